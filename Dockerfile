@@ -3,6 +3,7 @@ FROM golang:1.26 AS build
 ARG VERSION=""
 WORKDIR /src
 COPY go.mod go.sum ./
+COPY client/go.mod client/go.sum client/
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -X main.released=$VERSION" -o /ratelimitd ./cmd/ratelimitd

@@ -4,7 +4,10 @@ GOLANGCI_VERSION := 2.15.0
 GOVULNCHECK_VERSION := 1.8.0
 NFPM_VERSION := 2.45.0
 CYCLONEDX_VERSION := 1.10.0
-PACKAGES  ?= ./...
+GOTESTSUM_VERSION := 1.13.0
+# Packages of the Go client's module: this one requires it, and has it in client/.
+GOCLIENT  := github.com/ratelimitd/ratelimitd/client/...
+PACKAGES  ?= ./... $(GOCLIENT)
 NODES     ?= 1
 TESTFLAGS ?=
 FUZZTIME  ?= 10s
@@ -16,6 +19,10 @@ BROKENFLAGS ?=
 TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
 GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANGCI_VERSION) ' && command -v golangci-lint), \
               $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint)
+
+# `make test` runs go test by it: at the end it repeats failures and names the tests that were skipped.
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
+gotestsum := $(GOTESTSUM) --format pkgname-and-test-fails --
 
 # What packages are built and described with, likewise.
 NFPM       := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
@@ -31,24 +38,22 @@ localcassandra := go run ./internal/cassandra/cassandratest/cmd/localcassandra
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 	go run ./cmd/ratelimitd serve
 
 .PHONY: test
-test: ## all tests, on a real Cassandra by Docker or else by Java
-	@go build -o bin/testprogress ./internal/testprogress
-	$(localcassandra) -- env CGO_ENABLED=1 bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+test: $(GOTESTSUM) ## all tests, on a real Cassandra by Docker or else by Java
+	$(localcassandra) -- env CGO_ENABLED=1 $(gotestsum) -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
 	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race)
 
 # Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
 .PHONY: test-without-race
-test-without-race:
-	@go build -o bin/testprogress ./internal/testprogress
+test-without-race: $(GOTESTSUM)
 	tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
-	bin/testprogress $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
+	$(gotestsum) $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
 
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
@@ -79,7 +84,7 @@ abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a 
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB
-	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
+	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./... $(GOCLIENT)
 
 .PHONY: broken
 broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS=-vital: the few of CI)
@@ -87,7 +92,7 @@ broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS
 
 # Linted at once, in a workspace: each alone would look through all that it imports anew. A third of the time would go into
 # garbage collection otherwise.
-MODULES := . bench examples/middleware deploy/monitoring/dashboard deploy/check
+MODULES := . client bench examples/middleware deploy/monitoring/dashboard deploy/check
 
 .PHONY: lint
 lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
@@ -111,7 +116,14 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd go test -count=1 ./clients/conformance
 	cd clients/typescript && npm ci --silent --no-audit --no-fund && npm run --silent lint && npm test --silent
 	clients/python/check
+	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B verify
 	clients/generated/check
+
+.PHONY: hosts
+hosts: ## the same on more of the hosts that clients are for: every Python that is here, Next 14 to 16, and clients generated for Ruby and PHP
+	PYTHONS=all $(MAKE) clients
+	cd clients/typescript && node hosts/next.mjs
+	clients/generated/others/check
 
 .PHONY: tools
 tools: $(NFPM) $(CYCLONEDX) ## build what packages are built and described with
@@ -133,6 +145,9 @@ $(GOLANGCI):
 # compiled already, and for what the linter does most of its work with.
 QUICKLY := $(filter -gcflags=%,$(GOFLAGS)) -gcflags='github.com/...=-N -l -dwarf=false'
 
+$(GOTESTSUM):
+	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) gotest.tools/gotestsum@v$(GOTESTSUM_VERSION)
+
 $(NFPM):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/goreleaser/nfpm/v2/cmd/nfpm@v$(NFPM_VERSION)
 
@@ -140,7 +155,7 @@ $(CYCLONEDX):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)
 
 .PHONY: docs
-docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, metrics.md and rooms.md, and the outputs that pages show
+docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/rooms.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
 	$(localcassandra) -- go test ./docs -count=1 -update
 
@@ -159,7 +174,7 @@ site: ## the pages as a web site, into bin/site/site; a broken link fails. Needs
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: 50 minutes; BENCH='-peers embedded,redis_rate', NODES=3
+bench: ## ratelimitd and its peers under the same load, into bin/bench: an hour and a half; BENCH='-peers embedded,redis_rate', NODES=3
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
 	$(localcassandra) -tuned -nodes $(NODES) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 
@@ -177,21 +192,35 @@ FAULTS ?= -duration 5m
 faults: ## real nodes and processes that die, against the promises; FAULTS='-seed 7 -duration 30m'
 	go run ./internal/faults/cmd/faults $(FAULTS)
 
-HYGIENE ?= -for 33m
-
-.PHONY: hygiene
-hygiene: ## what months leave in Cassandra, in half an hour, into bin/hygiene; HYGIENE='-for 10m'
-	go run ./internal/cassandra/hygiene -out bin/hygiene $(HYGIENE)
-
 .PHONY: cassandra
 cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes
 	$(localcassandra) -nodes $(NODES)
 
+# Of CHANGELOG.md: what all that is built of this tree says it is.
+VERSION = $(shell deploy/package/version)
+RELEASE = $(shell deploy/package/version --release)
+GOBUILD = CGO_ENABLED=0 go build -trimpath -ldflags="-s -X main.released=v$(VERSION)"
+
 .PHONY: build
 build: ## the binary, as bin/ratelimitd
-	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
+	$(GOBUILD) -o bin/ratelimitd ./cmd/ratelimitd
+
+DIST ?= dist
+
+.PHONY: deb rpm
+deb rpm: $(NFPM) ## one package for machines like this one, into dist
+	mkdir -p $(DIST)
+	GOOS=linux $(GOBUILD) -o bin/package/ratelimitd ./cmd/ratelimitd
+	VERSION=$(VERSION) ARCH=$$(go env GOARCH) BINARY=bin/package/ratelimitd \
+	  $(NFPM) package --config deploy/package/nfpm.yaml --packager $@ --target $(DIST)
+
+IMAGE ?= ratelimitd
 
 .PHONY: image
-image: ## the Docker image ratelimitd:local
-	docker build -t ratelimitd:local --build-arg VERSION=$(shell git describe --tags --always --dirty) \
+image: ## the Docker image ratelimitd, as :local and with the tag that the chart pulls; IMAGE=REGISTRY/ratelimitd
+	docker build -t $(IMAGE):v$(RELEASE) -t $(IMAGE):local --build-arg VERSION=v$(VERSION) \
 	  --build-arg REVISION=$(shell git rev-parse HEAD) .
+
+.PHONY: version
+version: ## write the newest release of CHANGELOG.md into the chart and the clients
+	deploy/package/version --write

@@ -4,6 +4,9 @@ go 1.26.0
 
 ignore ./clients/typescript/node_modules
 
+// Go's client is a module of its own, of this same commit.
+replace github.com/ratelimitd/ratelimitd/client => ./client
+
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/datasketches-go v0.2.0
@@ -11,16 +14,15 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
-	github.com/fsnotify/fsnotify v1.10.1
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-logr/logr v1.4.4
-	github.com/goccy/go-yaml v1.19.2
 	github.com/gocql/gocql v1.7.0
 	github.com/klauspost/compress v1.20.3
 	github.com/nyaruka/phonenumbers v1.8.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
+	github.com/ratelimitd/ratelimitd/client v0.1.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10

@@ -2,16 +2,20 @@ module github.com/ratelimitd/ratelimitd/bench
 
 go 1.26.0
 
-replace github.com/ratelimitd/ratelimitd => ../
+replace (
+	github.com/ratelimitd/ratelimitd => ../
+	github.com/ratelimitd/ratelimitd/client => ../client
+)
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
-	github.com/goccy/go-yaml v1.19.2
 	github.com/ratelimitd/ratelimitd v0.0.0-00010101000000-000000000000
+	github.com/ratelimitd/ratelimitd/client v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/sethvargo/go-limiter v0.7.1
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/sys v0.49.0
 )
 

@@ -24,6 +24,9 @@ type Demand struct {
 	Policy     string
 	Identifier string // who is counted: 1 to 1024 bytes of UTF-8; the service stores a hash of it
 	Cost       int64  // units; 0 means 1
+	// Limit is how many units the identifier may have, under a policy that takes its limit from requests; 0: its default.
+	// It must be what the application knows of its customer, never what an end user sends.
+	Limit int64
 }
 
 // Call is one question with all that it may have. Check, Record and Take are shorter for
@@ -77,7 +80,7 @@ func (c *Call) recordedAfter(err error, sent bool) Recorded {
 }
 
 // Validate says, as a *Problem, why c could not be sent, or would spoil the calls that share its
-// request. What else may be wrong is the service's to say.
+// request. The service finds all other mistakes.
 func (c *Call) Validate() error {
 	switch {
 	case c.Op == OpConfirm:
@@ -183,6 +186,9 @@ func (d *Demand) appendMembers(b []byte) []byte {
 	b = appendText(append(b, `,"identifier":`...), d.Identifier)
 	if d.Cost != 0 {
 		b = strconv.AppendInt(append(b, `,"cost":`...), d.Cost, 10)
+	}
+	if d.Limit != 0 {
+		b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
 	}
 	return b
 }

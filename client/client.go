@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/circuit"
 	"github.com/ratelimitd/ratelimitd/client/internal/join"
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
+	"github.com/ratelimitd/ratelimitd/client/line"
 )
 
 // Client asks one ratelimitd, or several behind one address. It is safe for concurrent use;
@@ -20,6 +21,7 @@ type Client struct {
 	queue      *join.Queue[*asked]
 	spare      sync.Pool // of *asked, which nobody else knows
 	failedOpen failedOpen
+	lines      line.Lines // of Wait
 }
 
 // New returns a client of the service at baseURL, such as http://127.0.0.1:8080. A nil opts

@@ -21,7 +21,7 @@ type answer struct {
 	decided      bool // "allowed" was there
 	confirmed    bool // "confirmed" was: it may be false, where no limit goes by it
 	verdictGiven bool // "would_allow" was
-	// What problems and denials have, as parts of the body that is read.
+	// Members of problems and denials, as parts of the body that is read.
 	kind, title, detail, field []byte
 }
 

@@ -14,10 +14,10 @@
 // Requests are part of the trace that OpenTelemetry has in the caller's context. One that several
 // calls share is part of the first trace that is sampled.
 //
-// What is inside: package join has calls share requests, transport speaks HTTP, circuit has
-// requests fail at once while the service is gone, and jsonscan reads JSON. None of them
+// Package join has calls share requests, transport speaks HTTP, circuit has
+// requests fail at once while the service is gone, line has calls wait in turn, and jsonscan reads JSON. None of them
 // imports another. This package writes calls and reads answers.
 //
 // The package knows nothing of the server's packages, of policies' algorithms or of stores,
-// and needs little beside the standard library.
+// and its module needs little beside the standard library: README.md lists it.
 package client

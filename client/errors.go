@@ -10,9 +10,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client/internal/join"
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
+	"github.com/ratelimitd/ratelimitd/client/line"
 )
 
-// What errors are, for errors.Is.
+// Kinds of errors, for errors.Is.
 var (
 	ErrUnavailable   = errors.New("ratelimitd does not decide")          // it cannot be reached, is late or broken, or its store is away
 	ErrInvalid       = errors.New("the call is wrong")                   // as it stands it will never be decided
@@ -21,6 +22,7 @@ var (
 	ErrKeyReused     = errors.New("the idempotency key was another's")   // and the call is wrong
 	ErrNoReceipt     = errors.New("there is nothing to refund or to confirm")
 	ErrClosed        = errors.New("the client is closed")
+	ErrNoRoom        = line.ErrNoRoom // a Wait would not end in time
 )
 
 // CallError is every error of a call: what became of its units, and why there is no decision.

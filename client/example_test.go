@@ -2,30 +2,51 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/api"
-	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// serve runs a ratelimitd with the tests' policies; sms-send allows 3 an hour.
-func serve() (url string, stop func()) {
-	engine := limiter.New(embedded.New(nil), &limiter.Options{StoreTimeout: patience})
-	if err := engine.SetPolicies(policies); err != nil {
-		panic(err)
-	}
-	server := httptest.NewServer(api.New(engine, nil))
+// serve answers requests in turn, as a ratelimitd does under whose policy sms-send three messages an hour may be sent.
+func serve(answers ...string) (url string, stop func()) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		body := answers[0]
+		answers = answers[1:]
+		var is struct{ Status int }
+		_ = json.Unmarshal([]byte(body), &is) // no status: 200
+		w.Header().Set("Content-Type", "application/json")
+		if is.Status >= http.StatusBadRequest {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(is.Status)
+		}
+		_, _ = io.WriteString(w, body)
+	}))
 	return server.URL, server.Close
 }
 
+// What the service answers.
+const (
+	overLimit = `{"status":429,"detail":"No room.","allowed":false,"policy":"sms-send","limit":3,"used":3,"retry_after_ms":3600000}`
+	noPolicy  = `{"status":404,"detail":"No policy of that name is in force; GET /v1/policies lists those that are.","field":"policy"}`
+	asked     = `{"status":200,"allowed":true,"policy":"api","limit":1000000,"used":5,"remaining":999995}`
+	noReceipt = `{"status":404,"detail":"There is nothing to refund.","field":"receipt"}`
+)
+
+// sent is the answer to an allowed call, after which so many messages count.
+func sent(n int) string {
+	const body = `{"status":200,"allowed":true,"policy":"sms-send","limit":3,"used":%d,"remaining":%d,"receipt":"Ym_Z","reservation":"Uq_3"}`
+	return fmt.Sprintf(body, n, max(0, 3-n))
+}
+
 func Example() {
-	url, stop := serve() // or the address of a service that runs
+	url, stop := serve(sent(1), sent(2), sent(3), overLimit) // or the address of a service that runs
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -55,7 +76,7 @@ func Example() {
 }
 
 func ExampleClient_Take_several() {
-	url, stop := serve()
+	url, stop := serve(`{"allowed":true,"demands":[` + sent(1) + "," + asked + "]}")
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -80,7 +101,7 @@ func ExampleClient_Take_several() {
 }
 
 func ExampleClient_Reserve() {
-	url, stop := serve()
+	url, stop := serve(sent(1), sent(1))
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -125,7 +146,7 @@ func ExampleOptions_failOpen() {
 }
 
 func ExampleClient_Check() {
-	url, stop := serve()
+	url, stop := serve(sent(0), sent(0))
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -144,7 +165,7 @@ func ExampleClient_Check() {
 }
 
 func ExampleClient_Record() {
-	url, stop := serve()
+	url, stop := serve(sent(5))
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -160,7 +181,7 @@ func ExampleClient_Record() {
 }
 
 func ExampleClient_Batch() {
-	url, stop := serve()
+	url, stop := serve(`{"results":[` + sent(1) + "," + asked + "," + noPolicy + "]}")
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -188,7 +209,7 @@ func ExampleClient_Batch() {
 }
 
 func ExampleClient_Refund() {
-	url, stop := serve()
+	url, stop := serve(sent(1), `{"refunded":true}`, noReceipt, sent(0))
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {
@@ -216,7 +237,7 @@ func ExampleClient_Refund() {
 }
 
 func ExampleCallError() {
-	url, stop := serve()
+	url, stop := serve(noPolicy)
 	defer stop()
 	limits, err := client.New(url, nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // Because is what decides, in an Explanation.
 type Because string
 
-// What may decide.
+// The reasons.
 const (
 	BecauseOff        Because = "off"         // the policy is off
 	BecauseOverride   Because = "override"    // an override
@@ -50,9 +50,10 @@ type LimitExplanation struct {
 
 // OverrideInForce is what an administrator has decided otherwise for an identifier.
 type OverrideInForce struct {
+	Prefix    string // of the identifiers that it is for; empty: it is for this one
 	Kind      Override
 	Limits    []OverrideLimit // of OverrideLimits
-	ExpiresAt time.Time
+	ExpiresAt time.Time       // zero: it has no end
 	MadeAt    time.Time
 	By        string // the name of the caller who made it; empty: the service knows none
 }
@@ -169,6 +170,8 @@ func (s decoder) readOverride() *OverrideInForce {
 	o := new(OverrideInForce)
 	s.Object(func(name []byte) {
 		switch string(name) {
+		case "prefix":
+			o.Prefix = string(s.Text())
 		case "kind":
 			o.Kind = Override(s.Name())
 		case "limits":

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/internal/gate"
 )
 
 // failedOpen is what a client knows of calls that FailOpen allowed.

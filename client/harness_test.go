@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,24 +17,11 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/api"
-	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // patience is how long a busy machine may take for what takes milliseconds: the time of a call,
 // where a test does not say otherwise.
 const patience = time.Minute
-
-// The policies that the tests ask for.
-var policies = []policy.Policy{
-	{Name: "sms-send", Limits: []policy.Limit{{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
-	{Name: "api", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 1_000_000, Window: 24 * time.Hour}}},
-	{Name: "closed", Limits: []policy.Limit{{Name: "none", Algorithm: "fixed-window", Window: time.Minute}}},
-	{Name: "shadow", Mode: policy.ModeShadow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}},
-}
 
 // seen is a request as the service saw it.
 type seen struct {
@@ -42,49 +30,24 @@ type seen struct {
 	keys  []string // of idempotency, where there are any
 }
 
-// service is a ratelimitd in this process, over a store that may fail.
+// service answers as a ratelimitd does: the policies api and sms-send have room for all, closed has none, and there is no
+// other. What needs a real one is tested in the service's module, in internal/goclient.
 type service struct {
-	t       *testing.T
-	handler http.Handler
-	down    error // of the store; nil: it is well
+	t *testing.T
 
 	// instead answers a request in the service's place; false: the service does. nil: it
 	// always does.
 	instead func(w http.ResponseWriter, r *http.Request) bool
 
-	mu   sync.Mutex
-	seen []seen
+	mu    sync.Mutex
+	seen  []seen
+	units map[client.Demand]int64 // that count
+	kept  map[string]answer       // by idempotency keys
 }
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	s := &service{t: t}
-	engine := limiter.New(&frail{Store: embedded.New(nil), of: s}, &limiter.Options{StoreTimeout: patience})
-	if err := engine.SetPolicies(policies); err != nil {
-		t.Fatal(err)
-	}
-	s.handler = api.New(engine, nil)
-	return s
-}
-
-// frail is the embedded store, which fails while its service is down.
-type frail struct {
-	*embedded.Store
-	of *service
-}
-
-func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
-	if f.of.down != nil {
-		return f.of.down
-	}
-	return f.Store.Update(ctx, q, decide)
-}
-
-func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
-	if f.of.down != nil {
-		return f.of.down
-	}
-	return f.Store.UpdateAll(ctx, q, decide)
+	return &service{t: t, units: make(map[client.Demand]int64), kept: make(map[string]answer)}
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -95,8 +58,122 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.note(r, body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if s.instead == nil || !s.instead(w, r) {
-		s.handler.ServeHTTP(w, r)
+		s.answer(w, r)
 	}
+}
+
+// operation is a call, as a request of its own or a batch has it.
+type operation struct {
+	client.Demand // of a call that has one
+
+	Op      client.Op
+	Demands []client.Demand
+	Reserve int64  `json:"reserve_ms"`
+	Key     string `json:"idempotency_key"`
+}
+
+// answer is the members of an answer to a call, and its status.
+type answer struct {
+	status  int
+	members map[string]any
+}
+
+// answer answers a request as the service does.
+func (s *service) answer(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		operation
+		Operations []operation
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		s.t.Error(err)
+	}
+	switch route := strings.TrimPrefix(r.URL.Path, "/v1/"); route {
+	case "reset":
+		w.WriteHeader(http.StatusNoContent)
+	case "batch":
+		s.answerAll(w, strings.Contains(r.Header.Get("Accept"), "ndjson"), asked.Operations)
+	default:
+		asked.Op, asked.Key = client.Op(route), r.Header.Get("Idempotency-Key")
+		a, replayed := s.decide(&asked.operation)
+		w.Header().Set("Content-Type", "application/json")
+		if a.status != http.StatusOK {
+			w.Header().Set("Content-Type", "application/problem+json")
+		}
+		if replayed {
+			w.Header().Set("Idempotent-Replayed", "true")
+		}
+		w.WriteHeader(a.status)
+		s.write(w, a.members)
+	}
+}
+
+// answerAll answers a batch, by a line for each operation or as one object.
+func (s *service) answerAll(w http.ResponseWriter, lines bool, operations []operation) {
+	results := make([]map[string]any, len(operations))
+	for i := range operations {
+		a, replayed := s.decide(&operations[i])
+		results[i] = maps.Clone(a.members)
+		results[i]["status"], results[i]["replayed"] = a.status, replayed
+	}
+	if !lines {
+		w.Header().Set("Content-Type", "application/json")
+		s.write(w, map[string]any{"results": results})
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for i, r := range results {
+		r["index"] = i
+		s.write(w, r)
+	}
+}
+
+func (s *service) write(w io.Writer, members map[string]any) {
+	text, err := json.Marshal(members)
+	if err != nil {
+		s.t.Error(err)
+	}
+	_, _ = w.Write(append(text, '\n')) // a client that is gone does not miss it
+}
+
+// decide decides o, or says again what it said to its key.
+func (s *service) decide(o *operation) (a answer, replayed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, replayed = s.kept[o.Key]; replayed {
+		return a, true
+	}
+	a = s.decideAnew(o)
+	if o.Key != "" && o.Op != client.OpCheck {
+		s.kept[o.Key] = a
+	}
+	return a, false
+}
+
+func (s *service) decideAnew(o *operation) answer {
+	if len(o.Demands) == 0 {
+		o.Demands = []client.Demand{o.Demand}
+	}
+	for _, d := range o.Demands {
+		switch d.Policy {
+		case "api", "sms-send":
+		case "closed":
+			return answer{http.StatusTooManyRequests, map[string]any{
+				"status": 429, "detail": "No room.", "allowed": false, "policy": d.Policy, "retry_after_ms": nil}}
+		default:
+			return answer{http.StatusNotFound, map[string]any{"status": 404, "detail": "No policy of that name is in force.", "field": "policy"}}
+		}
+	}
+	for _, d := range o.Demands {
+		if o.Op != client.OpCheck {
+			s.units[one(d.Policy, d.Identifier)] += max(1, d.Cost)
+		}
+	}
+	first := o.Demands[0]
+	members := map[string]any{"allowed": true, "policy": first.Policy, "used": s.units[one(first.Policy, first.Identifier)]}
+	if o.Reserve > 0 {
+		members["reservation"] = "r"
+	}
+	return answer{http.StatusOK, members}
 }
 
 func (s *service) note(r *http.Request, body []byte) {
@@ -199,17 +276,9 @@ func newClient(t *testing.T, url string, opts *client.Options) *client.Client {
 
 // used returns how many units count for identifier under the policy api.
 func (s *service) used(identifier string) int64 {
-	s.t.Helper()
-	body := strings.NewReader(`{"policy":"api","identifier":"` + identifier + `"}`)
-	r := httptest.NewRequest(http.MethodPost, "/v1/check", body)
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
-	var d struct{ Used int64 }
-	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != http.StatusOK {
-		s.t.Fatalf("status %d, %v: %s", w.Code, err, w.Body)
-	}
-	return d.Used
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.units[one("api", identifier)]
 }
 
 func one(policy, identifier string) client.Demand {

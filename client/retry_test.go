@@ -30,7 +30,7 @@ func failing(t *testing.T, times int64, opts client.Options, fail failure) (*ser
 
 // lost answers nothing, after the call was decided.
 func lost(s *service, _ http.ResponseWriter, r *http.Request) {
-	s.handler.ServeHTTP(discard{}, r)
+	s.answer(discard{}, r)
 	panic(http.ErrAbortHandler)
 }
 

@@ -17,18 +17,18 @@ import (
 // compiled alone. The folder testdata/calls says what all of them find around them, such
 // as sendCode.
 
-// snippet is a block of Go, TypeScript or Python of a page.
+// snippet is a block of Go, TypeScript, Python or Java of a page.
 type snippet struct {
 	page     string
-	language string // go, ts or python
+	language string // go, ts, python or java
 	group    int    // of the page; 0: it is compiled alone
 	text     string
 	program  []string // what runs it, once it is compiled
 }
 
 var (
-	labelled  = regexp.MustCompile("(?ms)(?:^\\*\\*(curl|Go|TypeScript|Python)\\*\\*\n\n)?^```([a-z]+)[^\n]*\n(.*?)^```$")
-	languages = []string{"go", "ts", "python"}
+	labelled  = regexp.MustCompile("(?ms)(?:^\\*\\*(curl|Go|TypeScript|Python|Java)\\*\\*\n\n)?^```([a-z]+)[^\n]*\n(.*?)^```$")
+	languages = []string{"go", "ts", "python", "java"}
 )
 
 // snippetsOf returns the blocks of a page. A group begins with its block of Go.
@@ -56,7 +56,9 @@ func compileSnippets(t *testing.T, all []*snippet) {
 	for _, language := range languages {
 		some := slices.DeleteFunc(slices.Clone(all), func(s *snippet) bool { return s.language != language })
 		if len(some) > 0 {
-			map[string]func(*testing.T, []*snippet){"go": compileGo, "ts": compileTypeScript, "python": compilePython}[language](t, some)
+			map[string]func(*testing.T, []*snippet){
+				"go": compileGo, "ts": compileTypeScript, "python": compilePython, "java": compileJava,
+			}[language](t, some)
 		}
 	}
 }
@@ -64,8 +66,8 @@ func compileSnippets(t *testing.T, all []*snippet) {
 var goImports = map[string]string{
 	"client.":        "github.com/ratelimitd/ratelimitd/client",
 	"httplimit.":     "github.com/ratelimitd/ratelimitd/client/httplimit",
-	"inprocess.":     "github.com/ratelimitd/ratelimitd/client/inprocess",
-	"ratelimittest.": "github.com/ratelimitd/ratelimitd/client/ratelimittest",
+	"inprocess.":     "github.com/ratelimitd/ratelimitd/inprocess",
+	"ratelimittest.": "github.com/ratelimitd/ratelimitd/ratelimittest",
 	"http.":          "net/http",
 	"log.":           "log",
 	"tls.":           "crypto/tls",
@@ -105,7 +107,7 @@ func compileTypeScript(t *testing.T, some []*snippet) {
 	if !installed(t, client+"/node_modules/.bin/tsc") {
 		return
 	}
-	tell(t, "the client", inFolder(client, exec.Command("npm", "run", "--silent", "build")))
+	tell(t, "the client", inFolder(client, exec.Command("npm", "run", "--silent", "prepare")))
 	dir, err := os.MkdirTemp(client+"/dist", "pages-") // which git leaves out
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +143,29 @@ func compilePython(t *testing.T, some []*snippet) {
 	cmd := inFolder(dir, exec.Command(python, check...))
 	cmd.Env = append(os.Environ(), "MYPYPATH="+client+"/src")
 	tell(t, "python", cmd)
+}
+
+// compileJava compiles each snippet as the body of a method.
+func compileJava(t *testing.T, some []*snippet) {
+	t.Helper()
+	client := absolute(t, "../clients/java")
+	if !installed(t, client+"/target/classes") {
+		return
+	}
+	tell(t, "the client", inFolder(client, exec.Command("mvn", "-q", "-B", "-o", "compile")))
+	dir := t.TempDir()
+	classes := client + "/target/classes" + string(filepath.ListSeparator) + dir
+	compile := []string{"-Xlint:all,-auxiliaryclass", "-Werror", "-cp", classes, "-d", dir, absolute(t, "testdata/calls/around.java")}
+	for i, s := range some {
+		name := s.file(i)
+		source := "import io.github.ratelimitd.client.*;\nimport java.time.Duration;\n\nclass " + name +
+			" extends Around {\npublic static void main(String[] args) throws Exception {\n" + s.text + "\n}\n}\n"
+		path := filepath.Join(dir, name+".java")
+		writeFile(t, path, source)
+		s.program = []string{"java", "-cp", classes, name}
+		compile = append(compile, path)
+	}
+	tell(t, "java", exec.Command("javac", compile...))
 }
 
 // installed says whether a tool of the clients is there. `make clients` installs them.

@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-var update = flag.Bool("update", false, "write the outputs of commands, and the generated pages of reference/, anew")
+var update = flag.Bool("update", false, "write the outputs of commands, and the generated pages, anew")
 
 func TestMain(m *testing.M) { cassandratest.Main(m) }
 
@@ -44,7 +44,7 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 	tested := func(page string) bool { return page == "../examples/simulate/README.md" } // by its own folder
 	examples = slices.DeleteFunc(examples, tested)
 	pages := append(newPages(t), examples...)
-	pages = append(pages, "../README.md", "../clients/typescript/README.md", "../clients/python/README.md")
+	pages = append(pages, "../README.md", "../client/README.md", "../clients/typescript/README.md", "../clients/python/README.md")
 	var snippets []*snippet
 	for _, page := range pages {
 		snippets = append(snippets, snippetsOf(page, read(t, page))...)
@@ -311,7 +311,7 @@ var vary = []struct{ what, as string }{
 	{`\b[0-9a-f]{16}\b`, "KEY"},
 	{`(_ms":|before )\d+\b`, "${1}N"}, // a duration has no boundary there
 	{`;t=\d+`, ";t=N"},
-	{`\b(\d+h)?(\d+m)?\d+(\.\d+)?(s|ms|h|m)\b`, "DURATION"},
+	{`\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(s|ms|h|m)\b`, "DURATION"},
 	{`\d+\.\d %`, "N %"},
 	{`\bview \d+`, "view N"}, // instances that start at the same time
 	{`(true|false) +(true|false) +\d+`, "$1 $2 N"},

@@ -140,7 +140,7 @@ var link = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 
 // TestLinksLeadSomewhere follows all links within the repository, to their headings.
 func TestLinksLeadSomewhere(t *testing.T) {
-	for _, page := range append(pages(t), "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md") {
+	for _, page := range append(pages(t), "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../client/README.md") {
 		for _, l := range link.FindAllStringSubmatch(read(t, page), -1) {
 			to, heading := l[1], strings.TrimPrefix(l[2], "#")
 			if strings.Contains(to, "://") {

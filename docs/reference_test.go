@@ -85,6 +85,7 @@ func flagsOf(t *testing.T, bin, command string) (options []option) {
 		}
 		options = append(options, o)
 	}
+	slices.SortFunc(options, func(a, b option) int { return strings.Compare(a.name, b.name) })
 	return options
 }
 

@@ -27,7 +27,7 @@ var budgets = []struct {
 	{"concepts.md", 1500},
 	{"performance.md", 1500},
 	{"faq.md", 1000},
-	{"releasing.md", 300},
+	{"contributing/*.md", 0},
 	{"guarantees.md", 2000},
 	{"security.md", 1500},
 	{"design.md", 600},
@@ -36,6 +36,9 @@ var budgets = []struct {
 	{"runbook.md", 0},
 	{"reference/*.md", 0},
 }
+
+// longer are pages with more words than their folder has: two tasks that are one.
+var longer = map[string]int{"howto/sms-codes.md": 1400}
 
 // newPages returns the pages of the folder that have a budget.
 func newPages(t *testing.T) (pages []string) {
@@ -63,8 +66,9 @@ func TestPagesAreShort(t *testing.T) {
 		}
 		for _, page := range pages {
 			text := read(t, page)
-			if words := wordsOf(text); b.words > 0 && words > b.words {
-				t.Errorf("%s has %d words, want at most %d", page, words, b.words)
+			most := max(b.words, longer[page])
+			if words := wordsOf(text); most > 0 && words > most {
+				t.Errorf("%s has %d words, want at most %d", page, words, most)
 			}
 			if isGenerated(text) {
 				continue

@@ -58,12 +58,12 @@ type CPU struct {
 	Load    float64 `json:"load"`
 }
 
-// Subject names the peer, with the number of its instances if there are several.
+// Subject names the peer, with the number of its instances if there are several, and that of connections.
 func (r *Run) Subject() string {
 	if r.Instances > 1 {
-		return fmt.Sprintf("%s (%d)", r.Peer, r.Instances)
+		return fmt.Sprintf("%s (%d), %d", r.Peer, r.Instances, r.Connections)
 	}
-	return r.Peer
+	return fmt.Sprintf("%s, %d", r.Peer, r.Connections)
 }
 
 // PerSecond returns the decisions a second. What failed was none.
@@ -97,11 +97,11 @@ type Report struct {
 	Runs     []*Run    `json:"runs"`
 }
 
-// Ratio returns of(run) as a multiple of the baseline's with as many instances, under the same policy, keys and kind of
+// Ratio returns of(run) as a multiple of the baseline's with as many instances and connections, under the same policy, keys and kind of
 // loop; 0 if there is none.
 func (r *Report) Ratio(run *Run, of func(*Run) float64) float64 {
 	for _, base := range r.Runs {
-		if base.Peer == Baseline && base.Instances == run.Instances &&
+		if base.Peer == Baseline && base.Instances == run.Instances && base.Connections == run.Connections &&
 			base.Policy == run.Policy && base.Keys == run.Keys && (base.Rate > 0) == (run.Rate > 0) {
 			return over(of(run), of(base))
 		}

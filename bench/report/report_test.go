@@ -13,19 +13,27 @@ import (
 )
 
 func example() *Report {
-	return &Report{Machine: "2 cores", Version: "ratelimitd 1", Settings: "64 connections", Seed: 7, Runs: []*Run{
-		{Peer: Baseline, Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 2, Sent: 1010, Allowed: 300, Denied: 700, Failed: 10,
+	return &Report{Machine: "2 cores", Version: "ratelimitd 1", Settings: "6s of zipf", Seed: 7, Runs: []*Run{
+		{Peer: Baseline, Instances: 1, Connections: 63, Policy: "sms-send", Keys: "zipf",
+			Seconds: 2, Sent: 1010, Allowed: 300, Denied: 700, Failed: 10,
 			CPU: CPU{Service: 1.5, Store: .5, Load: .25}, Latency: Latency{P50: 500, P99: 2000, P999: 3000, Max: 123456}},
-		{Peer: Baseline, Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 2, Rate: 250, Sent: 500, Allowed: 500,
+		{Peer: Baseline, Instances: 1, Connections: 63, Policy: "sms-send", Keys: "zipf",
+			Seconds: 2, Rate: 250, Sent: 500, Allowed: 500,
 			Latency: Latency{P99: 1000}},
-		{Peer: "embedded", Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 1, Sent: 1500, Denied: 1500, CPU: CPU{Service: .5}},
-		{Peer: "embedded", Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 1, Rate: 750, Sent: 750, Allowed: 750,
+		{Peer: "embedded", Instances: 1, Connections: 63, Policy: "sms-send", Keys: "zipf",
+			Seconds: 1, Sent: 1500, Denied: 1500, CPU: CPU{Service: .5}},
+		{Peer: "embedded", Instances: 1, Connections: 63, Policy: "sms-send", Keys: "zipf",
+			Seconds: 1, Rate: 750, Sent: 750, Allowed: 750,
 			Latency: Latency{P99: 1500}},
-		{Peer: "a <b> & c", Instances: 2, Policy: "api", Keys: "hot", Seconds: 1, Sent: 1, Allowed: 1, Wrong: "more than must be"},
-		{Peer: "shared", Instances: 3, Policy: "api", Keys: "hot", Seconds: 1, Sent: 800, Denied: 800, WrongDenials: 193, OverAdmitted: 2},
-		{Peer: Baseline, Instances: 1, Policy: "api", Keys: "hot", Seconds: 1, Sent: 4000, Denied: 4000},
-		{Peer: Baseline, Instances: 3, Policy: "api", Keys: "hot", Seconds: 1, Sent: 1600, Denied: 1600},
-		{Peer: "batches", Instances: 1, Batch: 100, Policy: "api", Keys: "hot", Seconds: 1, Sent: 4000, Denied: 4000, OverAdmitted: 9},
+		{Peer: "a <b> & c", Instances: 2, Connections: 63, Policy: "api", Keys: "hot",
+			Seconds: 1, Sent: 1, Allowed: 1, Wrong: "more than must be"},
+		{Peer: "shared", Instances: 3, Connections: 63, Policy: "api", Keys: "hot",
+			Seconds: 1, Sent: 800, Denied: 800, WrongDenials: 193, OverAdmitted: 2},
+		{Peer: Baseline, Instances: 1, Connections: 63, Policy: "api", Keys: "hot", Seconds: 1, Sent: 4000, Denied: 4000},
+		{Peer: Baseline, Instances: 3, Connections: 600, Policy: "api", Keys: "hot", Seconds: 1, Sent: 10, Denied: 10},
+		{Peer: Baseline, Instances: 3, Connections: 63, Policy: "api", Keys: "hot", Seconds: 1, Sent: 1600, Denied: 1600},
+		{Peer: "batches", Instances: 1, Connections: 63, Batch: 100, Policy: "api", Keys: "hot",
+			Seconds: 1, Sent: 4000, Denied: 4000, OverAdmitted: 9},
 	}}
 }
 
@@ -61,14 +69,14 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{
-		"| redis_rate | zipf |         1 |         500 | 1.00 |             500 | 1.00 |           1500 |   500 |  250 |   0.50 |   0 " +
-			"| 2.00 |  3.00 | 123 |      30.0 |     10 |             0 |          0 |",
-		"| embedded   | zipf |         1 |        1500 | 3.00 |            3000 | 6.00 |",
-		"| embedded   | zipf |         1 |         750 |              0 |     0 |      0 |   0 | 1.50 | 1.50 |",
-		"| shared     | hot  |         3 |         800 | 0.50 |",
+		"| redis_rate | zipf |         1 |          63 |         500 | 1.00 |             500 | 1.00 |           1500 |   500 |  250 |" +
+			"   0.50 |   0 | 2.00 |  3.00 | 123 |      30.0 |     10 |             0 |          0 |",
+		"| embedded   | zipf |         1 |          63 |        1500 | 3.00 |            3000 | 6.00 |",
+		"| embedded   | zipf |         1 |          63 |         750 |              0 |     0 |      0 |   0 | 1.50 | 1.50 |",
+		"| shared     | hot  |         3 |          63 |         800 | 0.50 |",
 		"|           193 |          2 |",
 		"|             – |          – |",
-		"WRONG: a <b> & c (2), api, hot: more than must be",
+		"WRONG: a <b> & c (2), 63, api, hot: more than must be",
 	} {
 		if !strings.Contains(out.String(), row) {
 			t.Errorf("the table has no %q:\n%s", row, out.String())
@@ -92,7 +100,7 @@ func TestFilesAreWellFormed(t *testing.T) {
 		t.Errorf("results.json: %s, %v", data, err)
 	}
 	// An open loop has no bar: its rate is given.
-	for name, bars := range map[string]int{"sms-send.svg": 2, "api.svg": 5} {
+	for name, bars := range map[string]int{"sms-send.svg": 2, "api.svg": 6} {
 		chart, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)

@@ -10,17 +10,17 @@ import (
 
 var (
 	closedColumns = []string{
-		"peer", "keys", "instances", "decisions/s", "×", "decisions/CPU s", "×", "CPU µs service", "store", "load",
+		"peer", "keys", "instances", "connections", "decisions/s", "×", "decisions/CPU s", "×", "CPU µs service", "store", "load",
 		"p50 ms", "p90", "p99", "p99.9", "max", "allowed %", "failed", "wrong denials", "over limit",
 	}
 	openColumns = []string{
-		"peer", "keys", "instances", "decisions/s", "CPU µs service", "store",
+		"peer", "keys", "instances", "connections", "decisions/s", "CPU µs service", "store",
 		"p50 ms", "p90", "p99", "×", "p99.9", "max", "failed", "wrong denials", "over limit",
 	}
 )
 
 // Table writes a table in Markdown for each policy and kind of loop. Columns × are multiples of the baseline's with as
-// many instances.
+// many instances and connections.
 func (r *Report) Table(to io.Writer) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, seed %d, %s.\n%s. %s.\n", r.Started.UTC().Format("2006-01-02 15:04 MST"), r.Seed, r.Version, r.Machine, r.Settings)
@@ -28,7 +28,7 @@ func (r *Report) Table(to io.Writer) error {
 		fmt.Fprintf(&out, "Left out: %s.\n", skipped)
 	}
 	for _, policy := range r.policies() {
-		fmt.Fprintf(&out, "\n`%s`, closed loop, × as %s with as many instances:\n\n", policy, Baseline)
+		fmt.Fprintf(&out, "\n`%s`, closed loop, × as %s with as many instances and connections:\n\n", policy, Baseline)
 		writeRows(&out, r.rows(policy, false))
 		if open := r.rows(policy, true); len(open) > 1 {
 			fmt.Fprintf(&out, "\n`%s`, open loop at half of that, and of %s's, latencies from when a call was due:\n\n", policy, Baseline)
@@ -66,7 +66,7 @@ func (r *Report) rows(policy string, open bool) [][]string {
 func (r *Report) closedRow(run *Run) []string {
 	l := run.Latency
 	return append([]string{
-		run.Peer, run.Keys, fmt.Sprint(run.Instances),
+		run.Peer, run.Keys, fmt.Sprint(run.Instances), fmt.Sprint(run.Connections),
 		number(run.PerSecond()), times(r.Ratio(run, (*Run).PerSecond)),
 		number(run.PerCPUSecond()), times(r.Ratio(run, (*Run).PerCPUSecond)),
 		number(run.PerDecision(run.CPU.Service)), number(run.PerDecision(run.CPU.Store)), number(run.PerDecision(run.CPU.Load)),
@@ -78,7 +78,7 @@ func (r *Report) closedRow(run *Run) []string {
 func (r *Report) openRow(run *Run) []string {
 	l := run.Latency
 	return []string{
-		run.Peer, run.Keys, fmt.Sprint(run.Instances), number(run.PerSecond()),
+		run.Peer, run.Keys, fmt.Sprint(run.Instances), fmt.Sprint(run.Connections), number(run.PerSecond()),
 		number(run.PerDecision(run.CPU.Service)), number(run.PerDecision(run.CPU.Store)),
 		ms(l.P50), ms(l.P90), ms(l.P99), times(r.Ratio(run, func(run *Run) float64 { return run.Latency.P99 })),
 		ms(l.P999), ms(l.Max), fmt.Sprint(run.Failed), run.ofKeys(run.WrongDenials), run.ofKeys(run.OverAdmitted),

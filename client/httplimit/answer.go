@@ -91,8 +91,12 @@ func setHeaders(h http.Header, d *client.Decision) {
 			policy.WriteString(", ")
 			limit.WriteString(", ")
 		}
-		writeItem(&policy, l.Name, ";q=", l.Limit, ";w=", seconds(l.Window))
-		writeItem(&limit, l.Name, ";r=", l.Remaining, ";t=", seconds(l.ResetAfter))
+		writeItem(&policy, l.Name, ";q=", l.Limit)
+		writeParameter(&policy, ";w=", seconds(l.Window))
+		writeItem(&limit, l.Name, ";r=", l.Remaining)
+		if after, known := moreAfter(d, l); known {
+			writeParameter(&limit, ";t=", seconds(after))
+		}
 	}
 	h.Set("RateLimit-Policy", policy.String())
 	h.Set("RateLimit", limit.String())
@@ -104,11 +108,25 @@ func setHeaders(h http.Header, d *client.Decision) {
 // maxFieldInteger is the greatest Integer of a structured field (RFC 9651, section 3.3.1).
 const maxFieldInteger = 999_999_999_999_999
 
-// writeItem writes one limit of a structured field. Names of limits have nothing that needs
-// escapes.
-func writeItem(b *strings.Builder, name, first string, one int64, second string, two int64) {
-	b.WriteString(`"` + name + `"` + first + strconv.FormatInt(min(one, maxFieldInteger), 10) +
-		second + strconv.FormatInt(min(two, maxFieldInteger), 10))
+// moreAfter returns after how long l, of d, has more units, and false where no wait helps or that
+// is later than Retry-After. ratelimitd's own answers have the same.
+func moreAfter(d *client.Decision, l *client.LimitDecision) (after time.Duration, known bool) {
+	after = l.ResetAfter
+	if !l.Allowed {
+		after = l.RetryAfter
+	}
+	return after, after != client.Never && (d.Allowed || d.RetryAfter == client.Never || after <= d.RetryAfter)
+}
+
+// writeItem writes one limit of a structured field, and its first parameter. Names of limits have
+// nothing that needs escapes.
+func writeItem(b *strings.Builder, name, parameter string, value int64) {
+	b.WriteString(`"` + name + `"`)
+	writeParameter(b, parameter, value)
+}
+
+func writeParameter(b *strings.Builder, name string, value int64) {
+	b.WriteString(name + strconv.FormatInt(min(value, maxFieldInteger), 10))
 }
 
 // seconds returns d in whole seconds, rounded up.

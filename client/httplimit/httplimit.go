@@ -9,10 +9,10 @@
 // and stand or fall together. While the service does not decide, requests pass, unless
 // Options.FailClosed is set. Each is counted (Limiter.Undecided) and told (Options.Undecided),
 // and the log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
-// What a request turns out to be, such as the bytes of its response, is charged after it
-// (After), and the next one is denied when the quota is spent.
+// A rule with After charges a request once it is done, for the bytes of its response, say, and the
+// next one is denied when the quota is spent.
 //
-// Who asks is the address of the connection unless a rule says otherwise; forwarded addresses
+// A caller is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
 package httplimit
 
@@ -29,8 +29,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/client/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
 // Decider is what a Limiter asks: a *client.Client, or an engine in this process.
@@ -44,7 +44,7 @@ type Options struct {
 	// is.
 	TrustedProxies []netip.Prefix
 	Identify       Identify                  // who asks, for rules without By; nil: IP(TrustedProxies...)
-	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1 for GET, HEAD and OPTIONS, else 2
+	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1. See CostByMethod
 	Skip           func(*http.Request) bool  // requests that are not limited; nil: none
 	FailClosed     bool                      // answers 503 where nobody decided; false: lets the request pass
 
@@ -81,7 +81,7 @@ func New(limits Decider, opts *Options) *Limiter {
 		l.opts.Identify = IP(l.opts.TrustedProxies...)
 	}
 	if l.opts.Cost == nil {
-		l.opts.Cost = CostByMethod(1, 2)
+		l.opts.Cost = func(*http.Request) int64 { return 1 }
 	}
 	if l.opts.Denied == nil {
 		l.opts.Denied = denied
@@ -196,7 +196,8 @@ type Rule struct {
 	policy   string
 	identify Identify
 	cost     func(*http.Request) int64
-	after    Measure // nil: units are taken before
+	limit    func(*http.Request) int64 // nil: the policy's
+	after    Measure                   // nil: units are taken before
 }
 
 // RuleOption changes a Rule.
@@ -223,6 +224,13 @@ func CostOf(cost func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.cost = cost }
 }
 
+// LimitOf has each request bring the limit that limit returns, under a policy that takes its limit from requests; 0: the
+// policy's default. Take it from what this service knows of its customer, such as the tariff of the session's account,
+// never from what the request says: a sender could choose any limit then.
+func LimitOf(limit func(*http.Request) int64) RuleOption {
+	return func(rule *Rule) { rule.limit = limit }
+}
+
 // By says whom a request is counted for. If identify returns nothing, that is the address, so that
 // nobody gets around a limit by leaving a header out.
 func By(identify Identify) RuleOption {
@@ -237,11 +245,20 @@ func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
 		if rule.cost != nil {
 			d.Cost = rule.cost(r)
 		}
+		d.Limit = rule.limitOf(r)
 		if d.Cost = min(d.Cost, maxUnits); d.Cost > 0 && !has(demands, &d) {
 			demands = append(demands, d)
 		}
 	}
 	return demands
+}
+
+// limitOf returns the limit that r brings; 0: none.
+func (rule *Rule) limitOf(r *http.Request) int64 {
+	if rule.limit == nil {
+		return 0
+	}
+	return rule.limit(r)
 }
 
 func has(demands []client.Demand, d *client.Demand) bool {

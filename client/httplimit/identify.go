@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
 // Identify returns who sent a request, empty if that is not known.
@@ -51,8 +51,8 @@ func Combine(all ...Identify) Identify {
 }
 
 // IP identifies by the client's address: that of the connection or, while that is one of
-// trusted, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client. It
-// knows nobody for whom one of trusted says something else than an address.
+// trusted, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client, and an address
+// that stands for one of IPv4 is that one. It knows nobody for whom one of trusted says something else than an address.
 func IP(trusted ...netip.Prefix) Identify {
 	return func(r *http.Request) string {
 		address, _ := origin.Proxies(trusted).Client(r) // empty where it is hidden

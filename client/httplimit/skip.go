@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
 // SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
@@ -52,7 +52,11 @@ func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) boo
 			}
 			is = netip.PrefixFrom(address, address.BitLen())
 		}
-		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= is.Bits() && n.Contains(is.Addr()) })
+		is = origin.Unmapped(is)
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool {
+			n = origin.Unmapped(n)
+			return n.Bits() <= is.Bits() && n.Contains(is.Addr())
+		})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/internal/gate"
 )
 
 // Undecided returns how many requests nobody decided, and how many charges were lost: a

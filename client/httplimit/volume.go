@@ -68,7 +68,7 @@ type measures struct {
 // requests.
 func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
 	for _, rule := range rules {
-		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: 1}
+		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: 1, Limit: rule.limitOf(r)}
 		if !has(all.demands, &d) {
 			all.demands, all.by = append(all.demands, d), append(all.by, rule.after)
 		}
@@ -172,8 +172,8 @@ func (m *meter) Flush() {
 	_ = http.NewResponseController(m.ResponseWriter).Flush() // else it is sent in the end
 }
 
-// Hijack hands the connection to a handler that speaks another protocol. What goes through it
-// is not counted.
+// Hijack hands the connection to a handler that speaks another protocol. Its bytes
+// are not counted.
 func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(m.ResponseWriter).Hijack()
 }

@@ -28,6 +28,7 @@ type step struct {
 	Do             string            `json:"do"`
 	Demands        []demand          `json:"demands"`
 	HoldMS         int64             `json:"hold_ms"`
+	WithinMS       int64             `json:"within_ms"`
 	Reservation    string            `json:"reservation"`
 	IdempotencyKey string            `json:"idempotency_key"`
 	Receipt        string            `json:"receipt"`
@@ -43,6 +44,7 @@ type demand struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier"`
 	Cost       int64  `json:"cost"`
+	Limit      int64  `json:"limit"`
 }
 
 type batchCall struct {
@@ -72,7 +74,7 @@ type testCase struct {
 
 func TestConformance(t *testing.T) {
 	service := serve(t)
-	for _, file := range []string{"calls", "errors", "together", "operators", "unavailable"} {
+	for _, file := range []string{"calls", "errors", "together", "operators", "unavailable", "wait"} {
 		t.Run(file, func(t *testing.T) {
 			for _, c := range readCases[testCase](t, file) {
 				t.Run(c.Name, func(t *testing.T) { c.run(t, service) })
@@ -206,6 +208,11 @@ func (s *step) single(t *testing.T, limits *client.Client) any {
 		return explained(t, &e, err)
 	case "close":
 		return done(t, limits.Close())
+	case "wait":
+		within, cancel := context.WithTimeout(ctx, time.Duration(s.WithinMS)*time.Millisecond)
+		defer cancel()
+		d, err := limits.Wait(within, demandsOf(s.Demands)...)
+		return view(t, &d, err)
 	case "batch":
 		return s.batch(ctx, t, limits)
 	}
@@ -262,7 +269,7 @@ var kinds = []struct {
 }{
 	{client.ErrUnknownPolicy, "unknown_policy"}, {client.ErrCostTooLarge, "cost_too_large"}, {client.ErrKeyReused, "key_reused"},
 	{client.ErrNoReceipt, "no_receipt"}, {client.ErrInvalid, "invalid"}, {client.ErrUnavailable, "unavailable"},
-	{client.ErrClosed, "closed"},
+	{client.ErrClosed, "closed"}, {client.ErrNoRoom, "no_room"},
 }
 
 func done(t *testing.T, err error) any {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
+	"github.com/ratelimitd/ratelimitd/clients/conformance"
 )
 
 // webCase is a case of middleware.
@@ -96,6 +97,19 @@ func (c *webCase) run(t *testing.T, service string) {
 	}
 	if limit.Undecided() != c.Undecided {
 		t.Errorf("%d undecided, want %d", limit.Undecided(), c.Undecided)
+	}
+}
+
+// TestAddresses has the middleware identify the callers of the table of addresses.
+func TestAddresses(t *testing.T) {
+	identify := httplimit.IP(netip.MustParsePrefix("127.0.0.0/8"))
+	for _, c := range conformance.Addresses(t) {
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.RemoteAddr = "127.0.0.1:1"
+		request.Header.Set("X-Forwarded-For", c.Address)
+		if got := identify(request); got != c.Caller {
+			t.Errorf("%s is %s, want %s: %s", c.Address, got, c.Caller, c.Why)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,8 +50,10 @@ cassandra:
   username: limits
   tls: true
   caKey: cassandra-ca.crt
+  certKey: cassandra.crt
+  privateKeyKey: cassandra.key
 policies: {policies: [{name: api, limits: [{algorithm: sliding-tail, limit: 5000000, window: 1m}]}]}
-settings: {log-level: debug, max-keys: 2097152, trusted-proxies: "10.0.0.0/8"}
+settings: {log-level: debug, max-keys: 2097152, trusted-proxies: "10.0.0.0/8", cassandra-tls-server-name: cassandra.example.com}
 env: {OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:4318", OTEL_TRACES_SAMPLER_ARG: "0.01"}
 ipFamily: IPv6
 service: {type: LoadBalancer, port: 443, envoyPort: 8081, annotations: {example.com/zone: internal}}
@@ -58,6 +61,18 @@ tlsSecretName: limits-tls
 autoscaling: {enabled: true}
 serviceMonitor: {enabled: true, labels: {release: prometheus}}
 networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}]}
+migrate: {podAnnotations: {sidecar.istio.io/inject: "false"}}
+envFrom: [{secretRef: {name: traces}}, {configMapRef: {name: proxies, optional: true}}]
+extraArgs: [--log-format=json]
+extraVolumes: [{name: authorities, configMap: {name: authorities}}]
+extraVolumeMounts: [{name: authorities, mountPath: /etc/authorities, readOnly: true}]
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboard: {enabled: true, annotations: {grafana_folder: Limits}}
+serviceAccount: {create: true, annotations: {example.com/role: limits}}
+podLabels: {example.com/cost: limits}
+topologySpreadConstraints: [{maxSkew: 2, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule,
+  labelSelector: {
+    matchLabels: {app.kubernetes.io/name: ratelimitd, app.kubernetes.io/instance: shop, app.kubernetes.io/component: server}}}]
 podAnnotations: {example.com/team: limits}
 nodeSelector: {kubernetes.io/os: linux}
 tolerations: [{key: dedicated, operator: Exists, effect: NoSchedule}]
@@ -71,6 +86,9 @@ type manifests struct {
 	deployment *apps.Deployment
 	services   map[string]*core.Service // by name
 	policies   *core.ConfigMap
+	board      *core.ConfigMap
+	rule       *monitoring.PrometheusRule
+	account    *core.ServiceAccount
 	migration  *batch.Job
 	budget     *disruption.PodDisruptionBudget
 	scaler     *autoscaling.HorizontalPodAutoscaler
@@ -110,8 +128,19 @@ func (m *manifests) add(t *testing.T, manifest string) {
 		m.services[s.Name] = s
 		object = s
 	case "v1/ConfigMap":
-		m.policies = decode[core.ConfigMap](t, manifest)
-		object = m.policies
+		c := decode[core.ConfigMap](t, manifest)
+		if strings.HasSuffix(c.Name, "-policies") {
+			m.policies = c
+		} else {
+			m.board = c
+		}
+		object = c
+	case "v1/ServiceAccount":
+		m.account = decode[core.ServiceAccount](t, manifest)
+		object = m.account
+	case "monitoring.coreos.com/v1/PrometheusRule":
+		m.rule = decode[monitoring.PrometheusRule](t, manifest)
+		object = m.rule
 	case "batch/v1/Job":
 		m.migration = decode[batch.Job](t, manifest)
 		object = m.migration
@@ -162,6 +191,8 @@ func TestChart(t *testing.T) {
 			}
 			checkSecrets(t, m.deployment.Spec.Template.Spec.Containers[0], values == least || values == all)
 			checkNumbers(t, m, values == all)
+			checkMigration(t, m)
+			checkExtras(t, m, values == all)
 			if m.migration.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
 				t.Errorf("the migration is no hook: %v", m.migration.Annotations)
 			}
@@ -170,6 +201,110 @@ func TestChart(t *testing.T) {
 				t.Errorf("scaler %v, monitor %v, walls %v, replicas %v", m.scaler, m.monitor, m.walls, m.deployment.Spec.Replicas)
 			}
 		})
+	}
+}
+
+// checkMigration makes sure that the Job reaches Cassandra as instances do, and runs where they may.
+func checkMigration(t *testing.T, m *manifests) {
+	t.Helper()
+	instance, job := m.deployment.Spec.Template.Spec, m.migration.Spec.Template.Spec
+	of := func(pod core.PodSpec) []string {
+		other := func(v string) bool { return !strings.HasPrefix(v, "RATELIMITD_CASSANDRA_") }
+		return slices.DeleteFunc(environment(pod.Containers[0], ""), other)
+	}
+	if !slices.Equal(of(instance), of(job)) {
+		t.Errorf("instances reach Cassandra by %v, the migration by %v", of(instance), of(job))
+	}
+	for what, pair := range map[string][2]any{
+		"pull secrets": {instance.ImagePullSecrets, job.ImagePullSecrets}, "tolerations": {instance.Tolerations, job.Tolerations},
+		"node selector": {instance.NodeSelector, job.NodeSelector}, "affinity": {instance.Affinity, job.Affinity},
+		"priority": {instance.PriorityClassName, job.PriorityClassName},
+		"envFrom":  {instance.Containers[0].EnvFrom, job.Containers[0].EnvFrom},
+		"image":    {instance.Containers[0].Image, job.Containers[0].Image},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			t.Errorf("%s of instances are %v, of the migration %v", what, pair[0], pair[1])
+		}
+	}
+	if m.account != nil && job.ServiceAccountName == m.account.Name {
+		t.Errorf("the migration needs the ServiceAccount %s before it is made", m.account.Name)
+	}
+}
+
+// checkExtras looks for what users add to pods, and for what goes into Prometheus and Grafana.
+func checkExtras(t *testing.T, m *manifests, given bool) {
+	t.Helper()
+	if (m.rule != nil) != given || (m.board != nil) != given || (m.account != nil) != given {
+		t.Fatalf("rule %v, dashboard %v, account %v", m.rule != nil, m.board != nil, m.account != nil)
+	}
+	pod, job := m.deployment.Spec.Template, m.migration.Spec.Template
+	if !given {
+		if pod.Spec.ServiceAccountName != "default" || !slices.Equal(pod.Spec.Containers[0].Args, []string{"serve"}) {
+			t.Errorf("account %q, arguments %q", pod.Spec.ServiceAccountName, pod.Spec.Containers[0].Args)
+		}
+		return
+	}
+	for _, template := range []core.PodTemplateSpec{pod, job} {
+		c := template.Spec.Containers[0]
+		for _, want := range []string{
+			"RATELIMITD_CASSANDRA_TLS_CERT=/etc/ratelimitd/secret/cassandra.crt",
+			"RATELIMITD_CASSANDRA_TLS_KEY=/etc/ratelimitd/secret/cassandra.key",
+			"RATELIMITD_CASSANDRA_TLS_SERVER_NAME=cassandra.example.com",
+		} {
+			if env := environment(c, ""); !slices.Contains(env, want) {
+				t.Errorf("%s does not have %s: %v", c.Name, want, env)
+			}
+		}
+		mounted := slices.ContainsFunc(c.VolumeMounts, func(v core.VolumeMount) bool { return v.MountPath == "/etc/authorities" })
+		if template.Labels["example.com/cost"] != "limits" || template.Annotations["example.com/team"] != "limits" ||
+			!mounted || len(c.EnvFrom) != 2 {
+			t.Errorf("labels %v, annotations %v, mounts %v, envFrom %v", template.Labels, template.Annotations, c.VolumeMounts, c.EnvFrom)
+		}
+	}
+	if job.Annotations["sidecar.istio.io/inject"] != "false" || pod.Annotations["sidecar.istio.io/inject"] != "" {
+		t.Errorf("annotations of the migration %v, of instances %v", job.Annotations, pod.Annotations)
+	}
+	spread := pod.Spec.TopologySpreadConstraints
+	if pod.Spec.ServiceAccountName != m.account.Name || m.account.Annotations["example.com/role"] == "" ||
+		len(spread) != 1 || spread[0].MaxSkew != 2 ||
+		!slices.Equal(pod.Spec.Containers[0].Args, []string{"serve", "--log-format=json"}) {
+		t.Errorf("account %q, constraints %v, arguments %v", pod.Spec.ServiceAccountName, spread, pod.Spec.Containers[0].Args)
+	}
+	var alerts monitoring.PrometheusRuleSpec
+	if err := yaml.UnmarshalStrict([]byte(read(t, root+"/deploy/monitoring/alerts.yaml")), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m.rule.Spec, alerts) || len(alerts.Groups) == 0 || m.rule.Labels["release"] != "prometheus" {
+		t.Errorf("the alerts of the chart are not those of deploy/monitoring")
+	}
+	board, want := m.board.Data["ratelimitd.json"], read(t, root+"/deploy/monitoring/dashboard.json")
+	if strings.TrimSpace(board) != strings.TrimSpace(want) || m.board.Labels["grafana_dashboard"] != "1" {
+		t.Errorf("the dashboard of the chart is not that of deploy/monitoring")
+	}
+}
+
+// TestNotes tells the commands that come next, as the values have it.
+func TestNotes(t *testing.T) {
+	for _, test := range []struct {
+		values string
+		want   []string
+	}{
+		{least, []string{
+			"kubectl -n limits rollout status deployment/shop-ratelimitd\n", "port-forward service/shop-ratelimitd 8080:8080\n",
+			"curl http://127.0.0.1:8080/v1/take", "Bearer $(cat shop.token)", `{"policy": "sms-send", `, "Alerts are off",
+		}},
+		{all, []string{"8080:443\n", "curl --insecure https://", `{"policy": "api", `, "Envoy shop-ratelimitd.limits.svc:8081"}},
+		{least + "auth: false\n", []string{"auth is false", "json' \\\n     -d '"}},
+	} {
+		files, err := renderFiles(test.values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range test.want {
+			if text := files["ratelimitd/templates/"+notes]; !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
 	}
 }
 
@@ -328,6 +463,13 @@ func TestChartIsRefused(t *testing.T) {
 		{"an unknown value", least + "replica: 2", "'replica' not allowed"},
 		{"a port", least + "service: {port: 0}", "/service/port"},
 		{"a flag by its variable", least + "env: {RATELIMITD_STORE: embedded}", "invalid propertyName 'RATELIMITD_STORE'"},
+		{"a certificate without its key", "secretName: a\ncassandra: {hosts: [a], tls: true, certKey: a}", "belong together"},
+		{"authorities without TLS", "secretName: a\ncassandra: {hosts: [a], caKey: a}", "set cassandra.tls to true"},
+		{"client certificates", least + "settings: {tls-client-ca-file: /etc/ca.crt}", "probes show no client certificate"},
+		{"a label that selects", least + "podLabels: {app.kubernetes.io/component: db}", "invalid propertyName 'app.kubernetes.io/component'"},
+		{"envFrom of nothing", least + "envFrom: [{name: a}]", "/envFrom/0"},
+		{"a volume without a name", least + "extraVolumes: [{emptyDir: {}}]", "/extraVolumes/0"},
+		{"an argument that is no flag", least + "extraArgs: [migrate]", "/extraArgs/0"},
 		{"a setting in capitals", least + "settings: {LOG_LEVEL: debug}", "invalid propertyName 'LOG_LEVEL'"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -50,6 +50,30 @@ func lintChart(t *testing.T, values string) {
 // renderChart is helm template shop --namespace limits: the manifests in the order in which Helm applies them, and then
 // the hooks.
 func renderChart(values string) ([]string, error) {
+	files, err := renderFiles(values)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, notes) }) // is told, not applied
+	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, manifest := range manifests {
+		texts = append(texts, manifest.Content)
+	}
+	for _, hook := range hooks {
+		texts = append(texts, hook.Manifest)
+	}
+	return texts, nil
+}
+
+// notes is the file that Helm tells after an installation.
+const notes = "NOTES.txt"
+
+// renderFiles renders each template, by its name.
+func renderFiles(values string) (map[string]string, error) {
 	given, err := loader.LoadValues(strings.NewReader(values))
 	if err != nil {
 		return nil, err
@@ -71,21 +95,5 @@ func renderChart(values string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := helm.Render(of, all)
-	if err != nil {
-		return nil, err
-	}
-	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, "NOTES.txt") }) // is told, not applied
-	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
-	if err != nil {
-		return nil, err
-	}
-	var texts []string
-	for _, manifest := range manifests {
-		texts = append(texts, manifest.Content)
-	}
-	for _, hook := range hooks {
-		texts = append(texts, hook.Manifest)
-	}
-	return texts, nil
+	return helm.Render(of, all)
 }

@@ -49,11 +49,32 @@ func one(t *testing.T, folder, ending string) string {
 // TestRelease builds what a release has, and looks at each part of it with the tool that users have.
 func TestRelease(t *testing.T) {
 	dist := packaged(t)
+	version := strings.TrimSpace(run(t, root+"/deploy/package/version"))
+	if name := filepath.Base(one(t, dist, ".tar.gz")); name != "ratelimitd_"+version+"_linux_amd64.tar.gz" {
+		t.Errorf("the archive of version %s is %s", version, name)
+	}
 	t.Run("checksums", func(t *testing.T) { checkSums(t, dist) })
 	t.Run("archive", func(t *testing.T) { checkArchive(t, one(t, dist, ".tar.gz")) })
 	t.Run("bill of materials", func(t *testing.T) { checkBill(t, one(t, dist, ".cdx.json")) })
 	t.Run("rpm", func(t *testing.T) { checkRPM(t, one(t, dist, ".rpm")) })
 	t.Run("deb", func(t *testing.T) { checkDeb(t, one(t, dist, ".deb")) })
+}
+
+// TestMakeDeb builds one package of this machine, of the version that CHANGELOG.md has, as the page says how to.
+func TestMakeDeb(t *testing.T) {
+	nfpm := tool(t, "nfpm", fromTools)
+	dpkg := tool(t, "dpkg-deb", "apt-get install dpkg")
+	dist := t.TempDir()
+	run(t, "make", "-C", root, "deb", "DIST="+dist, "NFPM="+nfpm)
+	version := strings.TrimSpace(run(t, root+"/deploy/package/version"))
+	if got := strings.TrimSpace(run(t, dpkg, "--field", one(t, dist, ".deb"), "Version")); got != version {
+		t.Errorf("the package is of version %q, want %q", got, version)
+	}
+	unpacked := t.TempDir()
+	run(t, dpkg, "--extract", one(t, dist, ".deb"), unpacked)
+	if out := run(t, unpacked+"/usr/bin/ratelimitd", "version"); !strings.HasPrefix(out, "ratelimitd v"+version+" ") {
+		t.Errorf("the program in it says %q, want %q", out, version)
+	}
 }
 
 func checkSums(t *testing.T, dist string) {
@@ -107,6 +128,13 @@ func checkBill(t *testing.T, path string) {
 	driver := slices.ContainsFunc(bill.Components, func(c struct{ Name, Version string }) bool {
 		return strings.Contains(c.Name, "gocql") && c.Version != ""
 	})
+	released := "v" + strings.TrimSpace(run(t, root+"/deploy/package/version", "--release"))
+	client := slices.ContainsFunc(bill.Components, func(c struct{ Name, Version string }) bool {
+		return c.Name == "github.com/ratelimitd/ratelimitd/client" && c.Version == released
+	})
+	if !client {
+		t.Errorf("it has no Go client of %s", released)
+	}
 	if bill.BOMFormat != "CycloneDX" || !driver {
 		t.Errorf("format %q, driver of Cassandra: %v, of %d components", bill.BOMFormat, driver, len(bill.Components))
 	}

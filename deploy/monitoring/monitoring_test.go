@@ -160,21 +160,23 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestAlertsAreInTheRunbook looks for the section that an alert leads to, and for the alert in it.
+// TestAlertsAreInTheRunbook looks for the section that an alert leads to, and for the row of the alert, which leads there
+// too.
 func TestAlertsAreInTheRunbook(t *testing.T) {
-	sections := make(map[string]string) // by anchor
-	for _, section := range strings.Split(string(read(t, runbook)), "\n## ")[1:] {
-		heading, text, _ := strings.Cut(section, "\n")
-		anchor := strings.ReplaceAll(strings.ToLower(heading), " ", "-")
-		sections[anchor] = text
+	text := string(read(t, runbook))
+	sections := make(map[string]bool) // by anchor
+	for _, section := range strings.Split(text, "\n## ")[1:] {
+		heading, _, _ := strings.Cut(section, "\n")
+		sections[strings.ReplaceAll(strings.ToLower(heading), " ", "-")] = true
 	}
 	for _, a := range alerts(t) {
 		_, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "docs/runbook.md#")
-		switch text, exists := sections[anchor]; {
-		case !exists:
+		if !sections[anchor] {
 			t.Errorf("%s leads to %q, and the runbook has no such section", a.Alert, a.Annotations["runbook_url"])
-		case !strings.Contains(text, "`"+a.Alert+"`"):
-			t.Errorf("%s: section %q of the runbook does not name it", a.Alert, anchor)
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + a.Alert + "` \\|.*\\(#" + regexp.QuoteMeta(anchor) + "\\) \\|$")
+		if !row.MatchString(text) {
+			t.Errorf("%s: the runbook's table has no row of it that leads to %q", a.Alert, anchor)
 		}
 		if severity := a.Labels["severity"]; severity != "page" && severity != "ticket" || a.Annotations["summary"] == "" {
 			t.Errorf("%s has severity %q and summary %q", a.Alert, severity, a.Annotations["summary"])

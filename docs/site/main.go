@@ -104,7 +104,7 @@ func (s *site) links(file, page string) string {
 	})
 }
 
-var inLanguage = regexp.MustCompile("(?ms)^\\*\\*(curl|Go|TypeScript|Python)\\*\\*\n\n(```.*?^```)$")
+var inLanguage = regexp.MustCompile("(?ms)^\\*\\*(curl|Go|TypeScript|Python|Java)\\*\\*\n\n(```.*?^```)$")
 
 // tabs makes tabs of blocks that follow each other, each under the name of its language.
 func tabs(page string) string {
@@ -123,9 +123,10 @@ var groups = []struct {
 	{"How to", []string{"docs/howto/*.md"}},
 	{"Operate", []string{"docs/runbook.md", "docs/security.md", "docs/performance.md", "deploy/*/README.md", "deploy/*/*/README.md"}},
 	{"Reference", []string{"docs/api.md", "docs/reference/*.md"}},
-	{"Clients and examples", []string{"clients/*/README.md", "examples/*/README.md"}},
+	{"Clients and examples", []string{"client/README.md", "clients/*/README.md", "examples/*/README.md"}},
 	{"Guarantees and design", []string{"docs/guarantees.md", "docs/design.md", "docs/design/*.md"}},
-	{"", []string{"docs/faq.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/releasing.md"}},
+	{"", []string{"docs/faq.md", "CHANGELOG.md"}},
+	{"Contributing", []string{"CONTRIBUTING.md", "docs/contributing/*.md"}},
 }
 
 // nav returns the navigation, as mkdocs.yml has it. Pages of one pattern are in the order of their titles.

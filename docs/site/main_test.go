@@ -18,8 +18,9 @@ func TestLinks(t *testing.T) {
 }
 
 func TestTabs(t *testing.T) {
-	got := tabs("**Go**\n\n```go\na\n\n\tb\n```\n\n**Python**\n\n```python\nc\n```\n\nEnd: **Go**.\n")
-	want := "=== \"Go\"\n\n    ```go\n    a\n    \n    \tb\n    ```\n\n=== \"Python\"\n\n    ```python\n    c\n    ```\n\nEnd: **Go**.\n"
+	got := tabs("**Go**\n\n```go\na\n\n\tb\n```\n\n**Python**\n\n```python\nc\n```\n\n**Java**\n\n```java\nd\n```\n\nEnd: **Go**.\n")
+	want := "=== \"Go\"\n\n    ```go\n    a\n    \n    \tb\n    ```\n\n=== \"Python\"\n\n" +
+		"    ```python\n    c\n    ```\n\n=== \"Java\"\n\n    ```java\n    d\n    ```\n\nEnd: **Go**.\n"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

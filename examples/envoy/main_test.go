@@ -3,16 +3,18 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -111,9 +113,9 @@ func TestEnvoyConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const manager = "$.static_resources.listeners[0].filter_chains[0].filters[0].typed_config"
+	manager := []any{"static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config"}
 	var filter filterpb.RateLimit
-	if err := protojson.Unmarshal(asJSON(t, data, manager+".http_filters[0].typed_config"), &filter); err != nil {
+	if err := protojson.Unmarshal(asJSON(t, data, append(slices.Clip(manager), "http_filters", 0, "typed_config")...), &filter); err != nil {
 		t.Fatal(err)
 	}
 	if err := filter.ValidateAll(); err != nil {
@@ -129,7 +131,7 @@ func TestEnvoyConfiguration(t *testing.T) {
 	if mapped := file.Envoy.Domains[0].Name; filter.GetDomain() != mapped {
 		t.Errorf("Envoy asks about %s, and %s is mapped", filter.GetDomain(), mapped)
 	}
-	routes := string(asJSON(t, data, manager+".route_config"))
+	routes := string(asJSON(t, data, append(slices.Clip(manager), "route_config")...))
 	file.Envoy.Domains[0].Each(func(_ []string, d *policyfile.EnvoyDescriptor) {
 		if !strings.Contains(routes, `"`+d.Key+`"`) {
 			t.Errorf("no route makes an entry of the key %s", d.Key)
@@ -137,19 +139,23 @@ func TestEnvoyConfiguration(t *testing.T) {
 	})
 }
 
-// asJSON returns what is at path of the YAML data, without the type of an Any.
-func asJSON(t *testing.T, data []byte, path string) []byte {
+// asJSON returns the part of data that path leads to, without the type of an Any.
+func asJSON(t *testing.T, data []byte, path ...any) []byte {
 	t.Helper()
-	at, err := yaml.PathString(path)
-	if err != nil {
+	var value any
+	if err := yaml.Unmarshal(data, &value); err != nil {
 		t.Fatal(err)
 	}
-	var value map[string]any
-	if err := at.Read(bytes.NewReader(data), &value); err != nil {
-		t.Fatal(err)
+	for _, step := range path {
+		switch step := step.(type) {
+		case int:
+			value = value.([]any)[step]
+		case string:
+			value = value.(map[string]any)[step]
+		}
 	}
-	delete(value, "@type")
-	text, err := yaml.MarshalWithOptions(value, yaml.JSON())
+	delete(value.(map[string]any), "@type")
+	text, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}

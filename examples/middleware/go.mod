@@ -2,13 +2,17 @@ module github.com/ratelimitd/ratelimitd/examples/middleware
 
 go 1.26.0
 
-replace github.com/ratelimitd/ratelimitd => ../../
+replace (
+	github.com/ratelimitd/ratelimitd => ../../
+	github.com/ratelimitd/ratelimitd/client => ../../client
+)
 
 require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/ratelimitd/ratelimitd v0.0.0-00010101000000-000000000000
+	github.com/ratelimitd/ratelimitd/client v0.1.0
 )
 
 require (
@@ -17,7 +21,6 @@ require (
 	github.com/bytedance/sonic/loader v0.5.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cloudwego/base64x v0.1.6 // indirect
-	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.12 // indirect
 	github.com/gin-contrib/sse v1.1.0 // indirect
 	github.com/go-playground/locales v0.14.1 // indirect

@@ -20,7 +20,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
-	"github.com/ratelimitd/ratelimitd/client/inprocess"
+	"github.com/ratelimitd/ratelimitd/inprocess"
 )
 
 //go:embed policies.yaml
@@ -88,6 +88,7 @@ func open(ctx context.Context, server string) (limits, error) {
 func newLimiter(limits httplimit.Decider) *httplimit.Limiter {
 	return httplimit.New(limits, &httplimit.Options{
 		Identify:       httplimit.APIKey(),
+		Cost:           httplimit.CostByMethod(1, 2), // a request that changes something weighs twice as much
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Skip:           httplimit.SkipPaths("/healthz"),
 		Logger:         slog.Default(),

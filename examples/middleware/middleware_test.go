@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/inprocess"
-	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
+	"github.com/ratelimitd/ratelimitd/inprocess"
+	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
 // ask sends a request of a customer and returns the status and the body.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
 // step is a take, or a reset where it says so, and what comes of it.

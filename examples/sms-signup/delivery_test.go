@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
+	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
 // shop is a service over a real ratelimitd in memory, with this example's policies and a

@@ -18,6 +18,7 @@ type Gateway struct {
 	mu    sync.Mutex
 	asked int
 	sent  map[Phone]int
+	calls map[Phone]int
 	lost  []string
 }
 
@@ -45,6 +46,31 @@ func (g *Gateway) Send(ctx context.Context, phone Phone, _ string) (message stri
 	}
 	g.sent[phone]++
 	return message, nil
+}
+
+// Call counts one call to phone, in which the code is read out. It fails as Send does.
+func (g *Gateway) Call(ctx context.Context, phone Phone, _ string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked++
+	if isTurn(g.asked, g.Refuse) {
+		return errRefused
+	}
+	if g.calls == nil {
+		g.calls = make(map[Phone]int)
+	}
+	g.calls[phone]++
+	return nil
+}
+
+// Calls returns how many calls each number got.
+func (g *Gateway) Calls() map[Phone]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.calls)
 }
 
 func isTurn(n, every int) bool { return every > 0 && n%every == 0 }

@@ -83,6 +83,11 @@ func (l *Limits) Settle(ctx context.Context, demands []Demand, reservation strin
 	return l.ask(ctx, "record", question{Demands: demands, Reservation: reservation})
 }
 
+// Take counts what demands ask for, if all of their limits allow it. Its errors are those of Reserve.
+func (l *Limits) Take(ctx context.Context, demands []Demand) (Answer, error) {
+	return l.ask(ctx, "take", question{Demands: demands})
+}
+
 // Refund gives back, once, what receipt is for.
 func (l *Limits) Refund(ctx context.Context, receipt string) error {
 	_, err := l.ask(ctx, "refund", question{Receipt: receipt})

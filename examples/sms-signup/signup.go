@@ -48,6 +48,7 @@ type Signup struct {
 func NewSignup(limits *Limits, gateway *Gateway, log *slog.Logger) *Signup {
 	s := &Signup{limits: limits, gateway: gateway, log: log, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /signup", s.signup)
+	s.mux.HandleFunc("POST "+insteadPath, s.call)
 	s.mux.HandleFunc("POST /delivery", s.delivery)
 	return s
 }
@@ -67,16 +68,11 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 	}
 	held, err := s.limits.Reserve(r.Context(), demandsOf(phone), holdFor)
 	if err != nil {
-		s.log.Warn("no code is sent without a decision", "error", err)
-		wait := undecidedRetry
-		if undecided := (*Undecided)(nil); errors.As(err, &undecided) && undecided.RetryAfter > 0 {
-			wait = undecided.RetryAfter
-		}
-		answer(w, http.StatusServiceUnavailable, wait, "signing up is not possible at the moment")
+		s.undecided(w, err)
 		return
 	}
 	if !held.Allowed {
-		answer(w, http.StatusTooManyRequests, held.RetryAfter, "no code can be sent to this number at the moment")
+		denied(w, held.RetryAfter)
 		return
 	}
 	message, err := s.send(r, phone)
@@ -89,14 +85,41 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusAccepted, 0, "a code is on its way")
 }
 
+// undecided answers that there was no decision, because of err: no code is sent.
+func (s *Signup) undecided(w http.ResponseWriter, err error) {
+	s.log.Warn("no code is sent without a decision", "error", err)
+	wait := undecidedRetry
+	if undecided := (*Undecided)(nil); errors.As(err, &undecided) && undecided.RetryAfter > 0 {
+		wait = undecided.RetryAfter
+	}
+	answer(w, http.StatusServiceUnavailable, wait, "signing up is not possible at the moment")
+}
+
 const codes = 1_000_000 // of six digits
 
-func (s *Signup) send(r *http.Request, phone Phone) (message string, err error) {
+func newCode() (string, error) {
 	code, err := rand.Int(rand.Reader, big.NewInt(codes))
 	if err != nil {
 		return "", err
 	}
-	return s.gateway.Send(r.Context(), phone, fmt.Sprintf("%06d", code))
+	return fmt.Sprintf("%06d", code), nil
+}
+
+func (s *Signup) send(r *http.Request, phone Phone) (message string, err error) {
+	code, err := newCode()
+	if err != nil {
+		return "", err
+	}
+	return s.gateway.Send(r.Context(), phone, code)
+}
+
+// makeCall has a code read out to phone.
+func (s *Signup) makeCall(r *http.Request, phone Phone) error {
+	code, err := newCode()
+	if err != nil {
+		return err
+	}
+	return s.gateway.Call(r.Context(), phone, code)
 }
 
 // maxBody is far more than a body with a number takes, in bytes.
@@ -115,10 +138,15 @@ func decodePhone(w http.ResponseWriter, r *http.Request) (Phone, error) {
 
 // answer writes message as JSON. wait goes into Retry-After when it is not 0.
 func answer(w http.ResponseWriter, status int, wait time.Duration, message string) {
+	answerWith(w, status, wait, map[string]string{"message": message})
+}
+
+// answerWith is answer for a document.
+func answerWith(w http.ResponseWriter, status int, wait time.Duration, document map[string]string) {
 	if wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": message}) // it fails when the client is gone
+	_ = json.NewEncoder(w).Encode(document) // it fails when the client is gone
 }

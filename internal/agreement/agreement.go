@@ -60,7 +60,7 @@ var ErrHashKey = errors.New("instances disagree about the hash key")
 
 // Join publishes what this instance says and reads what others do, once. An error that wraps
 // ErrHashKey says that it must not begin, and is for a person to read; after any other one it may
-// be tried again. What else others have otherwise is logged. After Join has succeeded it does
+// be tried again. Other settings that differ are logged. After Join has succeeded it does
 // nothing.
 //
 // Of two that join at the same time and disagree, one at least is refused: each publishes before
@@ -127,8 +127,8 @@ func (a *Agreement) Run(ctx context.Context) error {
 	}
 }
 
-// lookAgain looks once more. What is seen for the first time may be a change on its way to all
-// instances: it counts if it is there the next time, too. Without an answer all stays as it is.
+// lookAgain looks once more. A difference that is new may be a change on its way to all instances: it counts if the next
+// look finds it, too. Without an answer nothing changes.
 func (a *Agreement) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
@@ -190,7 +190,7 @@ func (a *Agreement) put(found []Disagreement) {
 }
 
 // Disagreements returns how many other instances have another value of each setting: 0 for one
-// that all agree about. What may change is there only with what is disagreed about.
+// that all agree about. Settings that may change are in it only if instances disagree.
 func (a *Agreement) Disagreements() map[string]int {
 	counts := map[string]int{SettingHashKey: 0}
 	for name := range a.fixed.Settings {

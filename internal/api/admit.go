@@ -106,8 +106,7 @@ func mayUse(caller *auth.Caller, policy string) error {
 // decodeCaller returns who asks, of a request that says nothing else.
 func decodeCaller(_ *http.Request, m *scratch) (*auth.Caller, error) { return m.caller, nil }
 
-// permitted refuses what c asks for if caller is not permitted to. What a reservation is
-// for was permitted when it was made.
+// permitted returns an error if caller may not do what c asks for. A reservation was permitted when it was made.
 func permitted(caller *auth.Caller, c *decode.Call) error {
 	if err := needs(caller, scopeOf(c.Op)); err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestScopes(t *testing.T) {
 	names := []string{"", "stranger", "decider", "recorder", "admin", "scraper"}
 	f := newFront(t, &Options{
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
-		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Overshoot: new(overshot).of,
 		Shadow:    noShadow,
 		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring: keyring(t, "decider scopes: [decide]", "recorder scopes: [record]", "admin scopes: [admin]",
@@ -146,7 +146,7 @@ func TestScopesOfOperations(t *testing.T) {
 // such makes no difference.
 func TestPoliciesOfCallers(t *testing.T) {
 	f := newFront(t, &Options{
-		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Overshoot: new(overshot).of,
 		Shadow:    noShadow,
 		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring:   keyring(t, "some scopes: [decide, record, admin], policies: [api]"),

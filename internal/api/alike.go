@@ -49,8 +49,8 @@ func plain(c *decode.Call) bool {
 	return len(c.Demands) == 1 && c.IdempotencyKey == "" && c.Reserve == 0 && c.Reservation == ""
 }
 
-// atOnce decides operations that ask alike, and has those that were answered tell it in
-// their order: whoever was admitted first is the first.
+// atOnce decides operations that ask alike, and reports the answers in the order of the operations: the units that were
+// admitted first are those of the first operations.
 func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, lane []int) {
 	var all sync.WaitGroup
 	for _, at := range lane {

@@ -46,9 +46,9 @@ type Options struct {
 	// does. Its lines hold no identifier.
 	Audit *audit.Log
 
-	// Overshoot tells how far callers went past the limits of a policy, with the top
-	// worst keys; false: it does not know the policy. nil: that route is unknown.
-	Overshoot func(policy string, top int) (Overshoot, bool)
+	// Overshoot tells how far callers went past the limits of a policy, with the top worst keys, on that instance; empty:
+	// on all. The error is limiter.ErrUnknownPolicy, or UnknownInstance's. nil: that route is unknown.
+	Overshoot func(ctx context.Context, policy string, top int, instance string) (Overshoot, error)
 
 	// Shadow tells what shadows of a policy would have denied, of which it fills in all but the policy and its numbers.
 	// nil: that route is unknown.
@@ -95,7 +95,8 @@ type Server struct {
 	memory    *memory.Pool
 	inMemory  bool // no decision waits for anybody
 
-	failures gate.Second // of a failed request that is logged as a warning: while the store is away all of them fail
+	refused gate.Statuses // of requests that were refused or failed, by status: strangers can cause as many as they like
+	panics  gate.Lines
 }
 
 // New returns a server for engine. A nil opts means the zero Options.
@@ -135,11 +136,11 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/confirm", handle(s, auth.Decide|auth.Record, decodeReceipt, s.confirm))
 	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows
 	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeAdmin, s.reset))
-	s.mux.Post("/v1/explain", handle(s, auth.Admin, decodeAdmin, s.explain))
+	s.mux.Post("/v1/explain", handle(s, auth.Admin, decodeExplain, s.explain))
 	s.mux.Post("/v1/overrides", handle(s, auth.Admin, decodeOverride, s.setOverride))
 	s.mux.Get("/v1/overrides", handle(s, auth.Admin, decodeCaller, s.overrides))
-	s.mux.Post("/v1/overrides/get", handle(s, auth.Admin, decodeAdmin, s.getOverride))
-	s.mux.Post("/v1/overrides/delete", handle(s, auth.Admin, decodeAdmin, s.deleteOverride))
+	s.mux.Post("/v1/overrides/get", handle(s, auth.Admin, decodeOverridden, s.getOverride))
+	s.mux.Post("/v1/overrides/delete", handle(s, auth.Admin, decodeOverridden, s.deleteOverride))
 	s.mux.Get("/v1/policies", handle(s, auth.Admin, decodeCaller, s.policies))
 	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))
 	if s.opts.Policies != nil {

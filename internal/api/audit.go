@@ -54,6 +54,9 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 	if key, unknown := s.engine.KeyOf(about.Policy, about.Identifier); unknown == nil {
 		did.Policy, did.Key = about.Policy, hex.EncodeToString(key.Bytes())[:keyDigits]
 	}
+	if _, known := s.engine.Policy(about.Policy); known && about.Identifier == "" { // it is about a prefix
+		did.Policy = about.Policy
+	}
 	if err != nil {
 		did.More = append(did.More, slog.Int("status", encode.ProblemOf(err).Status))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,8 +43,7 @@ type batch struct {
 	lines bool // each result in a line, as soon as it is there
 }
 
-// decodeBatch reads {"operations": [...]}. What is wrong with one operation is in its
-// place.
+// decodeBatch reads {"operations": [...]}. A mistake in one operation becomes the result of that operation.
 func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 	if err := decode.RefuseIdempotencyKey(r.Header); err != nil {
 		return b, err
@@ -59,7 +57,7 @@ func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 		return err
 	})
 	if err == nil && !seen.Has("operations") {
-		err = decode.Wrong("operations", "It is missing.")
+		err = decode.Missing("operations")
 	}
 	b.lines = acceptsLines(r.Header)
 	if err == nil {
@@ -95,7 +93,7 @@ func (o *operation) readFrom(v decode.Value, caller *auth.Caller) {
 	c.Caller = caller.Name
 	err := c.Read(v, decode.NamesOf(""))
 	if err == nil && c.Op == "" {
-		err = decode.Wrong("op", "It is missing: give one of "+strings.Join(decode.Operations, ", ")+".")
+		err = decode.Wrong("op", "op is missing: give one of "+strings.Join(decode.Operations, ", ")+".")
 	}
 	if err == nil {
 		err = permitted(caller, c)
@@ -182,7 +180,7 @@ func (s *Server) operate(ctx context.Context, c *call) (err error) {
 
 // panicked logs the cause of a panic where it is called, and returns it as the error of c.
 func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
-	s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	s.logPanic(ctx, "panic in an operation", cause)
 	return c.asked.Failed(count.RecordedUnknown, errPanic)
 }
 

@@ -381,7 +381,7 @@ func TestBatchFailuresAreLogged(t *testing.T) {
 		for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`, oneOp))) {
 			want := resultBody{Status: http.StatusServiceUnavailable, Recorded: "unknown", Detail: r.Detail}
 			if i == 1 {
-				want = resultBody{Status: http.StatusBadRequest, Field: "operations[1].policy", Detail: "It is missing."}
+				want = resultBody{Status: http.StatusBadRequest, Field: "operations[1].policy", Detail: "policy is missing."}
 			}
 			if r.Recorded == "no" {
 				r.Recorded = "unknown" // as far as this is about

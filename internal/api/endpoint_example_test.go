@@ -58,7 +58,7 @@ func Example_endpoint() {
 	}
 	// Output:
 	// 200 {"remaining":3}
-	// 400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"It is missing.","field":"identifier"}
+	// 400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"identifier is missing.","field":"identifier"}
 }
 
 // TestContributingShowsTheExample makes sure that what CONTRIBUTING.md shows is what is compiled here.

@@ -76,10 +76,15 @@ func (m *scratch) readJSON(r *http.Request, most int64) (decode.Value, error) {
 }
 
 // readKey reads {"policy", "identifier"} from the body of r, of a policy that the caller may use.
-func (m *scratch) readKey(r *http.Request) (d limiter.Demand, err error) {
+func (m *scratch) readKey(r *http.Request) (limiter.Demand, error) {
+	return m.readDemand(r, decode.KeyNames)
+}
+
+// readDemand is readKey for a body that may have members of these names.
+func (m *scratch) readDemand(r *http.Request, names []string) (d limiter.Demand, err error) {
 	body, err := m.readJSON(r, decode.MaxBody)
 	if err == nil {
-		d, err = decode.ReadKey(body)
+		d, err = decode.ReadKey(body, names)
 	}
 	if err == nil {
 		err = mayUse(m.caller, d.Policy)

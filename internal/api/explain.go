@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -21,7 +24,7 @@ type explained struct {
 	override *overrideView
 }
 
-// What decides, as explain says it; a rule about numbers by its policy.Reason.
+// The rules that can decide, in the words of explain. A rule about numbers has its policy.Reason.
 const (
 	becauseOff      = "off"      // the policy neither decides nor counts
 	becauseOverride = "override" // one that allows or blocks
@@ -31,6 +34,16 @@ const (
 	becauseDerived  = "derived"  // another policy, for a part of the identifier
 	becauseRoom     = "room"     // all have
 )
+
+// explainNames are the members of the body of explain.
+var explainNames = append(slices.Clip(decode.KeyNames), "limit")
+
+// decodeExplain reads {"policy", "identifier", "limit"}.
+func decodeExplain(r *http.Request, m *scratch) (a admin, err error) {
+	a.by = m.askerOf(r)
+	a.Demand, err = m.readDemand(r, explainNames)
+	return a, err
+}
 
 // explain tells everything that has a say in what somebody is answered.
 func (s *Server) explain(ctx context.Context, a admin) (answer, error) {

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // ForwardAuth are the options of GET /v1/forward-auth, by which gateways ask about the
@@ -49,7 +49,7 @@ func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) 
 		return nil, err
 	}
 	if strings.Trim(strings.Join(r.Header["X-Forwarded-For"], ""), " ,") == "" {
-		return nil, decode.Wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
+		return nil, decode.Wrong("X-Forwarded-For", "X-Forwarded-For is missing: a gateway must say for which address it asks.")
 	}
 	if _, err := trusted.Client(r); err != nil {
 		return nil, decode.Wrong("X-Forwarded-For", "It has no address where a gateway must say for which one it asks.")

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
+	"github.com/ratelimitd/ratelimitd/clients/conformance"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // gateways are trusted as httptest's own address is, and identify by everything there is.
@@ -65,6 +66,16 @@ func (f *front) mustAnswer(want, got int, what string) {
 	f.t.Helper()
 	if got != want {
 		f.t.Errorf("%s: %d, want %d", what, got, want)
+	}
+}
+
+// TestForwardedAddresses counts for the caller that the table of addresses says.
+func TestForwardedAddresses(t *testing.T) {
+	for _, c := range conformance.Addresses(t) {
+		f := newFront(t, &Options{ForwardAuth: gateways}, bucket) // a burst of two
+		spent := f.do(http.MethodPost, "/v1/take", `{"policy":"bucket","identifier":"`+c.Caller+`","cost":2}`)
+		f.mustAnswer(200, spent.StatusCode, c.Caller)
+		f.mustAnswer(429, f.statusOf("bucket", c.Address), c.Address+": "+c.Why)
 	}
 }
 

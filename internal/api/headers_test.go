@@ -22,7 +22,6 @@ func TestHeaderFamilies(t *testing.T) {
 		{"x-rate-limit", []string{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 		{" ietf , x-rate-limit", []string{"Ratelimit", "Ratelimit-Policy", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 		{"none", nil},
-		{"ietf-06", []string{"Ratelimit-Limit", "Ratelimit-Policy", "Ratelimit-Remaining", "Ratelimit-Reset"}},
 		{"ietf-07,x-rate-limit", []string{"Ratelimit", "Ratelimit-Policy", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 	} {
 		families, err := encode.ParseHeaders(c.flag)
@@ -56,10 +55,6 @@ func TestHeadersOfDrafts(t *testing.T) {
 			"RateLimit":        `"per-hour";r=1;t=3600, "per-day";r=2;t=43200`,
 		},
 		"ietf-07": {"RateLimit-Policy": unnamed, "RateLimit": `limit=3, remaining=1, reset=3600`, "RateLimit-Remaining": ""},
-		"ietf-06": {
-			"RateLimit-Policy": unnamed, "RateLimit": "",
-			"RateLimit-Limit": "3", "RateLimit-Remaining": "1", "RateLimit-Reset": "3600",
-		},
 	} {
 		families, err := encode.ParseHeaders(flag)
 		if err != nil {

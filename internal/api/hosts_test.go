@@ -43,7 +43,7 @@ func TestStrangeHosts(t *testing.T) {
 	}
 	opts := Options{
 		Hosts: &hosts, ForwardAuth: gateways, Metrics: http.NotFoundHandler(),
-		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true }, Shadow: noShadow,
+		Overshoot: new(overshot).of, Shadow: noShadow,
 	}
 	f := newFront(t, &opts, smsSend, tail)
 	for _, c := range hostRequests {

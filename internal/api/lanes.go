@@ -7,7 +7,7 @@ import (
 // canonical returns how an identifier is counted under a policy.
 type canonical func(policy string, id keys.Identifier) keys.Identifier
 
-// canonical is that of the engine. What panics does so again when it is decided, alone.
+// canonical is that of the engine. A panic is not lost: the operation panics again when it is decided, alone.
 func (s *Server) canonical(policy string, id keys.Identifier) (as keys.Identifier) {
 	defer func() {
 		if recover() != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
@@ -62,7 +64,7 @@ const maxDigits = 6
 
 // isRequestID reports whether id is short and plain enough for a log line. Phone numbers and
 // addresses are not to get there by mistake: it has no '+', '@' and ':', and unless it is
-// random it has a letter, and few digits in a row, whatever separates them.
+// random, and no padded number, it has a letter, and few digits in a row, whatever separates them.
 func isRequestID(id string) bool {
 	letters, digits := false, 0
 	for _, c := range []byte(id) {
@@ -78,7 +80,7 @@ func isRequestID(id string) bool {
 			return false
 		}
 	}
-	return len(id) <= maxRequestIDLen && (letters && digits <= maxDigits || randomID.MatchString(id))
+	return len(id) <= maxRequestIDLen && (letters && digits <= maxDigits || randomID.MatchString(id) && tracing.IsOpaque(id))
 }
 
 // observe gives every request its exchange and its id, times it, hands it to
@@ -138,19 +140,12 @@ func (s *Server) logRequest(r *http.Request, route string, x *exchange, took tim
 	if failed != nil {
 		level = slog.LevelWarn
 	}
-	if level == slog.LevelWarn && !s.failures.Open(s.opts.Now()) {
-		level = slog.LevelDebug
-	}
+	level, attrs := s.refused.Of(x.status).Level(level, s.opts.Now())
 	if !s.opts.Logger.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := []slog.Attr{
-		slog.String("method", methodOf(r)),
-		slog.String("route", route),
-		slog.Int("status", x.status),
-		slog.Duration("took", took),
-		slog.String("request_id", x.Header().Get(requestIDHeader)),
-	}
+	attrs = append(attrs, slog.String("method", methodOf(r)), slog.String("route", route), slog.Int("status", x.status),
+		slog.Duration("took", took), slog.String("request_id", x.Header().Get(requestIDHeader)))
 	if id := x.span.TraceID(); id != "" {
 		attrs = append(attrs, slog.String("trace_id", id))
 	}
@@ -186,7 +181,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(cause) // net/http's own way to end a response; it logs nothing
 			}
-			s.opts.Logger.ErrorContext(r.Context(), "panic in a handler", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.logPanic(r.Context(), "panic in a handler", cause)
 			x := w.(*exchange)
 			if x.status != 0 {
 				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
@@ -199,6 +194,13 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// logPanic logs the cause of a panic where it is recovered.
+func (s *Server) logPanic(ctx context.Context, where string, cause any) {
+	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
+		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), gate.Unlogged, unlogged)
+	}
 }
 
 // errPanic is a handler's panic, which recoverPanic has logged.

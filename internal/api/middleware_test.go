@@ -37,7 +37,10 @@ func TestRequestIDs(t *testing.T) {
 		"123456":                               false,
 		"01ARZ3NDEKTSV4RRFFQ69G5FAV":           true,
 		"4bf92f3577b34da6a3ce929d0e0e4736":     true,
-		"12345678901234567890123456789012":     true, // hex, by chance without a letter
+		"12345678901234567890123456789012":     false,
+		"00000000000000000004915112345678":     false, // a number that was padded
+		"00000000-0000-4000-8000-491511234567": false,
+		"00000000000004915112345678":           false,
 		"order-123456":                         true,
 		"who@example.org":                      false,
 		"a b":                                  false,

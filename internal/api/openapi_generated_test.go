@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	goyaml "github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -18,7 +18,7 @@ import (
 // what stands beside an allOf of one, and a oneOf with an allOf in it.
 func TestDocumentGeneratesClients(t *testing.T) {
 	var doc any
-	if err := goyaml.Unmarshal(openAPI, &doc); err != nil {
+	if err := yaml.Unmarshal(openAPI, &doc); err != nil {
 		t.Fatal(err)
 	}
 	for _, odd := range oddities(doc, "") {
@@ -30,7 +30,7 @@ func TestDocumentGeneratesClients(t *testing.T) {
 		"an allOf in oneOf": "schemas: {A: {oneOf: [{allOf: [{type: object}, {type: object}]}]}}",
 	} {
 		var odd any
-		if err := goyaml.Unmarshal([]byte(schema), &odd); err != nil || len(oddities(odd, "")) != 1 {
+		if err := yaml.Unmarshal([]byte(schema), &odd); err != nil || len(oddities(odd, "")) != 1 {
 			t.Errorf("%s is not found in %s: %v", name, schema, err)
 		}
 	}

@@ -131,8 +131,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 			documented = append(documented, method+" "+path)
 		}
 	}
-	none := func(string, int) (Overshoot, bool) { return Overshoot{}, false }
-	f := newFront(t, &Options{Metrics: http.NotFoundHandler(), Overshoot: none, Shadow: noShadow, Policies: new(keeper)})
+	f := newFront(t, &Options{Metrics: http.NotFoundHandler(), Overshoot: new(overshot).of, Shadow: noShadow, Policies: new(keeper)})
 	err = chi.Walk(f.server.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routed = append(routed, method+" "+route)
 		return nil

@@ -25,21 +25,29 @@ type admin struct {
 	by asker
 }
 
+// overridden is whom an administrator asks about an override of: an identifier or, if prefix is not empty, all that begin
+// with it.
+type overridden struct {
+	admin
+	prefix string
+}
+
 // adminOverride is an override that somebody wants to put in force.
 type adminOverride struct {
-	admin
+	overridden
 	override demand.Override
-	lasts    time.Duration
+	lasts    time.Duration // 0: it has no end
 }
 
 // overrideView is an override in force.
 type overrideView struct {
-	Key         string              `json:"key"`
+	Key         string              `json:"key,omitempty"`
+	Prefix      string              `json:"prefix,omitempty"`
 	Policy      string              `json:"policy"`
 	Kind        string              `json:"kind"`
 	Limits      []overrideLimitView `json:"limits,omitempty"`
-	ExpiresAt   time.Time           `json:"expires_at"`
-	ExpiresInMS int64               `json:"expires_in_ms"`
+	ExpiresAt   *time.Time          `json:"expires_at"` // nil: it has no end
+	ExpiresInMS *int64              `json:"expires_in_ms"`
 	MadeAt      time.Time           `json:"made_at"`
 	By          string              `json:"by,omitempty"`
 }
@@ -55,11 +63,12 @@ type overrideList struct {
 	Total     int            `json:"total"`
 }
 
-// maxListed bounds the overrides of one answer: those that end first.
+// maxListed bounds the overrides of one answer: those without end, and then those that end first.
 const maxListed = 1000
 
 var (
-	overrideNames      = append(slices.Clip(decode.KeyNames), "kind", "limits", "expires_in_ms")
+	overriddenNames    = append(slices.Clip(decode.KeyNames), "prefix")
+	overrideNames      = append(slices.Clip(overriddenNames), "kind", "limits", "expires_in_ms")
 	overrideLimitNames = []string{"name", "limit", "burst"}
 )
 
@@ -70,7 +79,47 @@ func decodeAdmin(r *http.Request, m *scratch) (a admin, err error) {
 	return a, err
 }
 
-// decodeOverride reads {"policy", "identifier", "kind", "limits", "expires_in_ms"}.
+// decodeOverridden reads {"policy", "identifier"} or {"policy", "prefix"}.
+func decodeOverridden(r *http.Request, m *scratch) (o overridden, err error) {
+	o.by = m.askerOf(r)
+	body, err := m.readJSON(r, decode.MaxBody)
+	if err != nil {
+		return o, err
+	}
+	seen, err := decode.ReadObject(body, overriddenNames, o.readMember)
+	if err == nil {
+		err = requireOverridden(seen)
+	}
+	if err != nil {
+		return o, err
+	}
+	return o, mayUse(m.caller, o.Policy)
+}
+
+func (o *overridden) readMember(name string, v decode.Value) (err error) {
+	if name != "prefix" {
+		return decode.ReadDemand(&o.Demand, name, v)
+	}
+	if o.prefix, err = v.Text(); err == nil && o.prefix == "" {
+		err = decode.Wrong("", "It is empty: use 1 to "+strconv.Itoa(policy.MaxPrefixLen)+" bytes of UTF-8.")
+	}
+	return err
+}
+
+// requireOverridden returns the error of an object that does not say whom an override is for, or says it twice.
+func requireOverridden(seen decode.Members) error {
+	switch {
+	case !seen.Has("policy"):
+		return decode.Missing("policy")
+	case seen.Has("prefix") && seen.Has("identifier"):
+		return decode.Wrong("prefix", "It is there beside identifier: give one of them.")
+	case !seen.Has("prefix") && !seen.Has("identifier"):
+		return decode.Missing("identifier")
+	}
+	return nil
+}
+
+// decodeOverride reads what decodeOverridden does and "kind", "limits" and "expires_in_ms".
 func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
 	o.by = m.askerOf(r)
 	body, err := m.readJSON(r, decode.MaxBody)
@@ -81,9 +130,12 @@ func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
 	if err != nil {
 		return o, err
 	}
-	for _, name := range []string{"policy", "identifier", "kind", "expires_in_ms"} {
+	if err := requireOverridden(seen); err != nil {
+		return o, err
+	}
+	for _, name := range []string{"kind", "expires_in_ms"} {
 		if !seen.Has(name) {
-			return o, decode.Wrong(name, "It is missing.")
+			return o, decode.Missing(name)
 		}
 	}
 	return o, mayUse(m.caller, o.Policy)
@@ -98,11 +150,14 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	case "limits":
 		o.override.Limits, err = readOverrideLimits(v)
 	case "expires_in_ms":
+		if v == "null" { // said aloud: without the member, nobody knows
+			return nil
+		}
 		var ms int64
 		ms, err = v.Integer(overrides.Shortest.Milliseconds(), overrides.Longest.Milliseconds())
 		o.lasts = time.Duration(ms) * time.Millisecond
 	default:
-		err = decode.ReadDemand(&o.Demand, name, v)
+		err = o.overridden.readMember(name, v)
 	}
 	return err
 }
@@ -121,7 +176,7 @@ func readOverrideLimits(v decode.Value) ([]demand.LimitOverride, error) {
 		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) error { return readOverrideLimit(l, name, v) })
 		for _, name := range overrideLimitNames[:2] {
 			if err == nil && !seen.Has(name) {
-				err = decode.Wrong(name, "It is missing.")
+				err = decode.Missing(name)
 			}
 		}
 		if err != nil {
@@ -145,17 +200,29 @@ func readOverrideLimit(l *demand.LimitOverride, name string, v decode.Value) (er
 
 // setOverride puts an override in force.
 func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, error) {
-	now := s.opts.Now()
-	o.override.Until, o.override.By = store.InstantOf(now.Add(o.lasts)), o.by.name()
-	set, err := s.engine.Overrides.Set(ctx, o.Policy, o.Identifier, o.override)
+	o.override.Until, o.override.By = store.Distant, o.by.name()
+	if o.lasts > 0 {
+		o.override.Until = store.InstantOf(s.opts.Now().Add(o.lasts))
+	}
+	var set demand.Override
+	var err error
+	if o.prefix != "" {
+		set, err = s.engine.Overrides.SetPrefix(ctx, o.Policy, o.prefix, o.override)
+	} else {
+		set, err = s.engine.Overrides.Set(ctx, o.Policy, o.Identifier, o.override)
+	}
 	if err != nil {
 		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
-	var details []slog.Attr
-	if err == nil { // what was refused may have an identifier in the wrong place
-		details = []slog.Attr{slog.String("kind", string(o.override.Kind)), slog.Any("limits", o.override.Limits)}
+	details := o.details(err)
+	if err == nil {
+		details = append(details, slog.String("kind", string(o.override.Kind)), slog.Any("limits", o.override.Limits))
 	}
-	s.audit(ctx, &o.by, "override.set", &o.Demand, err, append(details, slog.Time("expires_at", o.override.Until.Time()))...)
+	ends := slog.Any("expires_at", nil)
+	if o.lasts > 0 {
+		ends = slog.Time("expires_at", o.override.Until.Time())
+	}
+	s.audit(ctx, &o.by, "override.set", &o.Demand, err, append(details, ends)...)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +230,15 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 }
 
 // getOverride tells which override is in force.
-func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
-	o, there, err := s.engine.Overrides.Of(a.Policy, a.Identifier)
+func (s *Server) getOverride(_ context.Context, a overridden) (answer, error) {
+	var o demand.Override
+	var there bool
+	var err error
+	if a.prefix != "" {
+		o, there, err = s.engine.Overrides.OfPrefix(a.Policy, a.prefix)
+	} else {
+		o, there, err = s.engine.Overrides.Of(a.Policy, a.Identifier)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -175,16 +249,30 @@ func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
 }
 
 // deleteOverride ends the override that is in force, if there is one.
-func (s *Server) deleteOverride(ctx context.Context, a admin) (answer, error) {
-	err := s.engine.Overrides.End(ctx, a.Policy, a.Identifier)
+func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, error) {
+	var err error
+	if a.prefix != "" {
+		err = s.engine.Overrides.EndPrefix(ctx, a.Policy, a.prefix)
+	} else {
+		err = s.engine.Overrides.End(ctx, a.Policy, a.Identifier)
+	}
 	if err != nil {
 		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
-	s.audit(ctx, &a.by, "override.delete", &a.Demand, err)
+	s.audit(ctx, &a.by, "override.delete", &a.Demand, err, a.details(err)...)
 	if err != nil {
 		return nil, err
 	}
 	return encode.Nothing{}, nil
+}
+
+// details returns what the audit log says of o, about which was done what err says: what was refused may have an identifier
+// in the wrong place.
+func (o *overridden) details(err error) []slog.Attr {
+	if err != nil || o.prefix == "" {
+		return nil
+	}
+	return []slog.Attr{slog.String("prefix", o.prefix)}
 }
 
 // overrides lists those in force under the policies that caller may use.
@@ -211,9 +299,16 @@ func (s *Server) viewOne(d *limiter.Demand, o *demand.Override) answer {
 
 func (s *Server) viewOverride(o *overrides.Keyed) overrideView {
 	view := overrideView{
-		Key: hex.EncodeToString(o.Key.Bytes()), Policy: o.Policy, Kind: string(o.Kind), By: o.By,
-		ExpiresAt: encode.ToMilliseconds(o.Until.Time()), MadeAt: encode.ToMilliseconds(o.Made.Time()),
-		ExpiresInMS: max(0, encode.Milliseconds(o.Until.Sub(store.InstantOf(s.opts.Now())))),
+		Prefix: o.Prefix, Policy: o.Policy, Kind: string(o.Kind), By: o.By,
+		MadeAt: encode.ToMilliseconds(o.Made.Time()),
+	}
+	if o.Prefix == "" {
+		view.Key = hex.EncodeToString(o.Key.Bytes())
+	}
+	if !o.Stays() {
+		at := encode.ToMilliseconds(o.Until.Time())
+		rest := max(0, encode.Milliseconds(o.Until.Sub(store.InstantOf(s.opts.Now()))))
+		view.ExpiresAt, view.ExpiresInMS = &at, &rest
 	}
 	for _, l := range o.Limits {
 		view.Limits = append(view.Limits, overrideLimitView(l))

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
@@ -19,9 +20,13 @@ const (
 	maxTop     = 100 // the hundredth is far from the worst, and a sketch is less sure of it
 )
 
-// Overshoot is how far callers went past the limits of one policy, as this instance
+// Overshoot is how far callers went past the limits of one policy, as some instances
 // saw it.
 type Overshoot struct {
+	Scope      string // whose: encode.ScopeInstance or encode.ScopeInstances
+	Instances  []OvershootInstance
+	Unanswered []encode.Unanswered // instances whose attempts are missing
+
 	Since    time.Time // when counting began
 	Attempts int64     // beyond the limit
 	Units    int64     // that they asked for
@@ -34,6 +39,13 @@ type Overshoot struct {
 
 	WorstSince time.Time
 	Worst      []WorstKey // the worst first
+}
+
+// OvershootInstance is an instance that counted.
+type OvershootInstance struct {
+	Instance string    `json:"instance"`
+	Since    time.Time `json:"since"`
+	Attempts int64     `json:"attempts"`
 }
 
 // Spread is how values are spread.
@@ -63,15 +75,18 @@ type WorstKey struct {
 type overshootView struct {
 	Policy       string           `json:"policy"`
 	Scope        string           `json:"scope"`
-	Since        time.Time        `json:"since"`
+	Since        *time.Time       `json:"since"` // nil: no instance answered
 	Attempts     int64            `json:"attempts"`
 	Units        int64            `json:"units"`
 	Episodes     int64            `json:"episodes"`
 	KeysOver     int64            `json:"keys_over"`
 	Dropped      int64            `json:"dropped_attempts"`
 	Distribution distributionView `json:"distribution"`
-	WorstSince   time.Time        `json:"worst_since"`
+	WorstSince   *time.Time       `json:"worst_since"`
 	Worst        []worstView      `json:"worst"`
+
+	Instances  []OvershootInstance `json:"instances"`
+	Unanswered []encode.Unanswered `json:"unanswered"`
 }
 
 type distributionView struct {
@@ -87,13 +102,17 @@ type worstView struct {
 
 // overshootQuery is what GET /v1/policies/{name}/overshoot asks for.
 type overshootQuery struct {
-	policy string
-	top    int
+	policy   string
+	top      int
+	instance string // empty: all
 }
 
-// decodeOvershoot reads the name in the path and top in the query.
+// decodeOvershoot reads the name in the path, and top and instance in the query.
 func decodeOvershoot(r *http.Request, m *scratch) (q overshootQuery, err error) {
 	if q.policy, err = decodePolicyName(r, m); err != nil {
+		return q, err
+	}
+	if q.instance, err = decodeInstance(r); err != nil {
 		return q, err
 	}
 	given, found := r.URL.Query()["top"]
@@ -108,28 +127,59 @@ func decodeOvershoot(r *http.Request, m *scratch) (q overshootQuery, err error) 
 	return q, nil
 }
 
-func (s *Server) overshoot(_ context.Context, q overshootQuery) (answer, error) {
+// decodeInstance reads which instance is asked for in the query, empty for all.
+func decodeInstance(r *http.Request) (string, error) {
+	given, found := r.URL.Query()["instance"]
+	switch {
+	case !found:
+		return "", nil
+	case len(given) > 1 || given[0] == "":
+		return "", decode.Wrong("instance", "It must be given once, as the id of an instance, the beginning of one, or an address.")
+	}
+	return given[0], nil
+}
+
+// UnknownInstance returns the error of a query for an instance that is none of these, or may be several.
+func UnknownInstance(ids []string) error {
+	return decode.Wrong("instance", "It must be the id of one instance, or begin as no other id does, or be the address for peers. "+
+		"Instances: "+strings.Join(ids, ", ")+".")
+}
+
+func (s *Server) overshoot(ctx context.Context, q overshootQuery) (answer, error) {
 	if _, inForce := s.engine.Policy(q.policy); !inForce {
 		return nil, limiter.ErrUnknownPolicy
 	}
-	o, known := s.opts.Overshoot(q.policy, q.top)
-	if !known {
-		return nil, limiter.ErrUnknownPolicy
+	o, err := s.opts.Overshoot(ctx, q.policy, q.top, q.instance)
+	if err != nil {
+		return nil, err
 	}
 	return encode.Document{Content: viewOvershoot(q.policy, &o)}, nil
 }
 
 func viewOvershoot(policy string, o *Overshoot) overshootView {
 	view := overshootView{
-		Policy: policy, Scope: "instance", Since: encode.ToMilliseconds(o.Since),
+		Policy: policy, Scope: o.Scope, Since: since(o.Since),
 		Attempts: o.Attempts, Units: o.Units, Episodes: o.Episodes, KeysOver: o.KeysOver, Dropped: o.Dropped,
 		Distribution: distributionView{Attempts: o.PerEpisode.view(), TimesLimit: o.TimesLimit.view()},
-		WorstSince:   encode.ToMilliseconds(o.WorstSince), Worst: make([]worstView, len(o.Worst)),
+		WorstSince:   since(o.WorstSince), Worst: make([]worstView, len(o.Worst)),
 	}
+	for i := range o.Instances {
+		o.Instances[i].Since = encode.ToMilliseconds(o.Instances[i].Since)
+	}
+	view.Instances, view.Unanswered = append([]OvershootInstance{}, o.Instances...), append([]encode.Unanswered{}, o.Unanswered...)
 	for i, w := range o.Worst {
 		view.Worst[i] = worstView{Key: hex.EncodeToString(w.Key.Bytes()), Attempts: w.Attempts, Error: w.Error}
 	}
 	return view
+}
+
+// since returns t as it is shown; nil if it is zero.
+func since(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = encode.ToMilliseconds(t)
+	return &t
 }
 
 // view returns s with a list of buckets even where there are none.

@@ -1,34 +1,43 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // overshot is an answer for the policies that are there, and how much was asked for.
 type overshot struct{ top []int }
 
-func (o *overshot) of(policy string, top int) (Overshoot, bool) {
-	if policy == "lost" {
-		return Overshoot{}, false
+func (o *overshot) of(_ context.Context, policy string, top int, instance string) (Overshoot, error) {
+	switch {
+	case policy == "lost":
+		return Overshoot{}, limiter.ErrUnknownPolicy
+	case instance == "nobody":
+		return Overshoot{}, UnknownInstance([]string{"one", "two"})
 	}
 	o.top = append(o.top, top)
 	begun := time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("", 3600))
 	if policy == "api" {
-		return Overshoot{Since: begun, WorstSince: begun}, true
+		return Overshoot{Scope: encode.ScopeInstance, Since: begun, WorstSince: begun}, nil
 	}
 	one := Spread{Count: 1, P50: 2.5, P90: 2.5, P99: 2.5, Max: 2.5, Buckets: []SpreadBucket{{2, 0}, {2.5, 1}}}
 	return Overshoot{
-		Since: begun, Attempts: 5, Units: 6, Episodes: 1, KeysOver: 2, Dropped: 3,
+		Scope:      encode.ScopeInstances,
+		Instances:  []OvershootInstance{{"one", begun, 3}, {"two", begun.Add(time.Minute), 2}},
+		Unanswered: []encode.Unanswered{{Instance: "three", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+		Since:      begun, Attempts: 5, Units: 6, Episodes: 1, KeysOver: 2, Dropped: 3,
 		PerEpisode: Spread{Count: 1, P50: 5, P90: 5, P99: 5, Max: 5, Buckets: []SpreadBucket{{5, 1}}}, TimesLimit: one,
 		WorstSince: begun.Add(time.Hour),
 		Worst:      []WorstKey{{store.KeyFrom(sha256.Sum256([]byte("0"))), 4, 1}},
-	}, true
+	}, nil
 }
 
 // TestOvershoot tells how far callers go past the limits, and answers what is wrong
@@ -43,6 +52,7 @@ func TestOvershoot(t *testing.T) {
 		get("/v1/policies/sms-send/overshoot"),
 		get("/v1/policies/api/overshoot?top=100"),
 		get("/v1/policies/api/overshoot?top=1&pretty"),
+		get("/v1/policies/api/overshoot?instance=nobody"),
 		{method: http.MethodHead, path: "/v1/policies/api/overshoot"},
 		get("/v1/policies/unknown/overshoot"),
 		get("/v1/policies/lost/overshoot"),
@@ -55,6 +65,11 @@ func TestOvershoot(t *testing.T) {
 	} {
 		p := readProblem(t, f.do(http.MethodGet, "/v1/policies/api/overshoot?"+query, ""))
 		if p.Status != http.StatusBadRequest || p.Field != "top" || strings.Contains(p.Detail, "secret") {
+			t.Errorf("%s: %+v", query, p)
+		}
+	}
+	for _, query := range []string{"instance=", "instance=one&instance=two"} {
+		if p := readProblem(t, f.do(http.MethodGet, "/v1/policies/api/overshoot?"+query, "")); p.Field != "instance" {
 			t.Errorf("%s: %+v", query, p)
 		}
 	}

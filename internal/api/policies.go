@@ -45,6 +45,7 @@ type limitView struct {
 	Name      string           `json:"name"`
 	Algorithm string           `json:"algorithm"`
 	Limit     int64            `json:"limit"`
+	Max       int64            `json:"max,omitempty"` // that a request may bring
 	By        map[string]int64 `json:"by,omitempty"`
 	WindowMS  int64            `json:"window_ms"`
 	Window    policy.Calendar  `json:"window,omitempty"`
@@ -56,6 +57,7 @@ type limitView struct {
 	Until     policy.Until     `json:"until,omitempty"`
 
 	MinConversionPercent int   `json:"min_conversion_percent,omitempty"`
+	Unconfirmed          bool  `json:"unconfirmed,omitempty"`
 	ProbeMS              int64 `json:"probe_ms,omitempty"`
 }
 
@@ -71,6 +73,7 @@ type deriveView struct {
 	Digits   int         `json:"digits,omitempty"`
 	IPv4Bits int         `json:"ipv4_bits,omitempty"`
 	IPv6Bits int         `json:"ipv6_bits,omitempty"`
+	When     policy.When `json:"when,omitempty"`
 }
 
 // choiceView has one of both.
@@ -152,6 +155,7 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Name:      l.Name,
 			Algorithm: l.Algorithm,
 			Limit:     l.Limit,
+			Max:       l.Max,
 			By:        l.By,
 			WindowMS:  encode.Milliseconds(l.Window),
 			Window:    l.Calendar,
@@ -163,6 +167,7 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Until:     l.Until,
 
 			MinConversionPercent: l.MinConversion,
+			Unconfirmed:          l.Unconfirmed,
 			ProbeMS:              encode.Milliseconds(l.Probe),
 		}
 	}

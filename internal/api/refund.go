@@ -29,7 +29,7 @@ func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 		return err
 	})
 	if err == nil && !seen.Has("receipt") {
-		err = decode.Wrong("receipt", "It is missing.")
+		err = decode.Missing("receipt")
 	}
 	return receipt, err
 }

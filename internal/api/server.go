@@ -20,7 +20,7 @@ const (
 )
 
 // NewHTTPServer returns a server for s with every timeout and bound set, but for
-// that of connections, which LimitConnections sets. Its address, TLS and error log are left to the caller.
+// that of connections, which connections.Limit sets. Its address, TLS and error log are left to the caller.
 func NewHTTPServer(s *Server) *http.Server {
 	return &http.Server{
 		Handler:           s,

@@ -14,7 +14,7 @@ import (
 func noShadow(context.Context, string) encode.Shadow {
 	return encode.Shadow{
 		Scope: encode.ScopeInstance, Limits: []encode.ShadowLimit{},
-		Instances: []encode.ShadowInstance{}, Unanswered: []encode.ShadowUnanswered{},
+		Instances: []encode.ShadowInstance{}, Unanswered: []encode.Unanswered{},
 	}
 }
 
@@ -38,7 +38,7 @@ func TestShadow(t *testing.T) {
 			Instances: []encode.ShadowInstance{
 				{Instance: "one", Since: begun, Calls: 5}, {Instance: "two", Since: begun.Add(time.Minute), Calls: 4},
 			},
-			Unanswered: []encode.ShadowUnanswered{{Instance: "three", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+			Unanswered: []encode.Unanswered{{Instance: "three", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
 		}
 	}
 	f := newFront(t, &Options{Shadow: of}, smsSend, tightened)

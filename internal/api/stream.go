@@ -75,8 +75,8 @@ func (a *streamed) send(x *exchange) *batched {
 	return newBatched(a.ops)
 }
 
-// gather appends the results that are there, of so many that are left. Whoever can go on
-// without waiting may first: few parts cost less than many.
+// gather appends the results that are ready, and returns how many of the left ones are still missing. It yields once before
+// it returns, so that other goroutines add their results: few parts cost less than many.
 func (a *streamed) gather(b []byte, ready <-chan int, left int) ([]byte, int) {
 	for yielded := false; left > 0; {
 		select {

@@ -84,8 +84,8 @@ func TestLinesAreResults(t *testing.T) {
 	}
 }
 
-// Who is asked for lines, and has no need of them, answers as ever; so is a mistake answered
-// that is of the whole batch.
+// TestWhoGetsLines: a batch that needs no lines is answered as a whole although the client accepts lines, and so is a
+// mistake of the whole batch.
 func TestWhoGetsLines(t *testing.T) {
 	for accept, want := range map[string]string{
 		"":                                       "application/json",
@@ -183,7 +183,7 @@ func TestLinesComeAsTheyAreDecided(t *testing.T) {
 	}
 }
 
-// What fails in a line is logged as in a batch that is answered whole.
+// A failure in a line is logged as in a batch that is answered as a whole.
 func TestFailuresInLinesAreLogged(t *testing.T) {
 	f := newFront(t, nil, tail).shared()
 	f.store.err = errStoreDown

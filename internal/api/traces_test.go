@@ -99,7 +99,7 @@ func TestSpansOfRequests(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSampledHasNoSpans, whoever says that it is not. The log has its id all the same.
+// TestWhatIsNotSampledHasNoSpans, whether the caller or the sampler decided so. The log has its id all the same.
 func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
 	for flags, sampler := range map[string]trace.Sampler{
 		"00": trace.ParentBased(trace.AlwaysSample()),

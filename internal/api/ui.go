@@ -8,12 +8,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// UI is the live page, and its figures as documents of JSON. may reports whether a caller may ask about a
-// policy; of the name "", whether about any.
+// UI is the live page, and its figures as documents of JSON: of an instance, or of all if it is empty. may reports whether a
+// caller may ask about a policy; of the name "", whether about any. Errors are UnknownInstance's.
 type UI struct {
 	Page    http.Handler // of /ui, and of what it loads below that
-	State   func(may func(policy string) bool) any
-	History func(policy string, may func(policy string) bool) any // of all policies if it is empty
+	State   func(ctx context.Context, instance string, may func(policy string) bool) (any, error)
+	History func(ctx context.Context, instance, policy string, may func(policy string) bool) (any, error) // of all policies if it is empty
 }
 
 // routeUI adds the live page. The page itself is open, as a browser that follows a link shows no token,
@@ -22,30 +22,44 @@ func (s *Server) routeUI() {
 	s.mux.Method(http.MethodGet, "/ui", s.opts.UI.Page)
 	s.mux.Method(http.MethodGet, "/ui/", http.RedirectHandler("../ui", http.StatusPermanentRedirect))
 	s.mux.Method(http.MethodGet, "/ui/*", s.opts.UI.Page)
-	s.mux.Get("/ui/state", handle(s, auth.Admin, decodeCaller, s.uiState))
+	s.mux.Get("/ui/state", handle(s, auth.Admin, decodeState, s.uiState))
 	s.mux.Get("/ui/history", handle(s, auth.Admin, decodeHistory, s.uiHistory))
+}
+
+// stateQuery asks how instances are; all if instance is empty.
+type stateQuery struct {
+	caller   *auth.Caller
+	instance string
+}
+
+func decodeState(r *http.Request, m *scratch) (q stateQuery, err error) {
+	q.caller = m.caller
+	q.instance, err = decodeInstance(r)
+	return q, err
 }
 
 // historyQuery asks for the last hour of a policy; of all if it is empty.
 type historyQuery struct {
-	caller *auth.Caller
+	stateQuery
 	policy string
 }
 
-func decodeHistory(r *http.Request, m *scratch) (historyQuery, error) {
-	q := historyQuery{m.caller, r.URL.Query().Get("policy")}
-	if q.policy == "" {
-		return q, nil
+func decodeHistory(r *http.Request, m *scratch) (q historyQuery, err error) {
+	q.policy = r.URL.Query().Get("policy")
+	if q.stateQuery, err = decodeState(r, m); err != nil || q.policy == "" {
+		return q, err
 	}
 	return q, mayUse(m.caller, q.policy)
 }
 
-// uiState tells how this instance is.
-func (s *Server) uiState(_ context.Context, caller *auth.Caller) (answer, error) {
-	return encode.Document{Content: s.opts.UI.State(caller.MayUse)}, nil
+// uiState tells how instances are.
+func (s *Server) uiState(ctx context.Context, q stateQuery) (answer, error) {
+	state, err := s.opts.UI.State(ctx, q.instance, q.caller.MayUse)
+	return encode.Document{Content: state}, err
 }
 
-// uiHistory tells what this instance decided within the last hour.
-func (s *Server) uiHistory(_ context.Context, q historyQuery) (answer, error) {
-	return encode.Document{Content: s.opts.UI.History(q.policy, q.caller.MayUse)}, nil
+// uiHistory tells what instances decided within the last hour.
+func (s *Server) uiHistory(ctx context.Context, q historyQuery) (answer, error) {
+	history, err := s.opts.UI.History(ctx, q.instance, q.policy, q.caller.MayUse)
+	return encode.Document{Content: history}, err
 }

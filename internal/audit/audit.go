@@ -69,7 +69,10 @@ func (l *Log) Did(ctx context.Context, a *Act) {
 	}
 	attrs := []slog.Attr{slog.String("act", a.Name), slog.String("who", cmp.Or(a.Who, Anonymous)), slog.String("outcome", outcome)}
 	if a.Policy != "" {
-		attrs = append(attrs, slog.String("policy", a.Policy), slog.String("key", a.Key))
+		attrs = append(attrs, slog.String("policy", a.Policy))
+	}
+	if a.Key != "" {
+		attrs = append(attrs, slog.String("key", a.Key))
 	}
 	attrs = append(attrs, a.More...)
 	if a.RequestID != "" {

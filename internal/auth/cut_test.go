@@ -63,8 +63,8 @@ func permits(c *auth.Callers) (all []string) {
 	return all
 }
 
-// TestHalfAFilePermitsNoMore reads every beginning of a file, as whoever reads it while it is
-// written may: it permits nothing that the whole file does not.
+// TestHalfAFilePermitsNoMore reads every beginning of a file, as a reload while it is written may: none permits more than
+// the whole file.
 func TestHalfAFilePermitsNoMore(t *testing.T) {
 	for style, text := range wholeFiles {
 		whole := permits(parse(t, text))

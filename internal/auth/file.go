@@ -171,8 +171,8 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 	return granted
 }
 
-// anyPolicy stands in the place of a list of policies. Without either a caller may use none:
-// whoever reads a file that is half written must not find more in it than is meant.
+// anyPolicy stands in the place of a list of policies. Without either a caller may use none: a file that is half written
+// must not permit more than the whole one.
 const anyPolicy = "any"
 
 // readPolicies returns the policies that a caller may use, or that it may use any.

@@ -111,13 +111,13 @@ func (o *Options) changed(_ string, from, to gobreaker.State) {
 }
 
 // Read reads from the store. While the breaker is open its error wraps
-// limiter.ErrUnavailable.
+// store.ErrUnavailable.
 func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	return s.do(func() (store.State, error) { return s.next.Read(ctx, q) })
 }
 
 // Write writes to the store. While the breaker is open its error wraps
-// limiter.ErrUnavailable and limiter.ErrNotStored.
+// store.ErrUnavailable and store.ErrNotStored.
 func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	_, err := s.do(func() (store.State, error) { return store.State{}, s.next.Write(ctx, w) })
 	return unsent(err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -17,10 +18,22 @@ import (
 type Build struct {
 	Name  string // what is broken; no other build has it
 	Broke string // the promise that no longer holds
+	Rule  int    // the rule of owners that it leaves out, 1 to Rules; 0: none
 	Edits []Edit
 	Tests []string // each must fail: of internal/limiter, or, as "embedded.TestX/Y", of another package of internal
 	Finds int      // within so many schedules the simulation must find it, from the first on; 0: it need not
 	Vital bool     // it is among the few that are run with every check of the project
+}
+
+// Rules is how many rules of owners there are: docs/contributing/broken-builds.md has them.
+const Rules = 9
+
+// RuleName returns the rule that b leaves out, as tables say it.
+func (b *Build) RuleName() string {
+	if b.Rule == 0 {
+		return "–"
+	}
+	return strconv.Itoa(b.Rule)
 }
 
 // Edit is a change of one file.

@@ -42,6 +42,7 @@ func Builds() (all []Build, err error) {
 //
 //	what is broken
 //	broke: the promise that no longer holds
+//	rule: 4
 //	test: a test that catches it; there may be more
 //	finds: 1500
 //	vital
@@ -57,6 +58,10 @@ func parse(text string) (b Build, err error) {
 		switch key, value, _ := strings.Cut(line, ": "); key {
 		case "broke":
 			b.Broke = value
+		case "rule":
+			if b.Rule, err = strconv.Atoi(value); err != nil || b.Rule < 1 || b.Rule > Rules {
+				return b, fmt.Errorf("rule: %q: use 1 to %d", value, Rules)
+			}
 		case "test":
 			b.Tests = append(b.Tests, value)
 		case "finds":
@@ -66,7 +71,7 @@ func parse(text string) (b Build, err error) {
 		case "vital":
 			b.Vital = true
 		default:
-			return b, fmt.Errorf("%q: use broke, test, finds or vital", line)
+			return b, fmt.Errorf("%q: use broke, rule, test, finds or vital", line)
 		}
 	}
 	for _, part := range parts[1:] {

@@ -42,7 +42,7 @@ func BenchmarkTakeUnread(b *testing.B) {
 type ownedStore struct {
 	store.Store
 
-	written sync.Map // of []store.Count, by limiter.Key
+	written sync.Map // of []store.Count, by store.Key
 }
 
 func (s *ownedStore) Write(ctx context.Context, w *store.Write) error {

@@ -39,15 +39,23 @@ const (
 
 var _ store.Feed = (*Store)(nil)
 
-// Publish makes c known to every instance for as long as c lives.
+// Publish makes c known to every instance for as long as c lives. An override is kept as well, together with its news.
 func (s *Store) Publish(ctx context.Context, c *store.Change) error {
 	level, err := levelOf(cmp.Or(c.Level, s.config.Consistency.Write))
 	if err != nil {
 		return err
 	}
-	ttl := whole(min(c.TTL, longestChange))
-	err = s.exec(s.session.Query(changesInsert, int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
-		int64(c.Until), c.Strikes, detailsOf(c), ttl).WithContext(ctx).Consistency(level))
+	news := gocql.BatchEntry{Stmt: changesInsert, Idempotent: true, Args: []any{
+		int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
+		int64(c.Until), c.Strikes, detailsOf(c), whole(min(c.TTL, longestChange)),
+	}}
+	if c.Kind == store.ChangeOverride {
+		batch := s.batch(ctx, gocql.LoggedBatch, level)
+		batch.Entries = []gocql.BatchEntry{keepEntry(c), news}
+		err = s.execBatch(batch)
+	} else {
+		err = s.exec(s.session.Query(news.Stmt, news.Args...).WithContext(ctx).Consistency(level))
+	}
 	if err != nil {
 		return conn.Unavailable("publishing", err)
 	}

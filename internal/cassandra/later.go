@@ -14,7 +14,7 @@ import (
 )
 
 // Later is a Store that is there as soon as its cluster can be reached. Until then every request
-// fails at once, with limiter.ErrUnavailable and limiter.ErrNotConnected. Make one with
+// fails at once, with store.ErrUnavailable and store.ErrNotConnected. Make one with
 // OpenLater, and Close it after use, when Run has returned.
 type Later struct {
 	config Config
@@ -158,7 +158,7 @@ func (l *Later) CanPromise(policies []policy.Policy) error {
 	return nil
 }
 
-// Ready is Store.Ready. Before the cluster is reached the error wraps limiter.ErrNotConnected
+// Ready is Store.Ready. Before the cluster is reached the error wraps store.ErrNotConnected
 // and says why.
 func (l *Later) Ready(ctx context.Context) error {
 	if s := l.store.Load(); s != nil {
@@ -246,6 +246,14 @@ func (l *Later) Publish(ctx context.Context, c *store.Change) error {
 		return s.Publish(ctx, c)
 	}
 	return errStoredLater
+}
+
+// Overrides asks the store.
+func (l *Later) Overrides(ctx context.Context, level policy.Level) ([]store.Change, error) {
+	if s := l.store.Load(); s != nil {
+		return s.Overrides(ctx, level)
+	}
+	return nil, errLater
 }
 
 // Changes asks the store.

@@ -37,7 +37,7 @@ func TestLater(t *testing.T) {
 		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotConnected) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if notStored := errors.Is(err, store.ErrNotStored); notStored != (name != "read" && name != "changes") {
+		if notStored := errors.Is(err, store.ErrNotStored); notStored != (name != "read" && name != "changes" && name != "overrides") {
 			t.Errorf("%s: not stored: %v", name, notStored)
 		}
 	}
@@ -108,5 +108,6 @@ func requestAll(t *testing.T, s *cassandra.Later) map[string]error {
 	_, _, errs["write then read"] = s.WriteThenRead(t.Context(), write(), &q)
 	errs["publish"] = s.Publish(t.Context(), &store.Change{ID: ids(now), Kind: store.ChangeReset, Key: q.Key, TTL: time.Minute})
 	_, errs["changes"] = s.Changes(t.Context(), &store.ChangeQuery{Since: now})
+	_, errs["overrides"] = s.Overrides(t.Context(), "")
 	return errs
 }

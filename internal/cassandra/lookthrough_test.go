@@ -35,7 +35,7 @@ func (k *keysSeen) Observe(_ count.Op, key store.Key, _ int64, _ *count.Decision
 func TestLookThroughFindsAllKeys(t *testing.T) {
 	s := newStore(t, newConfig(t))
 	observed := &keysSeen{keys: make(map[store.Key]bool)}
-	engine := limiter.New(s, &limiter.Options{Observer: observed, StoreTimeout: 5 * time.Second})
+	engine := limiter.New(s, &limiter.Options{Observer: observed, StoreTimeout: 10 * time.Second})
 	var policies []policy.Policy
 	add := func(name, algorithm string, counting policy.Counting, window time.Duration) {
 		policies = append(policies, policy.Policy{
@@ -64,11 +64,11 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const many = 5_200 // of pages of 5,000
+	const many = 1_200 // of pages of 1,000
 	var callers sync.WaitGroup
-	for worker := range 32 {
+	for worker := range 8 {
 		callers.Go(func() {
-			for i := worker; i < many; i += 32 {
+			for i := worker; i < many; i += 8 {
 				demand := limiter.Demand{Policy: "log-hour", Identifier: keys.Identifier(fmt.Sprint(i))}
 				if _, err := engine.Take(context.WithoutCancel(t.Context()), demand); err != nil {
 					t.Error(err)

@@ -107,7 +107,7 @@ type member struct {
 
 func startMember(t *testing.T, kept *members.Members, address string) *member {
 	ctx, stop := context.WithCancel(context.Background())
-	m := &member{cluster: cluster.New(kept, &cluster.Options{Address: address})}
+	m := &member{cluster: cluster.New(kept, &cluster.Options{Address: address, AllOwn: true})}
 	done := make(chan error, 1)
 	go func() { done <- m.cluster.Run(ctx) }()
 	left := false

@@ -299,7 +299,7 @@ func (s *Store) execBatch(batch *gocql.Batch) error {
 	return s.stored(s.session.ExecuteBatch(batch), batch.Attempts(), began)
 }
 
-// stored adds limiter.ErrNotStored to the error of a write that failed before any
+// stored adds store.ErrNotStored to the error of a write that failed before any
 // node did it: none could be reached, or the coordinator knew that too few replicas
 // were alive. Nothing is known of one attempt by the error of another. The driver counts
 // attempts when they end: once it may have sent the second, the first may be under way.

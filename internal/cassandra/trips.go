@@ -86,7 +86,7 @@ const (
 	maxTripWaiting = 1 << 14
 )
 
-// do has r answered, by calling alone if it can go at once. The error wraps limiter.ErrNotStored
+// do has r answered, by calling alone if it can go at once. The error wraps store.ErrNotStored
 // if r was not sent.
 func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(context.Context) error) error {
 	mine, err := t.enter(ctx, l, r, parts)

@@ -1,9 +1,8 @@
 // Package cli is the command line of ratelimitd: its commands in their groups, and how a command
 // line is executed.
 //
-// Each group of commands is a package of its own, and none of them knows another: serve is the
-// service, ask and admin ask one, and tools ask nobody. What they share is in command, settings
-// and remote.
+// Each group of commands is a package of its own, and none of them knows another: serve is the service, ask and
+// admin ask one, and tools ask nobody. Their shared parts are in command, settings and remote.
 package cli
 
 import (
@@ -59,8 +58,10 @@ func wantsJSON(cmd *cobra.Command, args []string, p *command.Process) bool {
 		!flag.Changed && p.Getenv(command.Variable(name)) == settings.LogJSON
 }
 
-// groupOfTools is that of commands that no package of commands has.
-const groupOfTools = "tools"
+const (
+	groupOfServers = "serve"
+	groupOfTools   = "tools" // that of commands that no package of commands has, too
+)
 
 func newRoot(p *command.Process) *cobra.Command {
 	root := command.Parent(&cobra.Command{
@@ -82,15 +83,18 @@ func newRoot(p *command.Process) *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"serve", "Serve:", serve.Commands(p)},
+		{groupOfServers, "Serve:", serve.Commands(p)},
 		{"ask", "Ask a server, as applications do:", ask.Commands(p)},
-		{"admin", "Administer a server, or the cluster of several:", admin.Commands(p)},
-		{groupOfTools, "Tools, which ask nobody:", tools.Commands(p)},
+		{"admin", "Administer a server, or several that share their counts:", admin.Commands(p)},
+		{groupOfTools, "Tools, which need no server:", tools.Commands(p)},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, cmd := range group.commands {
 			cmd.GroupID = group.id
 			root.AddCommand(cmd)
+			if group.id == groupOfServers {
+				cmd.SetUsageTemplate(strings.Replace(usage, flagLines, settings.Sections(cmd.Flags()), 1))
+			}
 			if cmd.Name() == "policies" {
 				cmd.AddCommand(tools.Policies()...)
 			}
@@ -144,10 +148,15 @@ Examples:
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{else}}
 
 Commands:{{range $all}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsagesWrapped 120 | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}` +
+	`{{if .HasAvailableLocalFlags}}` + flagLines + `{{end}}` +
+	`{{if .HasAvailableSubCommands}}
 
 "{{.CommandPath}} COMMAND --help" says more about a command.{{end}}
 `
+
+// flagLines are the lines of flags in usage.
+const flagLines = `
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 120 | trimTrailingWhitespaces}}`

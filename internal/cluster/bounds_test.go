@@ -19,7 +19,7 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if err := f.verify(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.Verify(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the error is %v, want %v", err, context.DeadlineExceeded)
 		}
 		if took := time.Since(began); took > 20*time.Millisecond {

@@ -23,8 +23,11 @@ type Cluster struct {
 	setOut atomic.Int64
 	unread atomic.Int64
 	asides atomic.Int64
+	seats  atomic.Int64
 
 	handedOver, handedInVain atomic.Int64
+
+	busyFor, quietFor time.Duration // constants but in tests
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
@@ -37,6 +40,9 @@ type Options struct {
 	StandAside func() bool
 	Flush      func(ctx context.Context) // writes what was admitted and is not written yet; nil: all is
 
+	Load   func() Load // how much of what it has this instance uses; nil: nothing
+	AllOwn bool        // all members are to own slices, however little there is to do
+
 	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
 	LookThrough LookThrough // nil: until windows are over
 }
@@ -47,7 +53,10 @@ func New(store Store, opts *Options) *Cluster {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1), ways: ways{changed: make(chan struct{}, 1)}}
+	c := &Cluster{
+		store: store, opts: *opts, kick: make(chan struct{}, 1), ways: ways{changed: make(chan struct{}, 1)},
+		busyFor: busyFor, quietFor: quietFor,
+	}
 	if c.opts.Logger == nil {
 		c.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -64,8 +73,8 @@ const (
 )
 
 // Run is a member until ctx ends: it joins, does what the views say, and joins anew under
-// another id whenever it was set out. When ctx ends it leaves, within leaveWithin. It returns
-// nil.
+// another id whenever it was set out. When ctx ends it leaves, within leaveWithin. It returns nil, or an error that
+// wraps ErrAddressTaken.
 func (c *Cluster) Run(ctx context.Context) error {
 	pause := minRejoin
 	for {
@@ -73,6 +82,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 		err := c.sit(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, ErrAddressTaken) {
+			return err
 		}
 		if errors.Is(err, errAside) {
 			c.asides.Add(1)
@@ -96,9 +108,14 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 }
 
+// ErrAddressTaken is an instance that starts with the address of another one that lives: calls for either would reach
+// whichever is there.
+var ErrAddressTaken = errors.New("another living instance has this address: give each instance its own, no load balancer's")
+
 // sit is one membership. It returns why that ended.
 func (c *Cluster) sit(ctx context.Context) error {
 	s := newSeat(c)
+	s.first = c.seats.Add(1) == 1
 	lasting := context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(lasting)
 	s.lasting = beating
@@ -163,7 +180,8 @@ type Status struct {
 	Unread    int64 // of these, how often as its own row could not be read or written
 	Asides    int64 // how often it left as it might not decide
 
-	HandedOver, HandedInVain int64 // slices of which it told the next owner what it knew, and tried to
+	Unreached                []Member // of the view, that this instance would hand calls on to and does not reach
+	HandedOver, HandedInVain int64    // slices of which it told the next owner what it knew, and tried to
 }
 
 // Status returns what this instance knows.
@@ -171,6 +189,7 @@ func (c *Cluster) Status() Status {
 	r := c.routes.Load()
 	st := Status{
 		View: r.view, Self: c.Self(), SetOut: c.setOut.Load(), Unread: c.unread.Load(), Asides: c.asides.Load(),
+		Unreached:  c.unreached(r),
 		HandedOver: c.handedOver.Load(), HandedInVain: c.handedInVain.Load(),
 	}
 	if r.seat == nil {

@@ -9,18 +9,16 @@ const (
 	maxCuts  = 5
 )
 
-// nextMode returns how members are to decide in the view after this one.
-func (s *seat) nextMode(members []Member) Mode {
-	best := modeFor(members)
+// isCut reports whether members are to decide in mode Shared in the view after this one. Of a sole owner
+// that others do not reach, all own first: it may be too busy to answer.
+func (s *seat) isCut(members []Member) bool {
 	switch {
-	case best == Shared || len(members) == 1:
-		return best
-	case s.view.wasCut() && time.Since(s.whole) < s.view.wholeFor():
-		return Shared
-	case !s.view.wasCut() && len(s.pulse.lost(members, cutFor)) > 0:
-		return Shared
+	case s.view.wasCut():
+		return time.Since(s.whole) < s.view.wholeFor()
+	case s.view.Mode == Sole:
+		return false
 	}
-	return best
+	return time.Since(s.owned) >= cutFor && len(s.pulse.lost(members, cutFor)) > 0
 }
 
 // wasCut reports whether v's members decide in mode Shared because some did not reach others.

@@ -13,8 +13,14 @@ import (
 // trio starts three instances over a store that loses nothing, and returns what ends them.
 func trio(t *testing.T, seed uint64) (*world, func()) {
 	t.Helper()
+	return trioOf(t, seed, Owners)
+}
+
+// trioOf is trio with keys that all own, or one.
+func trioOf(t *testing.T, seed uint64, mode Mode) (*world, func()) {
+	t.Helper()
 	w := &world{
-		t: t, seed: seed, store: newSimStore(seed), cut: make(map[[2]*instance]bool),
+		t: t, seed: seed, store: newSimStore(seed), cut: make(map[[2]*instance]bool), allOwn: mode == Owners, quietFor: 5 * time.Minute,
 		units: units{counted: make(map[int]int), admitted: make(map[int]int)},
 	}
 	w.store.loses, w.store.stalls = 0, 0
@@ -22,7 +28,7 @@ func trio(t *testing.T, seed uint64) (*world, func()) {
 		w.start(true)
 	}
 	time.Sleep(5 * time.Second)
-	w.holdMode(Owners)
+	w.holdMode(mode)
 	return w, func() {
 		for _, in := range w.alive {
 			in.stop()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// fence reads a member's own row for everybody that wants to admit something. A read serves
+// Fence reads a member's own row for everybody that wants to admit something. A read serves
 // those that asked before it began.
-type fence struct {
+type Fence struct {
 	read func(ctx context.Context) (in bool, err error)
 
 	seen atomic.Pointer[time.Time] // when the latest read began that said that the member is in; nil: none did
@@ -28,12 +28,12 @@ type fenceRead struct {
 // fenceTimeout bounds one read, so that a later one can ask another node.
 const fenceTimeout = 250 * time.Millisecond
 
-func newFence(read func(context.Context) (bool, error)) *fence {
-	return &fence{read: read, turn: make(chan struct{}, 1)}
+func newFence(read func(context.Context) (bool, error)) *Fence {
+	return &Fence{read: read, turn: make(chan struct{}, 1)}
 }
 
-// verify returns what the next read says: nil, ErrOut or an error of the store.
-func (f *fence) verify(ctx context.Context) error {
+// Verify returns what the next read says: nil, ErrOut, or an error of the store, after which nobody knows.
+func (f *Fence) Verify(ctx context.Context) error {
 	r, lead := f.join()
 	if lead {
 		go f.lead(context.WithoutCancel(ctx), r) // others wait for it, and may for longer
@@ -47,14 +47,14 @@ func (f *fence) verify(ctx context.Context) error {
 }
 
 // saw notes that a read which began then said that the member is in.
-func (f *fence) saw(began time.Time) {
+func (f *Fence) saw(began time.Time) {
 	if last := f.seen.Load(); last == nil || began.After(*last) {
 		f.seen.Store(&began)
 	}
 }
 
 // join returns the read that has not begun, and whether the caller has to make it.
-func (f *fence) join() (r *fenceRead, lead bool) {
+func (f *Fence) join() (r *fenceRead, lead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next != nil {
@@ -65,7 +65,7 @@ func (f *fence) join() (r *fenceRead, lead bool) {
 }
 
 // lead makes r when the read before it is answered.
-func (f *fence) lead(ctx context.Context, r *fenceRead) {
+func (f *Fence) lead(ctx context.Context, r *fenceRead) {
 	f.turn <- struct{}{}
 	f.mu.Lock()
 	f.next = nil // who comes from now on is not served by this read

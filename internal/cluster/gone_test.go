@@ -15,7 +15,7 @@ import (
 func TestMemberWhoseRowIsUnreadIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, store: newSimStore(1), rng: rand.New(rand.NewPCG(1, 2)), cut: make(map[[2]*instance]bool),
+			t: t, store: newSimStore(1), allOwn: true, rng: rand.New(rand.NewPCG(1, 2)), cut: make(map[[2]*instance]bool),
 			units: units{counted: make(map[int]int), admitted: make(map[int]int)},
 		}
 		w.store.loses, w.store.stalls = 0, 0

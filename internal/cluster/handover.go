@@ -179,7 +179,13 @@ func (s *seat) handOverMoved(ctx context.Context) {
 // nobody else comes or goes; in any other one it is dropped.
 func (s *seat) handOverLast(ctx context.Context, ended []*Tenure) {
 	stay := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool { return m.ID == s.self.ID })
-	next := View{Number: s.view.Number + 1, Mode: modeFor(stay), Members: stay}
+	own := ownership{mode: modeFor(stay)}
+	if s.view.Mode == Sole && len(stay) > 1 && own.mode == Owners {
+		can := slices.DeleteFunc(slices.Clone(stay), func(m Member) bool { return m.Address == "" })
+		slices.SortFunc(can, byAge)
+		own = ownership{mode: Sole, sole: youngest(can, &s.view)}
+	}
+	next := s.view.next(stay, own, nil)
 	s.handOver(ctx, ended, &next)
 	s.handing.Wait()
 }

@@ -18,7 +18,7 @@ const (
 // propose proposes the next view if there is reason to and it is this member's turn.
 func (s *seat) propose(ctx context.Context) error {
 	if s.view.Number == 0 {
-		return s.offer(ctx, View{Number: 1, Mode: Owners, Members: []Member{s.self}})
+		return s.offer(ctx, (&View{}).next([]Member{s.self}, ownership{mode: Owners}, nil))
 	}
 	if s.view.wasCut() && !s.pulse.isWhole(s.view.Members) {
 		s.whole = time.Now()
@@ -47,23 +47,26 @@ func (s *seat) propose(ctx context.Context) error {
 		return err
 	}
 	members := slices.Concat(stay, join)
-	dies, mode := len(stay) < len(s.view.Members), s.nextMode(members)
-	if !dies && (!s.installed || len(join) == 0 && mode == s.view.Mode) {
+	dies, own := len(stay) < len(s.view.Members), s.nextOwnership(members)
+	if !dies && (!s.installed || len(join) == 0 && own == s.view.ownership()) {
 		s.wanted = time.Time{}
 		return nil
 	}
 	if !s.isTurn(stay, dies) {
 		return nil
 	}
-	next := s.view.next(members, mode, known)
+	next := s.view.next(members, own, known)
 	next.Cuts = s.cuts(&next)
+	if next.All != "" && next.All != s.view.All {
+		s.cluster.opts.Logger.Warn("all instances own keys from now on, not one alone", "reason", next.All, "sole_owner", s.view.Sole)
+	}
 	return s.offer(ctx, next)
 }
 
 // mayChange reports whether there may be reason for another view. It asks nobody.
 func (s *seat) mayChange() bool {
 	return !s.installed || !s.view.Lists(s.self.ID) || len(s.pulse.candidates(&s.view)) > 0 ||
-		slices.ContainsFunc(s.view.Members, s.pulse.silent) || s.nextMode(s.view.Members) != s.view.Mode
+		slices.ContainsFunc(s.view.Members, s.pulse.silent) || s.nextOwnership(s.view.Members) != s.view.ownership()
 }
 
 // joining returns the members that are to be added to the view: none while it is not in force,

@@ -16,12 +16,16 @@ type pulse struct {
 	look    func()      // has the view looked at
 	joined  atomic.Bool // this member has a row, and beats
 	hurries atomic.Bool // keys of the dead wait for another owner
+	all     bool        // this member wants all to own slices
+	load    func() Load // nil: it uses nothing
+	busyFor time.Duration
 
 	mu    sync.Mutex
 	count int64
 	heard map[ID]*heard
 	at    time.Time     // when beats were read last; zero: never
 	clock time.Duration // for how long this member has listened: what it can't hear makes nobody silent
+	loud  time.Duration // when members together used more than one could do, by the clock
 }
 
 // heard is what was heard of one member. Times are those of the listener's clock.
@@ -30,6 +34,9 @@ type heard struct {
 	last   time.Duration        // when its count was seen to change
 	steady time.Duration        // since when it has beaten without a gap
 	lost   map[ID]time.Duration // since when it has not reached a member
+	beats  int                  // how often its count was seen to change
+	late   map[ID]time.Duration // the same, or since when that has answered late
+	idle   time.Duration        // when it was not busy last
 }
 
 const (
@@ -78,9 +85,16 @@ func (p *pulse) run(ctx context.Context) {
 func (p *pulse) beat(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
+	var load Load
+	if p.load != nil {
+		load = p.load()
+	}
 	p.mu.Lock()
 	p.count++
-	b := Beat{Member: p.self, Count: p.count, Left: last, Refused: p.ways.list(Refused), Unreached: p.ways.list(Unreached)}
+	b := Beat{
+		Member: p.self, Count: p.count, Left: last, Load: load, All: p.all,
+		Refused: p.ways.list(Refused), Unreached: p.ways.list(Unreached), Late: p.ways.list(Late),
+	}
 	p.mu.Unlock()
 	_ = p.store.Beat(ctx, b)
 }
@@ -103,6 +117,7 @@ func (p *pulse) listen(ctx context.Context) (trouble bool) {
 	for i := range beats {
 		p.hear(&beats[i])
 	}
+	p.measure()
 	for id, h := range p.heard {
 		if p.clock-h.last > forgetBeatAt {
 			delete(p.heard, id)
@@ -117,7 +132,7 @@ func (p *pulse) listen(ctx context.Context) (trouble bool) {
 func (p *pulse) hear(b *Beat) {
 	h := p.heard[b.ID]
 	if h == nil {
-		h = &heard{steady: p.clock, last: p.clock}
+		h = &heard{steady: p.clock, last: p.clock, idle: p.clock}
 		p.heard[b.ID] = h
 	} else if b.Count <= h.beat.Count {
 		return
@@ -125,15 +140,24 @@ func (p *pulse) hear(b *Beat) {
 	if p.clock-h.last > gapAfter {
 		h.steady = p.clock
 	}
+	if h.beat.Count > 0 {
+		h.beats++
+	}
 	h.beat, h.last = *b, p.clock
-	lost := make(map[ID]time.Duration)
-	for _, id := range b.lost() {
-		lost[id] = p.clock
-		if since, ok := h.lost[id]; ok {
-			lost[id] = since
+	h.lost = p.since(h.lost, b.lost())
+	h.late = p.since(h.late, slices.Concat(b.lost(), b.Late))
+}
+
+// since returns since when each of ids is in what was heard; before says it of those that were in it already.
+func (p *pulse) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duration {
+	all := make(map[ID]time.Duration)
+	for _, id := range ids {
+		all[id] = p.clock
+		if since, ok := before[id]; ok {
+			all[id] = since
 		}
 	}
-	h.lost = lost
+	return all
 }
 
 // isLost reports whether somebody does not reach id.
@@ -143,7 +167,8 @@ func (p *pulse) isLost(id ID) bool {
 			return true
 		}
 	}
-	return p.ways.to(id) != Reached
+	how := p.ways.to(id)
+	return how == Refused || how == Unreached
 }
 
 // silent reports whether m has given no sign of life for so long that it is taken for dead: sooner
@@ -157,13 +182,17 @@ func (p *pulse) silent(m Member) bool {
 	}
 	h := p.heard[m.ID]
 	if h == nil { // it may have been listed a moment ago
-		h = &heard{beat: Beat{Member: m}, last: p.clock, steady: p.clock}
+		h = &heard{beat: Beat{Member: m}, last: p.clock, steady: p.clock, idle: p.clock}
 		p.heard[m.ID] = h
 	}
-	limit := silentFor
-	switch refused := p.ways.to(m.ID) == Refused; {
+	return p.isSilent(h)
+}
+
+func (p *pulse) isSilent(h *heard) bool {
+	id, limit := h.beat.ID, silentFor
+	switch refused := p.ways.to(id) == Refused; {
 	case !p.hurries.Load():
-	case refused && p.isRefusedByOthers(m.ID), p.isReplaced(h):
+	case refused && p.isRefusedByOthers(id), p.isReplaced(h):
 		limit = goneFor
 	case refused:
 		limit = refusedFor
@@ -193,6 +222,23 @@ func (p *pulse) isReplaced(h *heard) bool {
 		}
 	}
 	return false
+}
+
+// rivalBeats is how many beats of a member with this one's address it takes to know that two instances have it, and not one
+// after the other.
+const rivalBeats = 3
+
+// rival returns a living member that others reach at the same address as this one, the zero Member if there is none, and
+// whether it beat before this one did.
+func (p *pulse) rival() (rival Member, earlier bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, h := range p.heard {
+		if p.self.Address != "" && h.beat.Address == p.self.Address && id != p.self.ID && h.beats >= rivalBeats && p.isAlive(h) {
+			return h.beat.Member, h.beat.Count > p.count || h.beat.Count == p.count && id < p.self.ID
+		}
+	}
+	return Member{}, false
 }
 
 func (p *pulse) isAlive(h *heard) bool {

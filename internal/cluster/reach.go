@@ -12,6 +12,7 @@ type Reach int
 // What an instance knows of its way to a member.
 const (
 	Reached   Reach = iota // it answers, or nothing is known yet
+	Late                   // it answers late
 	Unreached              // it does not answer
 	Refused                // connections to its address are refused: its process is gone, or the way is cut
 )
@@ -40,12 +41,26 @@ func (c *Cluster) Reach(id ID, how Reach) {
 // what is closed when they may be others.
 func (c *Cluster) Others() (others []Member, changed <-chan struct{}) {
 	r := c.routes.Load()
+	return r.others(), r.changed
+}
+
+func (r *routes) others() (others []Member) {
 	for _, m := range r.view.Members {
-		if m.Address != "" && m.Address != c.opts.Address {
+		if m.Address != "" && (r.seat == nil || m.ID != r.seat.self.ID) {
 			others = append(others, m)
 		}
 	}
-	return others, r.changed
+	return others
+}
+
+// unreached returns the members of r's view that this instance does not reach.
+func (c *Cluster) unreached(r *routes) (all []Member) {
+	for _, m := range r.others() {
+		if how := c.ways.to(m.ID); how == Refused || how == Unreached {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // put reports whether it was not so before.

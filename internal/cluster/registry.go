@@ -50,6 +50,9 @@ type Beat struct {
 	Left      bool  `json:"left,omitempty"`      // the last one: its row says out
 	Refused   []ID  `json:"refused,omitempty"`   // members that refuse its connections
 	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer it
+	Late      []ID  `json:"late,omitempty"`      // members that answer it late
+	Load      Load  `json:"load,omitzero"`       // how much of what it has it uses
+	All       bool  `json:"all,omitempty"`       // it wants all members to own slices
 }
 
 // Store is where members and views are kept.

@@ -98,7 +98,7 @@ func (r *routes) enter(slice int) (Place, bool) {
 		return Place{}, false
 	}
 	owner := r.view.Members[r.owners[slice]]
-	if owner.Address == "" || owner.Address == r.seat.self.Address { // it is this instance, or was
+	if owner.Address == "" || owner.ID == r.seat.self.ID {
 		return Place{}, false
 	}
 	return Place{Peer: owner, View: r.view.Number}, true

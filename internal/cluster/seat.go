@@ -18,7 +18,7 @@ type seat struct {
 	store   Store
 	self    Member
 	version Version // of its own row
-	fence   *fence
+	fence   *Fence
 	pulse   *pulse
 
 	view      View // the latest that is known; zero: none
@@ -37,8 +37,11 @@ type seat struct {
 
 	wanted time.Time // since when there is reason for another view; zero: there is none
 	whole  time.Time // since when all members reach each other, as far as this one knows
-	since  time.Time // when the view's mode was learned
+	since  time.Time // when it was learned that slices have owners, or have none
+	owned  time.Time // when it was learned who owns slices, one or all
 	doubt  bool      // a view was proposed, and it is not known what became of it
+	first  bool      // it is this process's first membership
+	warned bool      // of another member with this one's address
 	unread time.Time // since when the own row can't be read or written, though the view can; zero: it can
 }
 
@@ -66,7 +69,10 @@ var (
 func newSeat(c *Cluster) *seat {
 	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
 	s.fence = newFence(s.readOwnRow)
-	s.pulse = &pulse{store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard)}
+	s.pulse = &pulse{
+		store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard),
+		all: c.opts.AllOwn, load: c.opts.Load, busyFor: c.busyFor,
+	}
 	return s
 }
 
@@ -85,7 +91,10 @@ func (s *seat) tendUntil(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, storeWithin)
 		err := s.tend(limited)
 		cancel()
-		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) {
+		if err == nil {
+			err = s.heedRival()
+		}
+		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) || errors.Is(err, ErrAddressTaken) {
 			return err
 		}
 		if s.isUnread(err) {
@@ -102,6 +111,22 @@ func (s *seat) tendUntil(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// heedRival returns ErrAddressTaken if an instance that was there before this process has its address. Any other one with that
+// address is told of.
+func (s *seat) heedRival() error {
+	rival, earlier := s.pulse.rival()
+	switch {
+	case rival == Member{}:
+	case s.first && earlier:
+		return fmt.Errorf("%w: member %s is reached at %s", ErrAddressTaken, rival.ID, rival.Address)
+	case !s.warned:
+		s.warned = true
+		s.cluster.opts.Logger.Warn("two living instances have one address: give each its own, no load balancer's",
+			"address", rival.Address, "member", rival.ID, "self", s.self.ID)
+	}
+	return nil
 }
 
 // isUnread reports whether err, of a look at the view, is one more in unreadFor of the own row alone: the nodes that
@@ -203,17 +228,18 @@ func (s *seat) insert(ctx context.Context) error {
 // learn goes by v from now on: slices that move take no further calls, and nothing is admitted
 // in them once their calls are over or have had their time.
 //
-// A slice stays if this member has it and owns it in v as well, unless it has not confirmed
-// the view right before v: then it can't know that nobody else had it in between.
+// A slice stays if this member has it and owns it in v as well, unless it can't know that nobody else
+// had it in between: it has not confirmed the view right before v, nor any since v's sole owner was named.
 func (s *seat) learn(v View) error {
 	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
 		return fmt.Errorf("%w: view %d", errLost, v.Number)
 	}
-	stays := s.confirmed == v.Number-1 && v.Mode == s.view.Mode
+	isNamed := v.Mode == Sole && v.Sole == s.self.ID && s.confirmed >= v.SoleSince
+	stays := (s.confirmed == v.Number-1 || isNamed) && v.hasOwners() == s.view.hasOwners()
 	owners := v.owners()
 	var moved []*Tenure
 	for slice, t := range s.tenures {
-		if t != nil && (!stays || v.Members[owners[slice]].ID != s.self.ID) {
+		if t != nil && (!stays || owners[slice] < 0 || v.Members[owners[slice]].ID != s.self.ID) {
 			moved = append(moved, t)
 			s.tenures[slice] = nil
 		}
@@ -229,8 +255,11 @@ func (s *seat) learn(v View) error {
 	}
 	now := time.Now()
 	if v.Mode != s.view.Mode {
+		s.owned = now
+	}
+	if v.hasOwners() != s.view.hasOwners() {
 		s.since, s.whole = now, now
-		s.pulse.hurries.Store(v.Mode == Owners)
+		s.pulse.hurries.Store(v.hasOwners())
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.settled = make(map[ID]standing)
@@ -293,7 +322,7 @@ func (s *seat) install(ctx context.Context) error {
 	s.findOut(ctx, begun)
 	st := s.cluster.Status()
 	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
-		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID)
+		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID, "sole_owner", s.view.Sole)
 	return nil
 }
 

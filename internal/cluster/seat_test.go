@@ -282,12 +282,12 @@ func TestFenceReadsAfterItWasAsked(t *testing.T) {
 			return was, nil
 		})
 		first := make(chan error, 1)
-		go func() { first <- f.verify(t.Context()) }()
+		go func() { first <- f.Verify(t.Context()) }()
 		synctest.Wait()
 		in = false // the member is set out while the first read is under way
 		later := make(chan error, 3)
 		for range cap(later) {
-			go func() { later <- f.verify(t.Context()) }()
+			go func() { later <- f.Verify(t.Context()) }()
 		}
 		synctest.Wait()
 		answer <- struct{}{}
@@ -310,7 +310,7 @@ func TestFenceReadsAfterItWasAsked(t *testing.T) {
 // tenure is over when it goes on.
 func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: newSimStore(3)}
+		w := &world{t: t, store: newSimStore(3), allOwn: true}
 		w.store.loses = 0
 		still, other := w.start(true), w.start(true)
 		time.Sleep(5 * time.Second)
@@ -347,7 +347,7 @@ func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 // all hear it and nobody else knows of a reason for another view.
 func TestMemberThatWasSetOutJoinsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: newSimStore(4)}
+		w := &world{t: t, store: newSimStore(4), allOwn: true}
 		w.store.loses = 0
 		one, other := w.start(true), w.start(true)
 		time.Sleep(5 * time.Second)
@@ -387,7 +387,7 @@ func TestFiftyJoinAndRestart(t *testing.T) {
 		n = 20
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: newSimStore(5)}
+		w := &world{t: t, store: newSimStore(5), allOwn: true}
 		w.store.loses = 0
 		for range n {
 			w.start(true)

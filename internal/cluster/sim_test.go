@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -53,6 +54,10 @@ type world struct {
 	store *simStore
 	units units
 
+	allOwn            bool                         // all instances are to own keys
+	late              atomic.Pointer[[2]*instance] // of whom the first has late answers from the second
+	busyFor, quietFor time.Duration
+
 	mu      sync.Mutex
 	rng     *rand.Rand
 	alive   []*instance
@@ -71,6 +76,7 @@ type instance struct {
 	ended   chan struct{}
 	link    *link
 	skewed  atomic.Bool // its clock is wrong: it may not decide
+	load    atomic.Pointer[Load]
 
 	mu   sync.Mutex
 	keys map[int]*memory
@@ -182,7 +188,8 @@ func (w *world) add(address bool) *instance {
 		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),
 	}
 	w.started++
-	opts := &Options{StandAside: in.skewed.Load}
+	in.load.Store(new(Load))
+	opts := &Options{StandAside: in.skewed.Load, AllOwn: w.allOwn, Load: func() Load { return *in.load.Load() }}
 	if address {
 		opts.Address = fmt.Sprintf("instance-%d", w.started)
 	}
@@ -190,6 +197,8 @@ func (w *world) add(address bool) *instance {
 		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", w.started)
 	}
 	in.cluster = New(in.link, opts)
+	in.cluster.busyFor = cmp.Or(w.busyFor, busyFor)
+	in.cluster.quietFor = cmp.Or(w.quietFor, quietFor)
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
 	go func() {
@@ -276,6 +285,8 @@ func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 	for _, in := range w.alive {
 		switch {
 		case in.cluster.opts.Address != m.Address:
+		case w.late.Load() != nil && *w.late.Load() == [2]*instance{from, in}:
+			return in, Late
 		case !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}]:
 			return in, Reached
 		case w.seed%2 == 0:
@@ -379,6 +390,7 @@ func simulate(t *testing.T, seed uint64) {
 		t: t, seed: seed, store: newSimStore(seed), rng: rand.New(rand.NewPCG(seed, 2)), cut: make(map[[2]*instance]bool),
 		units: units{counted: make(map[int]int), admitted: make(map[int]int)},
 	}
+	w.allOwn, w.busyFor, w.quietFor = seed%4 == 1, time.Second, 3*time.Second
 	addresses := seed%5 != 0
 	if seed%3 == 0 {
 		w.store.loses = 0.2
@@ -444,7 +456,7 @@ func (w *world) disturb(addresses bool) {
 	if len(w.alive) > 0 {
 		i = w.rng.IntN(len(w.alive))
 	}
-	switch what := w.rng.IntN(12); {
+	switch what := w.rng.IntN(14); {
 	case i < 0 || what < 3 && len(w.alive) < simMember:
 		w.add(addresses)
 	case what < 4: // stopped as one should
@@ -467,7 +479,9 @@ func (w *world) disturb(addresses bool) {
 		w.alive[i].skewed.Store(!w.alive[i].skewed.Load())
 	case what < 10 && len(w.alive) > 1:
 		w.cut[[2]*instance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
-	case what < 11: // the nodes that keep its row are gone
+	case what < 12: // has more to do, or less
+		w.alive[i].load.Store(&Load{CPU: w.rng.Float64()})
+	case what < 13: // the nodes that keep its row are gone
 		w.store.darken(rowCell(w.alive[i].cluster.Self()), time.Duration(w.rng.IntN(15000))*time.Millisecond)
 	default:
 		clear(w.cut)
@@ -481,6 +495,7 @@ func (w *world) calm() {
 	clear(w.cut)
 	for _, in := range w.alive {
 		in.skewed.Store(false)
+		in.load.Store(new(Load))
 	}
 	w.store.mu.Lock()
 	w.store.loses, w.store.stalls = 0, 0

@@ -53,7 +53,7 @@ func (t *Tenure) Verify(ctx context.Context) error {
 	if t.Ended() {
 		return ErrOut
 	}
-	if err := t.seat.fence.verify(ctx); err != nil {
+	if err := t.seat.fence.Verify(ctx); err != nil {
 		return err
 	}
 	if t.Ended() {
@@ -61,6 +61,10 @@ func (t *Tenure) Verify(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Fence returns what Verify asks: the same for all tenures of a membership. Who asks it itself looks then
+// whether the tenure has ended.
+func (t *Tenure) Fence() *Fence { return t.seat.fence }
 
 // Verified returns when the latest read of this member's own row began that said that the member is in, by
 // its monotonic clock; the zero Time: none did, or the tenure is over.

@@ -21,6 +21,7 @@ func NewID() ID { return ID(rand.Text()) }
 type Member struct {
 	ID      ID     `json:"id"`
 	Address string `json:"address,omitempty"` // where others reach it, host:port; empty: nowhere
+	Joined  int64  `json:"joined,omitempty"`  // the number of the first view that lists it; 0: none does yet
 }
 
 // Mode says how the members of a view decide.
@@ -28,6 +29,7 @@ type Mode string
 
 // The modes.
 const (
+	Sole   Mode = "sole"   // one member owns every slice. An older build does not know the word, and decides nothing
 	Owners Mode = "owners" // each slice is decided by its owner alone
 	Shared Mode = "shared" // every member decides for all slices, by writing first and counting then
 )
@@ -40,12 +42,19 @@ type View struct {
 	Members []Member `json:"members"`        // in order of their ids
 	Must    []ID     `json:"must"`           // who has to confirm the view, or be out, before it is in force
 	Cuts    int      `json:"cuts,omitempty"` // how many times members were cut off from each other, one soon after the other
+
+	Sole      ID    `json:"sole,omitempty"`       // in mode Sole: the member that owns every slice
+	SoleSince int64 `json:"sole_since,omitempty"` // the number of the first view without a gap that names it
+	All       Why   `json:"all,omitempty"`        // why all own slices; empty: one does where there are several
 }
 
 // Lists reports whether id is a member of v.
 func (v *View) Lists(id ID) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
+
+// hasOwners reports whether each slice has one owner. View 0 has none.
+func (v *View) hasOwners() bool { return v.Mode == Owners || v.Mode == Sole }
 
 // idsOf returns the ids of members, in their order.
 func idsOf(members []Member) (ids []ID) {
@@ -61,15 +70,30 @@ type standing struct {
 	confirmed int64 // the latest view that it confirmed; 0: none
 }
 
-// next returns the view after v, with these members. known says how the members of v and
+// next returns the view after v, with these members and owners. known says how the members of v and
 // those that v waits for stand; a member that it leaves out is neither out nor has it
 // confirmed anything.
 //
 // The next view waits for everybody that may still decide by v or by an earlier view: the
 // members of v, and those that v waits for, less those that are out, and less those that v
 // does not list and that have confirmed v.
-func (v *View) next(members []Member, mode Mode, known map[ID]standing) View {
-	w := View{Number: v.Number + 1, Mode: mode, Members: slices.Clone(members), Cuts: v.Cuts}
+func (v *View) next(members []Member, own ownership, known map[ID]standing) View {
+	w := View{
+		Number: v.Number + 1, Members: slices.Clone(members), Cuts: v.Cuts,
+		Mode: own.mode, Sole: own.sole, All: own.all,
+	}
+	switch {
+	case w.Sole == "":
+	case v.Mode == Sole && v.Sole == w.Sole:
+		w.SoleSince = v.SoleSince
+	default:
+		w.SoleSince = w.Number
+	}
+	for i := range w.Members {
+		if w.Members[i].Joined == 0 {
+			w.Members[i].Joined = w.Number
+		}
+	}
 	slices.SortFunc(w.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	for _, id := range v.involved() {
 		s := known[id]
@@ -112,13 +136,21 @@ func modeFor(members []Member) Mode {
 
 // owners returns the owner of each slice as an index into v's Members: by rendezvous hashing
 // (Thaler and Ravishankar, 1996) over those with an address, so that a member that comes or
-// goes moves its own slices alone. All are -1 in mode Shared.
+// goes moves its own slices alone. In mode Sole one owns all. All are -1 in mode Shared.
 func (v *View) owners() (owner [Slices]int16) {
 	var weights [Slices]uint64
 	for s := range owner {
 		owner[s] = -1
 	}
-	if v.Mode != Owners {
+	switch v.Mode {
+	case Owners:
+	case Sole:
+		sole := int16(slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == v.Sole })) //nolint:gosec // few
+		for s := range owner {
+			owner[s] = sole
+		}
+		return owner
+	default:
 		return owner
 	}
 	for i, m := range v.Members {

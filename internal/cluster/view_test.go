@@ -37,7 +37,7 @@ func TestWhoTheNextViewWaitsFor(t *testing.T) {
 			View{Number: 4, Members: membersOf("a"), Must: []ID{"a"}}, map[ID]standing{"a": {confirmed: 4}}, []ID{"a"},
 		},
 	} {
-		next := test.from.next(membersOf("n"), Owners, test.known)
+		next := test.from.next(membersOf("n"), ownership{mode: Owners}, test.known)
 		if next.Number != 5 || !slices.Equal(next.Must, test.want) {
 			t.Errorf("%s: view %d waits for %v, want view 5 that waits for %v", test.name, next.Number, next.Must, test.want)
 		}
@@ -69,7 +69,7 @@ func TestOwnersAreAllMembersAndMoveLittle(t *testing.T) {
 	}
 	for n := 1; n < len(ids); n++ {
 		before := View{Number: 1, Mode: Owners, Members: membersOf(ids[:n]...)}
-		after := before.next(membersOf(ids[:n+1]...), Owners, nil)
+		after := before.next(membersOf(ids[:n+1]...), ownership{mode: Owners}, nil)
 		moved, was, is := 0, before.owners(), after.owners()
 		for s := range was {
 			switch a, b := before.Members[was[s]].ID, after.Members[is[s]].ID; {

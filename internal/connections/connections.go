@@ -166,6 +166,6 @@ const refusalTimeout = 10 * time.Millisecond
 
 func refuse(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(refusalTimeout))
-	_, _ = conn.Write(refusal) // whoever is gone does not miss it
+	_, _ = conn.Write(refusal) // an error means that the client is gone
 	_ = conn.Close()
 }

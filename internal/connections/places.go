@@ -13,6 +13,7 @@ import (
 type Places struct {
 	sync.Mutex
 	most    int
+	idle    int         // how many may wait at the same time; 0: all of them
 	reached func(Bound) // must not block; nil: nobody learns
 	taken   int
 	waiting list.List // of *Place: those that wait for a request, the longest first
@@ -27,6 +28,9 @@ type Place struct {
 
 // NewPlaces returns as many as most. It tells reached what is turned away; nil: nobody.
 func NewPlaces(most int, reached func(Bound)) *Places { return &Places{most: most, reached: reached} }
+
+// LimitIdle has at most this many connections wait for a request at the same time. It is to be called before Admit.
+func (p *Places) LimitIdle(most int) { p.idle = most }
 
 // Admit gives conn the place p, where it waits for a request, and closes another connection for it where that is
 // needed. It returns false if there is no place. It takes the lock.
@@ -53,7 +57,7 @@ func (p *Places) tell(bound Bound) {
 func (p *Places) enter(place *Place) (longest net.Conn, admitted bool) {
 	p.Lock()
 	defer p.Unlock()
-	if p.taken >= p.most {
+	if p.taken >= p.most || p.idle > 0 && p.waiting.Len() >= p.idle {
 		first := p.waiting.Front()
 		if first == nil {
 			return nil, false

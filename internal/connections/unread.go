@@ -18,10 +18,10 @@ const (
 	lingerTime   = 500 * time.Millisecond // until a client that still sends has read its answer
 )
 
-// Unread is to be called before w answers r, if nobody has read the body of r to its end. What
-// has come of the body, and goes on coming, is read: a client may read its answer only then. If
-// the rest does not come, the answer does not wait for it, and is its connection's last. Until
-// then the connection may be closed for a new one. By HTTP/2 nothing is to be done.
+// Unread must be called before w answers r, if the body of r was not read to its end. It reads the rest as it arrives,
+// because some clients read their answer only after they have sent all. If the rest does not come, the answer does not wait
+// for it, and is its connection's last. Until then the connection may be closed for a new one. By HTTP/2 nothing is to be
+// done.
 func Unread(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || control.SetReadDeadline(time.Now().Add(lingerTime)) != nil {

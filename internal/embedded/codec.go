@@ -73,7 +73,11 @@ func (p *published) encode(lead store.Instant) []byte {
 	w.text([]byte(p.Kind))
 	key := p.Key.Bytes()
 	w = append(w, key...)
-	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at + lead), int64(p.expires + lead)} {
+	expires := p.expires
+	if expires < store.Distant {
+		expires += lead
+	}
+	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at + lead), int64(expires)} {
 		w.int(n)
 	}
 	if p.Details != "" {

@@ -15,8 +15,8 @@ import (
 // Disk keeps records while the process is not there. A store calls one method at a
 // time.
 type Disk interface {
-	// Load calls visit with every record that was saved and not removed since. What
-	// visit is given is valid until it returns; its error ends the loading.
+	// Load calls visit with every record that was saved and not removed since. A record is valid until visit returns; the error
+	// of visit ends the loading.
 	Load(visit func(*Record) error) error
 	// Save stores and removes all of r or nothing. After it returned nil, r outlives the
 	// loss of power. Keys are in ascending order within a table, as trees like them.
@@ -38,7 +38,7 @@ type Table string
 // The tables.
 const (
 	TableKeys    Table = "keys"    // by store.Key
-	TableChanges Table = "changes" // by the ID of limiter.Change
+	TableChanges Table = "changes" // by the ID of store.Change
 )
 
 // DefaultSyncEvery is the SyncEvery of Options that give none.
@@ -130,7 +130,7 @@ func (s *Store) loadKey(r *Record, now store.Instant, texts interned) error {
 	kept.cell.bound(now)
 	kept.cell.outlast(now)
 	if kept.isOver(now, now) {
-		sh.drop(kept)
+		sh.drop(s, kept)
 	}
 	return nil
 }
@@ -141,8 +141,11 @@ func (s *Store) loadChange(r *Record, now store.Instant) error {
 		return recordError(r, err)
 	}
 	copy(p.ID[:], r.Key)
-	if p.at > now { // by a clock that was ahead
-		p.at, p.expires = now, p.expires-(p.at-now)
+	if ahead := p.at - now; ahead > 0 { // by a clock that was ahead
+		p.at = now
+		if !p.Stays() {
+			p.expires -= ahead
+		}
 	}
 	s.saver.changes[p.ID] = struct{}{}
 	if p.Kind == store.ChangeHold { // it may have ended while there was no process
@@ -203,7 +206,7 @@ func (sv *saver) tell(err error) {
 	}
 }
 
-// save saves what has changed since the last time. What could not be saved stays to be.
+// save saves what has changed since the last time. Changes that could not be saved are saved the next time.
 func (s *Store) save() error {
 	records := s.collect()
 	keys := len(records)
@@ -304,9 +307,12 @@ func (sh *shard) touch(e *entry) {
 	}
 }
 
-// drop forgets e and its key. What was never saved leaves no trace, so that a
-// disk that fails for long costs no more memory than there are keys.
-func (sh *shard) drop(e *entry) {
+// drop forgets e and its key. An entry that was never saved leaves nothing to remove, so that a disk that fails for long
+// costs no more memory than there are keys.
+func (sh *shard) drop(s *Store, e *entry) {
+	if e.cell != nil {
+		s.claims.add(e.cell.claim, -1)
+	}
 	if sh.dirty != nil {
 		if e.log.saved {
 			sh.dirty[e.key] = struct{}{}

@@ -42,7 +42,7 @@ func (s seconds) duration() time.Duration { return time.Duration(s) * time.Secon
 
 // marks are what an entry has of its log's memory, where there is room for it.
 type marks struct {
-	span  uint8 // a limiter.Span, of the only log that most keys have
+	span  uint8 // a store.Span, of the only log that most keys have
 	dirty bool  // the entry is in its shard's dirty
 	saved bool  // the disk may have the entry, as it is or was
 }
@@ -54,10 +54,11 @@ type rare struct {
 	removed []store.EventID           // the last events that were, so that they stay it
 }
 
-// cell is a key's cell. What is left of one that was removed is the zero cell.
+// cell is a key's cell. A removed one is the zero cell.
 type cell struct {
 	store.Cell
 	expires store.Instant
+	claim   claimant
 }
 
 // read adds to s what q asks for. The events are still e's own. A nil entry is empty.
@@ -154,7 +155,7 @@ func (e *entry) liveCell(clock *Store) store.Cell {
 	return e.cell.Cell
 }
 
-// meets returns an error that wraps limiter.ErrConflict unless the cell is the one
+// meets returns an error that wraps store.ErrConflict unless the cell is the one
 // that w expects. A nil entry has none.
 func (e *entry) meets(w *store.CellWrite, clock *Store) error {
 	if have := e.liveCell(clock).Version; have != w.If {
@@ -335,12 +336,15 @@ func (e *entry) set(w *store.CellWrite, clock *Store) {
 	if e.cell == nil {
 		e.cell = new(cell)
 	}
+	clock.claims.add(e.cell.claim, -1)
 	value := e.cell.Value[:0]
 	*e.cell = cell{}
 	if w.Version == (store.EventID{}) {
 		return
 	}
 	e.cell.Cell = store.Cell{Version: w.Version, Value: append(value, w.Value...)}
+	e.cell.claim = claimantOf(w)
+	clock.claims.add(e.cell.claim, 1)
 	e.cell.expires = store.Distant
 	if w.TTL > 0 {
 		e.cell.expires = clock.instant().Add(w.TTL)

@@ -1,10 +1,13 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -12,7 +15,8 @@ import (
 type feed struct {
 	mu      sync.Mutex
 	changes map[store.EventID]published
-	soonest store.Instant // nothing expires before
+	latest  map[store.Key]store.EventID // of overrides: the change that the next one of its key replaces
+	soonest store.Instant               // nothing expires before
 }
 
 // published is a change and what the store knows of it, by its own clock.
@@ -26,7 +30,7 @@ type published struct {
 // seconds, blocks for as long as they last, holds for an hour: of these some make room for all others.
 const maxChanges = 1 << 16
 
-// Publish keeps c for its TTL. It returns an error that wraps limiter.ErrOverloaded
+// Publish keeps c for its TTL. It returns an error that wraps store.ErrOverloaded
 // when there is no room for it. News of holds are for the process that comes after this one,
 // and are kept if there is a disk.
 func (s *Store) Publish(_ context.Context, c *store.Change) error {
@@ -34,13 +38,23 @@ func (s *Store) Publish(_ context.Context, c *store.Change) error {
 		return nil
 	}
 	now := s.instant()
-	return s.feed.add(published{Change: *c, at: now, expires: now.Add(c.TTL)}, now)
+	p := published{Change: *c, at: now, expires: now.Add(c.TTL)}
+	if c.Stays() {
+		p.expires = store.Distant
+	}
+	return s.feed.add(p, now)
 }
 
-// Changes returns the changes that were dated or published since the instant of q, and have not
+// Overrides returns the overrides that have not expired.
+func (s *Store) Overrides(context.Context, policy.Level) ([]store.Change, error) {
+	changes := s.feed.between(0, store.Distant, s.instant())
+	return slices.DeleteFunc(changes, func(c store.Change) bool { return c.Kind != store.ChangeOverride }), nil
+}
+
+// Changes returns the changes that were dated or published since an instant of q, are dated before the other, and have not
 // expired.
 func (s *Store) Changes(_ context.Context, q *store.ChangeQuery) ([]store.Change, error) {
-	return s.feed.since(q.Since, s.instant()), nil
+	return s.feed.between(q.Since, cmp.Or(q.Until, store.Distant), s.instant()), nil
 }
 
 func (f *feed) add(p published, now store.Instant) error {
@@ -57,8 +71,8 @@ func (f *feed) add(p published, now store.Instant) error {
 	return nil
 }
 
-// yields reports whether p makes room for what administrators do, and for refunds: it is a block or a
-// hold, which is still gone by until this process ends.
+// yields reports whether p makes room for what administrators do, and for refunds: it is a block or a hold, which stays in
+// effect until this process ends.
 func (p *published) yields() bool {
 	return p.Kind == store.ChangeBlock || p.Kind == store.ChangeHold
 }
@@ -80,18 +94,41 @@ func (f *feed) drop() (dropped bool) {
 
 func (f *feed) put(p published) {
 	if len(f.changes) == 0 {
-		f.changes, f.soonest = make(map[store.EventID]published), p.expires
+		f.changes, f.latest, f.soonest = make(map[store.EventID]published), make(map[store.Key]store.EventID), p.expires
+	}
+	if p.Kind == store.ChangeOverride && !f.replace(&p) {
+		return
 	}
 	f.soonest = min(f.soonest, p.expires)
 	f.changes[p.ID] = p
 }
 
-func (f *feed) since(since, now store.Instant) []store.Change {
+// replace makes p the override of its key. It returns false if there is a later one.
+func (f *feed) replace(p *published) bool {
+	before, there := f.latest[p.Key]
+	if there && before.IsAfter(p.ID) {
+		return false
+	}
+	delete(f.changes, before)
+	f.latest[p.Key] = p.ID
+	return true
+}
+
+// forget drops the change that has this ID.
+func (f *feed) forget(p *published) {
+	delete(f.changes, p.ID)
+	if f.latest[p.Key] == p.ID {
+		delete(f.latest, p.Key)
+	}
+}
+
+func (f *feed) between(since, until, now store.Instant) []store.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var changes []store.Change
 	for _, p := range f.changes {
-		if p.expires > now && (p.at >= since || p.ID.Instant() >= since) {
+		dated := p.ID.Instant()
+		if p.expires > now && dated < until && (p.at >= since || dated >= since) {
 			changes = append(changes, p.Change)
 		}
 	}
@@ -110,9 +147,9 @@ func (f *feed) expire(now store.Instant) {
 		return
 	}
 	f.soonest = store.Distant
-	for id, p := range f.changes {
+	for _, p := range f.changes {
 		if p.expires <= now {
-			delete(f.changes, id)
+			f.forget(&p)
 		} else {
 			f.soonest = min(f.soonest, p.expires)
 		}

@@ -28,6 +28,7 @@ type Store struct {
 	shards  [shardCount]shard
 	feed    feed
 	saver   saver
+	claims  claims
 	several sync.RWMutex // held by a write in several shards
 }
 
@@ -39,7 +40,7 @@ var (
 // Options of a Store. The zero value suits a service of its own.
 type Options struct {
 	MaxKeys int              // keys kept at the same time; zero: DefaultMaxKeys
-	Now     func() time.Time // nil: limiter.SystemClock; the same clock as the engine's
+	Now     func() time.Time // nil: clock.SystemClock; the same clock as the engine's
 
 	// For Open only.
 	Disk      Disk          // keeps the counts while the process is not there
@@ -92,6 +93,7 @@ func New(opts *Options) *Store {
 	if maxKeys == 0 {
 		maxKeys = DefaultMaxKeys
 	}
+	s.claims.most = max(1, int64(maxKeys/claimShare))
 	for i := range s.shards {
 		s.shards[i].entries.init()
 		s.shards[i].maxKeys = max(1, maxKeys/shardCount)
@@ -158,7 +160,15 @@ func (s *Store) Write(_ context.Context, w *store.Write) error {
 			return err
 		}
 	}
-	return s.store([]store.Write{*w}, []*entry{sh.entries.find(&w.Key)})
+	if err := s.store([]store.Write{*w}, []*entry{sh.entries.find(&w.Key)}); err != nil {
+		return err
+	}
+	if w.Cell != nil && w.Cell.Version == (store.EventID{}) {
+		if e := sh.entries.find(&w.Key); e != nil && e.isEmpty() {
+			sh.drop(s, e)
+		}
+	}
+	return nil
 }
 
 // WriteAll stores all of w or, when there is no room for a key of it, nothing.
@@ -246,6 +256,11 @@ func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
 // makeRoom makes an empty entry for w, without taking the place of another key of beside.
 func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	sh := s.shard(w.Key)
+	if w.Cell != nil {
+		if err := s.roomForClaim(sh, claimantOf(w.Cell), beside); err != nil {
+			return nil, err
+		}
+	}
 	if sh.entries.size() >= sh.maxKeys && !sh.evict(s, beside) {
 		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			store.ErrOverloaded, store.ErrNotStored, shardCount*sh.maxKeys)
@@ -253,11 +268,20 @@ func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	return sh.newEntry(w), nil
 }
 
+// roomForClaim returns an error if there is no room for one more claim of by, and removes expired ones for it.
+func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error {
+	err := s.claims.full(by)
+	if err != nil && sh.entries.size() > 0 && sh.evict(s, beside) {
+		err = s.claims.full(by)
+	}
+	return err
+}
+
 // dropEmpty removes the entries that were made for w.
 func (s *Store) dropEmpty(w []store.Write) {
 	for i := range w {
 		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
-			s.shard(w[i].Key).drop(e)
+			s.shard(w[i].Key).drop(s, e)
 		}
 	}
 }
@@ -281,8 +305,7 @@ func (h *shardSet) add(k store.Key) { *h |= 1 << (k.Prefix() % shardCount) }
 // first returns the index of the first shard, and of the first of all for none.
 func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
 
-// several reports whether h has more than one: what happens within one shard is whole
-// to whoever looks at the shard.
+// several reports whether h has more than one shard. Changes within one shard are atomic to its readers.
 func (h shardSet) several() bool { return h&(h-1) != 0 }
 
 // lock locks the shards in the order of their indexes, as everybody does who locks
@@ -321,7 +344,7 @@ type index struct {
 // place is where an entry is: wordSize times the word of used, and which of the word's bits.
 type place uint32
 
-// slab is memory for the entries of some words of used. What nobody needs is nil.
+// slab is memory for the entries of some words of used. Unneeded parts are nil.
 type slab struct {
 	entries *[slabSize]entry
 	events  *[slabSize]store.Event // the first ones of their logs

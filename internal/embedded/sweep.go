@@ -67,7 +67,7 @@ func (sh *shard) sweep(clock *Store, bound bool) {
 			e.bound(dated)
 		}
 		if e.isOver(dated, passed) {
-			sh.drop(e)
+			sh.drop(clock, e)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	for range evictTries {
 		e := sh.entries.next()
 		if e.isOver(dated, passed) && !slices.ContainsFunc(w, func(w store.Write) bool { return w.Key == e.key }) {
-			sh.drop(e)
+			sh.drop(clock, e)
 			return true
 		}
 	}

@@ -27,7 +27,7 @@ func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
 }
 
 // grow makes room for one more event: for twice as many, but up to keep for hardly more than
-// that, as there most logs stay. What is beyond is an eighth, so that trimming stays rare.
+// that, as there most logs stay. An eighth is added to keep, so that trimming stays rare.
 func (l *eventLog) grow(keep int) {
 	n := len(l.events)
 	if n < cap(l.events) {

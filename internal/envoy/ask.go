@@ -121,10 +121,8 @@ func costOf(d *pb.RateLimitDescriptor, i int, ofRequest uint32) (int64, error) {
 	switch {
 	case len(d.GetEntries()) > maxEntries:
 		return 0, invalidIn(i, "entries", "%d of them: use at most %d", len(d.GetEntries()), maxEntries)
-	case d.GetLimit() != nil:
-		return 0, invalidIn(i, "limit", "limits are those of the policies: remove it from the route's rate_limits")
 	case d.GetIsNegativeHits():
-		return 0, invalidIn(i, "is_negative_hits", "nothing can be given back by it: remove it from the route's hits_addend")
+		return 0, invalidIn(i, "is_negative_hits", "a number alone gives nothing back, a receipt does: remove it, and refund over HTTP")
 	case own.GetValue() > policy.MaxCost:
 		return 0, invalidIn(i, "hits_addend", "%d is out of range: use 0 to %d", own.GetValue(), int64(policy.MaxCost))
 	case own != nil:

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
 // codec reads what Envoy sends, also where strings are not UTF-8. Envoy puts the bytes of headers

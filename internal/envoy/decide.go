@@ -3,8 +3,6 @@ package envoy
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -46,7 +44,7 @@ var errPanic = errors.New("panic")
 func (s *Server) decideSafely(ctx context.Context, a *ask) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.opts.Logger.ErrorContext(ctx, "panic in a decision", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.logPanic(ctx, "panic in a decision", cause)
 			a.err = errPanic
 		}
 	}()

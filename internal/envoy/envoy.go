@@ -32,7 +32,7 @@ type Outcome string
 const (
 	OutcomeAllowed   Outcome = "allowed"
 	OutcomeDenied    Outcome = "denied"
-	OutcomeFailed    Outcome = "failed"    // the store did not answer, and the policy denies on that
+	OutcomeFailed    Outcome = "failed"    // the store did not answer, and the policy's on_store_error says deny
 	OutcomeUnlimited Outcome = "unlimited" // the mapping says that there is no limit
 	OutcomeReplaced  Outcome = "replaced"  // another descriptor's limit holds in place of this one's
 	OutcomeUnmatched Outcome = "unmatched" // the mapping says nothing of it: it passes
@@ -73,8 +73,10 @@ type Server struct {
 	opts     Options
 	inMemory bool // no decision waits for anybody
 	mapping  atomic.Pointer[mapping]
-	borrowed sync.Pool   // of *[]ask
-	failures gate.Second // of a failed request that is logged above debug: while the store is away all of them fail
+	borrowed sync.Pool  // of *[]ask
+	mistakes gate.Lines // of requests that callers got wrong, and that those who may not ask sent
+	failures gate.Lines // of requests that failed: while the store is away all of them do
+	panics   gate.Lines
 }
 
 // New returns a server for engine. A nil opts means the zero Options. All descriptors
@@ -137,6 +139,9 @@ func (s *Server) answer(ctx context.Context, op count.Op, r *rls.RateLimitReques
 	}
 	if err := permitted(caller, asks); err != nil {
 		return nil, s.refuse(ctx, caller, err)
+	}
+	if err := s.bringLimits(asks, r); err != nil {
+		return nil, err
 	}
 	if d != nil && d.together {
 		s.decideTogether(ctx, asks)

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -31,7 +33,7 @@ var failures = []struct {
 	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read what is to be counted"},
 	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},
 	{store.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
-	{store.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy denies on that"},
+	{store.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy's on_store_error says deny"},
 }
 
 // statusOf returns err as gRPC tells it.
@@ -57,9 +59,7 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 	if !ours {
 		return handle(ctx, r)
 	}
-	conn := connectionOf(ctx)
-	conn.begin()
-	defer conn.end()
+	defer grpcbound.Begin(ctx)()
 	start := s.opts.Now()
 	ctx, span := s.trace(ctx, method)
 	answer, err := s.handleSafely(ctx, r, handle)
@@ -103,27 +103,32 @@ func isMistake(code codes.Code) bool {
 func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandler) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.opts.Logger.ErrorContext(ctx, "panic in a handler", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			s.logPanic(ctx, "panic in a handler", cause)
 			answer, err = nil, errPanic
 		}
 	}()
 	return handle(ctx, r)
 }
 
+// logPanic logs the cause of a panic where it is recovered.
+func (s *Server) logPanic(ctx context.Context, where string, cause any) {
+	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
+		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), gate.Unlogged, unlogged)
+	}
+}
+
 // logFailure logs why a request failed: a mistake of the caller at info, and a failure of the
-// service as a warning, once a second.
+// service as a warning, each once a second.
 func (s *Server) logFailure(ctx context.Context, method, trace string, failed, told error) {
-	code, level := status.Code(told), slog.LevelWarn
+	code, level, lines := status.Code(told), slog.LevelWarn, &s.failures
 	switch {
 	case isMistake(code):
-		level = slog.LevelInfo
+		level, lines = slog.LevelInfo, &s.mistakes
 	case code == codes.Canceled:
 		level = slog.LevelDebug
 	}
-	if level > slog.LevelDebug && !s.failures.Open(s.opts.Now()) {
-		level = slog.LevelDebug
-	}
-	attrs := []slog.Attr{slog.String("method", method), slog.String("code", code.String()), slog.Any("error", failed)}
+	level, attrs := lines.Level(level, s.opts.Now())
+	attrs = append(attrs, slog.String("method", method), slog.String("code", code.String()), slog.Any("error", failed))
 	if trace != "" {
 		attrs = append(attrs, slog.String("trace_id", trace))
 	}

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
@@ -49,12 +50,20 @@ func (r *rule) appendEntry(b []byte, entries []*pb.RateLimitDescriptor_Entry, i 
 	return appendEscaped(b, r.value(entries, i))
 }
 
-// value returns the value of entry i, or what stands in for it.
+// remoteAddress is the key of the entry in which Envoy sends the client's address.
+const remoteAddress = "remote_address"
+
+// value returns the value of entry i, or what stands in for it. A client's address is the caller
+// that it is to the other ways in.
 func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
-	if r.standIns != nil && r.standIns[i] != "" {
+	switch value := entries[i].GetValue(); {
+	case r.standIns != nil && r.standIns[i] != "":
 		return r.standIns[i]
+	case entries[i].GetKey() == remoteAddress:
+		return origin.CallerOf(value)
+	default:
+		return value
 	}
-	return entries[i].GetValue()
 }
 
 // bounded returns text as an identifier of a length that may be counted for.

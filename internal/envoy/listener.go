@@ -9,6 +9,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -57,7 +58,7 @@ type ListenerOptions struct {
 // Listener serves a Server over gRPC, with the health service beside it. Make one with
 // NewListener.
 type Listener struct {
-	listener *limited
+	listener *grpcbound.Listener
 	opts     ListenerOptions
 	server   *grpc.Server
 	health   *health.Server
@@ -68,7 +69,7 @@ type Listener struct {
 // end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
-		listener: &limited{Listener: listener, places: connections.NewPlaces(opts.Connections, opts.Reached)}, opts: opts,
+		listener: grpcbound.Limit(listener, connections.NewPlaces(opts.Connections, opts.Reached)), opts: opts,
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	l.server = grpc.NewServer(append([]grpc.ServerOption{
@@ -97,11 +98,7 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
 // Open returns how many connections are open.
-func (l *Listener) Open() int {
-	l.listener.places.Lock()
-	defer l.listener.places.Unlock()
-	return l.listener.places.Taken()
-}
+func (l *Listener) Open() int { return l.listener.Len() }
 
 // Run answers requests until ctx ends, and then those that are under way, for at most
 // ListenerOptions.Drain. It returns nil, or why it could not go on.
@@ -177,9 +174,12 @@ func (l *Listener) readiness(ctx context.Context) healthpb.HealthCheckResponse_S
 	return healthpb.HealthCheckResponse_SERVING
 }
 
+// HealthName is the service that envoyproxy/ratelimit's health is asked by.
+const HealthName = "ratelimit"
+
 // setHealth says how all services fare: they stand and fall together.
 func (l *Listener) setHealth(to healthpb.HealthCheckResponse_ServingStatus) {
-	for _, service := range []string{"", rls.RateLimitService_ServiceDesc.ServiceName, LimitadorService} {
+	for _, service := range []string{"", rls.RateLimitService_ServiceDesc.ServiceName, LimitadorService, HealthName} {
 		l.health.SetServingStatus(service, to)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
+	"github.com/ratelimitd/ratelimitd/clients/conformance"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -97,6 +98,25 @@ func FuzzIdentifier(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAddresses counts for the caller that the table of addresses says.
+func TestAddresses(t *testing.T) {
+	m := newMapping(&policyfile.Envoy{Domains: []policyfile.EnvoyDomain{{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
+		{Key: "remote_address", Policy: "p", Identifier: []string{"remote_address"}},
+		{Key: "generic_key", Descriptors: []policyfile.EnvoyDescriptor{{Key: "remote_address", Policy: "p"}}},
+	}}}})
+	for _, c := range conformance.Addresses(t) {
+		alone := []*pb.RateLimitDescriptor_Entry{{Key: "remote_address", Value: c.Address}}
+		if got := m.domains["edge"].find(alone).identifier(alone); string(got) != c.Caller {
+			t.Errorf("%s is %s, want %s: %s", c.Address, got, c.Caller, c.Why)
+		}
+		keyed := append([]*pb.RateLimitDescriptor_Entry{{Key: "generic_key", Value: "login"}}, alone...)
+		want := "edge/generic_key=login/remote_address=" + strings.ReplaceAll(c.Caller, "/", "%2F")
+		if got := m.domains["edge"].find(keyed).identifier(keyed); string(got) != want {
+			t.Errorf("%s is %s, want %s: %s", c.Address, got, want, c.Why)
+		}
+	}
 }
 
 // TestIdentifiers holds the forms that the docs promise, so that operators can reset and

@@ -19,8 +19,8 @@ func takes(asks []ask) (group []int) {
 	return group
 }
 
-// decideTogether decides asks so that those which take units take all of them or none. What
-// only looks, or records, is decided each on its own.
+// decideTogether decides asks so that those which take units take all of them or none. Each check and each record is decided
+// on its own.
 func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	for i := range asks {
 		if a := &asks[i]; a.limited() && a.op != count.OpTake {
@@ -74,8 +74,8 @@ func sumUp(asks []ask, group []int) (demands []limiter.Demand, of []int) {
 	return demands, of
 }
 
-// spread gives each of group its decision. What a derived demand denies is denied to the
-// first: whose it is does not show.
+// spread gives each of group its decision. A denial of a derived demand goes to the first, as it does not show to which
+// descriptor the demand belongs.
 func spread(asks []ask, group, of []int, answer *limiter.Answer) {
 	denied := false
 	for n, i := range group {
@@ -97,9 +97,8 @@ func (a *ask) conclude(d *count.Decision) {
 	a.denied, a.limit = !d.Allowed, a.decision.TightestLimit()
 }
 
-// decideApart decides asks of which one can't be decided: its identifier can't be read, or
-// its cost can never fit. What that denies takes nothing of the others. Where it denies
-// nothing, as in mode shadow, each is taken on its own.
+// decideApart decides asks of which one can't be decided: its identifier can't be read, or its cost can never fit. If that
+// is a denial, the others take nothing. If it denies nothing, as in mode shadow, each is taken on its own.
 func (s *Server) decideApart(ctx context.Context, asks []ask, group []int) {
 	settled := false
 	for _, i := range group {

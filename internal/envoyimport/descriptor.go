@@ -178,7 +178,7 @@ func (s *source) window(n *yamlfile.Node) time.Duration {
 	case unit == nil:
 		s.f.Add(n, "it has no unit: there are %s", units)
 	case name == "year":
-		s.f.Add(unit, "a year can't be kept: windows are of 31 days at most; what comes nearest is a month with a twelfth of the requests")
+		s.f.Add(unit, "a year can't be kept: windows are of 31 days at most; write unit: month and a twelfth of the requests")
 	case unit.Kind != yamlfile.Broken:
 		s.f.Add(unit, "%.64q is no unit: there are %s", name, units)
 	}

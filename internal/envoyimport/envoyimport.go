@@ -1,9 +1,9 @@
 // Package envoyimport makes a file of policies out of the YAML that envoyproxy/ratelimit
 // is configured by, so that an Envoy which asked that service is answered alike here.
 //
-// What can't be kept is told with its line: as a mistake where answers would differ, as a
-// warning where nothing but metrics or metadata would. It knows the format as of
-// envoyproxy/ratelimit in July 2026, and nothing of its environment variables.
+// Settings without an equivalent are reported with their lines: as mistakes where answers would differ, as warnings where
+// nothing but metrics or metadata would. It knows the format as of envoyproxy/ratelimit in July 2026, and nothing of its
+// environment variables.
 package envoyimport
 
 import (
@@ -26,7 +26,7 @@ type Source struct {
 // Options of Convert.
 type Options struct {
 	// Count says which attempts use quota. There, denied ones do; where none asks for more
-	// than one hit, both decide alike, as windows are fixed. Zero: limiter.CountAll.
+	// than one hit, both decide alike, as windows are fixed. Zero: policy.CountAll.
 	Count policy.CountMode
 }
 

@@ -1,32 +1,22 @@
-// Package filewatch reads files again whenever they change, and tells what they say.
+// Package filewatch reads files again whenever they change, and reports their content.
 //
-// It does not know what is in them: whoever makes a Watcher brings the function that reads
-// a T out of them. What is wrong with a file is told, and nothing is put in force here.
+// It does not know what is in them: the function that makes a T of their content is the caller's. It reports mistakes
+// and puts nothing in force.
 package filewatch
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// settleTime is how long files must rest before they are read: long enough for an
-// editor to write one whole, short enough for whoever waits for the reload.
-const settleTime = 100 * time.Millisecond
-
-// lookEvery is how often files are looked at though nothing was told of them: of a file that
-// is mounted by itself, of one behind a link into another folder, and of a folder that was
-// made anew, nothing is.
-const lookEvery = 2 * time.Second
+// lookEvery is the pause between two looks at the files. A change is taken when two looks in a row find the same.
+const lookEvery = time.Second
 
 // Watcher reads files again whenever one of them changes. Make one with New.
 type Watcher[T any] struct {
@@ -90,23 +80,10 @@ func (w *Watcher[T]) Reload() {
 // Reload and each change of what is in them, until ctx ends. A change between Load and Run
 // counts. It returns nil.
 //
-// It watches the folders, so that a file that is replaced by a rename, or through a
-// symbolic link beside it as Kubernetes does, is seen at once. What is not told of there is
-// seen within seconds: twice the same, so that nobody is in the middle of writing it. Where a
-// folder cannot be watched, changed is told.
+// It looks at the files once a second, and takes a change that two looks in a row have found, so that it does not read a
+// file half written. A change is seen within seconds.
 func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
-	told := func(err error) {
-		var none T
-		changed(none, err)
-	}
-	folders, err := watchFolders(w.paths)
-	if err != nil {
-		told(fmt.Errorf("watching %s, looked at every %v now: %w", strings.Join(w.paths, ", "), lookEvery, err))
-	}
-	defer folders.close()
-	settled := time.NewTimer(0) // at once: a file may have changed since Load
-	defer settled.Stop()
-	pending := true
+	w.looked = w.look()
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
 	for {
@@ -115,21 +92,8 @@ func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 			return nil
 		case <-w.reload:
 			w.read(changed, true)
-		case event := <-folders.events:
-			// Another file of a folder may be the link that ours leads through, but
-			// must not keep ours from ever settling.
-			if ours := slices.Contains(w.paths, filepath.Clean(event.Name)); ours || !pending {
-				settled.Reset(settleTime)
-				pending = true
-			}
-		case err := <-folders.failures:
-			told(fmt.Errorf("watching %s: %w", strings.Join(w.paths, ", "), err))
-			w.read(changed, false) // events may have been lost
-		case <-settled.C:
-			pending = false
-			w.read(changed, false)
 		case <-looks.C:
-			if found, before := w.look(), w.looked; !pending && found.equal(&before) {
+			if found, before := w.look(), w.looked; found.equal(&before) {
 				w.tell(changed, found, false)
 			} else {
 				w.looked = found
@@ -176,26 +140,4 @@ func (w *Watcher[T]) contents() ([][]byte, error) {
 		contents[i] = data
 	}
 	return contents, nil
-}
-
-// folders tell what happens to the files in them; the zero folders nothing.
-type folders struct {
-	events   <-chan fsnotify.Event
-	failures <-chan error
-	close    func()
-}
-
-// watchFolders returns the folders that paths are in; on an error, the zero ones.
-func watchFolders(paths []string) (folders, error) {
-	none := folders{close: func() {}}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return none, err
-	}
-	for _, path := range paths {
-		if err := w.Add(filepath.Dir(path)); err != nil {
-			return none, errors.Join(err, w.Close())
-		}
-	}
-	return folders{w.Events, w.Errors, func() { _ = w.Close() }}, nil // nothing is written
 }

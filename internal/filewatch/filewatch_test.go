@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
@@ -98,147 +99,153 @@ func load(t *testing.T, paths ...string) *filewatch.Watcher[string] {
 }
 
 func TestWatchTellsOfChanges(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.yaml")
-	write(t, path, "first")
-	w := load(t, path)
-	write(t, path, "between")
-	told := watch(t, w)
-	want(t, told, "between") // changed before Run, and told of though nothing happened since
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "p.yaml")
+		write(t, path, "first")
+		w := load(t, path)
+		write(t, path, "between")
+		told := watch(t, w)
+		want(t, told, "between") // changed before Run, and told of though nothing happened since
 
-	write(t, path, "renamed")
-	want(t, told, "renamed")
+		write(t, path, "renamed")
+		want(t, told, "renamed")
 
-	w.Reload()
-	want(t, told, "renamed") // asked for, so told of though nothing changed
+		w.Reload()
+		want(t, told, "renamed") // asked for, so told of though nothing changed
 
-	write(t, path, mistake)
-	wantError(t, told)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, told)
-	write(t, path, "back")
-	want(t, told, "back")
+		write(t, path, mistake)
+		wantError(t, told)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, told)
+		write(t, path, "back")
+		want(t, told, "back")
+	})
 }
 
 // A certificate and its key are two files. Each change is told of, with what the other says.
 func TestWatchOfSeveralFiles(t *testing.T) {
-	one, other := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "other")
-	write(t, one, "first")
-	write(t, other, "second")
-	w := load(t, one, other)
-	told := watch(t, w)
-	write(t, other, "third")
-	want(t, told, "first and third")
-	write(t, one, "fourth")
-	want(t, told, "fourth and third")
-	if err := os.Remove(one); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, told)
-	w.Reload()
-	wantError(t, told) // one of them does not do
+	synctest.Test(t, func(t *testing.T) {
+		one, other := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "other")
+		write(t, one, "first")
+		write(t, other, "second")
+		w := load(t, one, other)
+		told := watch(t, w)
+		write(t, other, "third")
+		want(t, told, "first and third")
+		write(t, one, "fourth")
+		want(t, told, "fourth and third")
+		if err := os.Remove(one); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, told)
+		w.Reload()
+		wantError(t, told) // one of them does not do
+	})
 }
 
-// Editors and shells may write the file that is there. It may be read half way, and what is
-// wrong with it told, but what it says in the end is told, too.
-func TestWatchTellsOfAFileWrittenInPlace(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.yaml")
-	write(t, path, "first")
-	w := load(t, path)
-	told := watch(t, w)
-	for range 2 { // Run has begun, and has looked for what changed before it
-		w.Reload()
-		want(t, told, "first")
-	}
-	if err := os.WriteFile(path, []byte("second"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for last := time.After(10 * time.Second); ; {
-		select {
-		case n := <-told:
-			if n.err == nil && n.said == "second" {
-				return
+// TestWatchWaitsForAFileThatIsBeingWritten changes the file in place, again before each look, until it is whole.
+func TestWatchWaitsForAFileThatIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "p.yaml")
+		write(t, path, "")
+		told := watch(t, load(t, path))
+		time.Sleep(time.Second / 2) // so that each change is between two looks
+		for i := range 5 {
+			if err := os.WriteFile(path, []byte("whole"[:i+1]), 0o600); err != nil {
+				t.Fatal(err)
 			}
-		case <-last:
-			t.Fatal("not told of what was written in place within 10 s")
+			time.Sleep(time.Second)
 		}
-	}
+		want(t, told, "whole")
+		time.Sleep(time.Minute)
+		if len(told) > 0 {
+			t.Errorf("also told %+v", <-told)
+		}
+	})
 }
 
 // Kubernetes mounts a config map as p.yaml → ..data/p.yaml, ..data → ..2026_01,
 // and replaces the link ..data.
 func TestWatchFollowsConfigMaps(t *testing.T) {
-	dir := t.TempDir()
-	version := func(name string) {
-		t.Helper()
-		if err := os.Mkdir(filepath.Join(dir, ".."+name), 0o700); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		version := func(name string) {
+			t.Helper()
+			if err := os.Mkdir(filepath.Join(dir, ".."+name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, ".."+name, "p.yaml"), name)
+			next := filepath.Join(dir, "..data_tmp")
+			if err := os.Symlink(".."+name, next); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		version("one")
+		path := filepath.Join(dir, "p.yaml")
+		if err := os.Symlink("..data/p.yaml", path); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, ".."+name, "p.yaml"), name)
-		next := filepath.Join(dir, "..data_tmp")
-		if err := os.Symlink(".."+name, next); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("one")
-	path := filepath.Join(dir, "p.yaml")
-	if err := os.Symlink("..data/p.yaml", path); err != nil {
-		t.Fatal(err)
-	}
-	told := watch(t, load(t, path))
-	version("two")
-	want(t, told, "two")
+		told := watch(t, load(t, path))
+		version("two")
+		want(t, told, "two")
+	})
 }
 
-// Nothing is told of what happens in the folder that a link leads to.
-func TestWatchLooksAtWhatNothingIsToldOf(t *testing.T) {
-	elsewhere, path := filepath.Join(t.TempDir(), "p.yaml"), filepath.Join(t.TempDir(), "p.yaml")
-	write(t, elsewhere, "first")
-	if err := os.Symlink(elsewhere, path); err != nil {
-		t.Fatal(err)
-	}
-	told := watch(t, load(t, path))
-	write(t, elsewhere, "second")
-	want(t, told, "second")
-	if err := os.Remove(elsewhere); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, told)
-	write(t, elsewhere, "third")
-	want(t, told, "third")
-}
-
-// Nor of a folder that was made anew.
-func TestWatchLooksAtFoldersThatAreMadeAnew(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "folder", "p.yaml")
-	made := func(name string) {
-		t.Helper()
-		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+// TestWatchFollowsLinks into another folder.
+func TestWatchFollowsLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere, path := filepath.Join(t.TempDir(), "p.yaml"), filepath.Join(t.TempDir(), "p.yaml")
+		write(t, elsewhere, "first")
+		if err := os.Symlink(elsewhere, path); err != nil {
 			t.Fatal(err)
 		}
-		write(t, path, name)
-	}
-	made("first")
-	told := watch(t, load(t, path))
-	write(t, path, "watched")
-	want(t, told, "watched")
-	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, told)
-	made("second")
-	want(t, told, "second")
+		told := watch(t, load(t, path))
+		write(t, elsewhere, "second")
+		want(t, told, "second")
+		if err := os.Remove(elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, told)
+		write(t, elsewhere, "third")
+		want(t, told, "third")
+	})
+}
+
+// TestWatchFollowsFoldersThatAreMadeAnew removes the folder and makes it again.
+func TestWatchFollowsFoldersThatAreMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "folder", "p.yaml")
+		made := func(name string) {
+			t.Helper()
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, name)
+		}
+		made("first")
+		told := watch(t, load(t, path))
+		write(t, path, "watched")
+		want(t, told, "watched")
+		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, told)
+		made("second")
+		want(t, told, "second")
+	})
 }
 
 func TestWatchWithoutAFolder(t *testing.T) {
-	w := filewatch.New("words", []string{filepath.Join(t.TempDir(), "absent", "p.yaml")}, said)
-	told := watch(t, w)
-	wantError(t, told) // the folder
-	wantError(t, told) // the file
-	w.Reload()
-	wantError(t, told)
+	synctest.Test(t, func(t *testing.T) {
+		w := filewatch.New("words", []string{filepath.Join(t.TempDir(), "absent", "p.yaml")}, said)
+		told := watch(t, w)
+		wantError(t, told)
+		w.Reload()
+		wantError(t, told)
+	})
 }

@@ -50,3 +50,21 @@ func TestSecondOfMany(t *testing.T) {
 		t.Errorf("%d passed", got)
 	}
 }
+
+// TestLinesCount holds that a line says how many there were without one.
+func TestLinesCount(t *testing.T) {
+	var l gate.Lines
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	for second, lines := range []int64{1, 5, 1, 1} {
+		for i := range lines {
+			unlogged, pass := l.Pass(now.Add(time.Duration(second) * time.Second))
+			want := int64(0)
+			if i == 0 && second == 2 {
+				want = 4
+			}
+			if pass != (i == 0) || unlogged != want {
+				t.Errorf("line %d of second %d: passes %v after %d without, want %v after %d", i, second, pass, unlogged, i == 0, want)
+			}
+		}
+	}
+}

@@ -99,6 +99,11 @@ func TestCaddyPassesOnWhatWasCounted(t *testing.T) {
 	b.mustPassOnWhatWasCounted(t, startCaddy(t, b))
 }
 
+// TestCaddyLimitsAddresses, whatever keys they send.
+func TestCaddyLimitsAddresses(t *testing.T) {
+	startCaddy(t, newBehind(t, "127.0.0.1")).mustLimitMadeUpKeys(t)
+}
+
 // TestCaddyTakesLargeBodies that the application takes.
 func TestCaddyTakesLargeBodies(t *testing.T) {
 	startCaddy(t, newBehind(t, "127.0.0.1")).mustTakeLargeBodies(t)

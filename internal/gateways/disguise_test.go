@@ -2,6 +2,7 @@ package gateways_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -29,6 +30,19 @@ func (b *behind) mustPassOnWhatWasCounted(t *testing.T, g *gateway) {
 	}
 }
 
+// mustLimitMadeUpKeys fails if an address has no limit that is its own, whatever keys it sends.
+func (g *gateway) mustLimitMadeUpKeys(t *testing.T) {
+	t.Helper()
+	for i := range addressRoom {
+		if a := g.send(t, http.MethodGet, "/a", "", "X-Api-Key", fmt.Sprint("made up ", i)); a.status != http.StatusOK {
+			t.Fatalf("key %d: %d %q", i, a.status, a.body)
+		}
+	}
+	if a := g.send(t, http.MethodGet, "/a", "", "X-Api-Key", "made up"); a.status != http.StatusTooManyRequests {
+		t.Errorf("one key more than an address has requests: %d %q", a.status, a.body)
+	}
+}
+
 // mustTakeLargeBodies fails unless bodies of two megabytes are a matter of the application's.
 func (g *gateway) mustTakeLargeBodies(t *testing.T) {
 	t.Helper()
@@ -44,7 +58,7 @@ func (b *behind) mustExemptPreflights(t *testing.T, g *gateway) (last answer) {
 	t.Helper()
 	b.asked.Store(nil)
 	for range room + 1 {
-		last = g.send(t, http.MethodOptions, "/a", "body", "Origin", page, "Access-Control-Request-Method", "PUT",
+		last = g.send(t, http.MethodOptions, "/a", "", "Origin", page, "Access-Control-Request-Method", "PUT",
 			"Access-Control-Request-Headers", "x-api-key", "X-Api-Key", "k", "Authorization", "Bearer k", "Cookie", "a=b")
 		if last.status != http.StatusOK && last.status != http.StatusNoContent || last.header["Seen"] != nil {
 			t.Errorf("%d %v %q", last.status, last.header, last.body)
@@ -53,6 +67,7 @@ func (b *behind) mustExemptPreflights(t *testing.T, g *gateway) (last answer) {
 	if b.asked.Load() != nil {
 		t.Error("a preflight is counted")
 	}
+	g.mustPassNoBodies(t)
 	for _, headers := range [][]string{nil, {"Origin", page}, {"Access-Control-Request-Method", "PUT"}} {
 		b.asked.Store(nil)
 		g.send(t, http.MethodOptions, "/a", "", append(headers, "X-Api-Key", "no preflight")...)
@@ -61,6 +76,33 @@ func (b *behind) mustExemptPreflights(t *testing.T, g *gateway) (last answer) {
 		}
 	}
 	return last
+}
+
+// mustPassNoBodies fails if the body of a preflight reaches the application, whether its length is
+// known before or not, once the limit of its sender is used up.
+func (g *gateway) mustPassNoBodies(t *testing.T) {
+	t.Helper()
+	for range room {
+		g.send(t, http.MethodGet, "/a", "", "X-Api-Key", "spent")
+	}
+	large := strings.Repeat("x", 5<<20)
+	for _, length := range []int64{int64(len(large)), -1} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, g.url+"/a", io.NopCloser(strings.NewReader(large)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = length
+		r.Header = http.Header{"Origin": {page}, "Access-Control-Request-Method": {"PUT"}, "X-Api-Key": {"spent"}}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			continue // the gateway reads no more
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if strings.Contains(string(body), "xx") {
+			t.Errorf("a body of length %d passes: %d", length, res.StatusCode)
+		}
+	}
 }
 
 // mustShareDenials fails unless pages of an origin that is listed, and of no other, may read a

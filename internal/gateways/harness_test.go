@@ -20,15 +20,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
-// room is how many requests each caller has within the test.
-const room = 2
+// room is how many requests each key has within the test, and addressRoom how many an address.
+const (
+	room        = 2
+	addressRoom = 100
+)
 
 // patience is how long a test waits for what should take milliseconds.
 const patience = 20 * time.Second
@@ -47,7 +50,8 @@ func newBehind(t *testing.T, trusted string) *behind {
 	t.Helper()
 	engine := limiter.New(embedded.New(nil), nil)
 	limits := []policy.Limit{{Algorithm: "sliding-log", Limit: room, Window: time.Hour}}
-	err := engine.SetPolicies([]policy.Policy{{Name: "api", Limits: limits}})
+	address := []policy.Limit{{Name: "of-an-address", Algorithm: "sliding-log", Limit: addressRoom, Window: time.Hour}}
+	err := engine.SetPolicies([]policy.Policy{{Name: "api", Limits: limits}, {Name: "per-address", Limits: address}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,11 @@ func TestNginxPassesOnWhatWasCounted(t *testing.T) {
 	b.mustPassOnWhatWasCounted(t, startNginx(t, b, "error_page 500 = @undecided", "error_page 500 = @unlimited"))
 }
 
+// TestNginxLimitsAddresses, whatever keys they send.
+func TestNginxLimitsAddresses(t *testing.T) {
+	startNginx(t, newBehind(t, "127.0.0.1")).mustLimitMadeUpKeys(t)
+}
+
 // TestNginxTakesLargeBodies where its configuration of the application says so.
 func TestNginxTakesLargeBodies(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 )
 
 // forwardAuth is what the example says of Traefik's middleware of that name.
@@ -169,6 +169,11 @@ func TestTraefik(t *testing.T) {
 func TestTraefikPassesOnWhatWasCounted(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")
 	b.mustPassOnWhatWasCounted(t, startTraefik(t, b))
+}
+
+// TestTraefikLimitsAddresses, whatever keys they send.
+func TestTraefikLimitsAddresses(t *testing.T) {
+	startTraefik(t, newBehind(t, "127.0.0.1")).mustLimitMadeUpKeys(t)
 }
 
 // TestTraefikTakesLargeBodies that the application takes.

@@ -68,7 +68,7 @@ func (c *requestContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// watch cancels the context if the connection ends. What comes of the next request stays unread.
+// watch cancels the context if the connection ends. Bytes of the next request stay unread.
 func (c *requestContext) watch() {
 	defer close(c.watched)
 	in := c.conn.in

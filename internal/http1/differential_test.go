@@ -133,7 +133,7 @@ type asks struct {
 	cancelled bool // while the handler waited, and the client had not left
 }
 
-// same reports whether a and b are the same request, whoever of both servers asks.
+// same reports whether a and b, as the two servers have read them, are the same request.
 func (a asks) same(b asks) bool {
 	a.own = b.own
 	return reflect.DeepEqual(a, b) && !a.cancelled

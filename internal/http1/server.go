@@ -9,9 +9,9 @@
 // after it. So nothing that is odd is ever interpreted here, and whatever is answered
 // here means to net/http the same.
 //
-// What is saved: net/http reads ahead while a handler works, to learn whether the client
-// is gone, which takes a goroutine and two system calls a request; sets four deadlines a
-// request; and makes the request's parts anew, even when the one before was the same.
+// It saves this: net/http reads ahead while a handler works, to learn whether the client is
+// gone, which takes a goroutine and two system calls a request; sets four deadlines a request;
+// and makes the request's parts anew, even when the one before was the same.
 package http1
 
 import (

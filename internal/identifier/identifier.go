@@ -7,6 +7,8 @@ package identifier
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -30,6 +32,11 @@ func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
 		numbers, err := newPhones(n.Region)
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(derive, func(d policy.Derivation) bool { return d.From == policy.PartCarrier }) {
+			if err := loadCarriers(); err != nil {
+				return nil, fmt.Errorf("reading which carrier has which numbers: %w", err)
+			}
 		}
 		rules, err := newRules(p)
 		if err != nil {
@@ -65,6 +72,10 @@ func reader[T interface{ String() string }](
 			found.Parts = make([]string, len(derive))
 		}
 		for i := range derive {
+			if derive[i].From == policy.PartWhole {
+				found.Parts[i] = v.String()
+				continue
+			}
 			found.Parts[i] = part(v, &derive[i])
 		}
 		return v.String(), found, nil

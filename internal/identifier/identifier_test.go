@@ -3,11 +3,13 @@ package identifier_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/clients/conformance"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -20,6 +22,13 @@ var forms = map[string]struct {
 	"e164":          {policy.Normalize{Form: policy.FormE164}, ofPhones},
 	"e164 DE":       {policy.Normalize{Form: policy.FormE164, Region: "DE"}, ofPhones},
 	"e164 AR":       {policy.Normalize{Form: policy.FormE164, Region: "AR"}, ofPhones},
+	"e164 AU":       {policy.Normalize{Form: policy.FormE164, Region: "AU"}, ofPhones},
+	"e164 BR":       {policy.Normalize{Form: policy.FormE164, Region: "BR"}, ofPhones},
+	"e164 ID":       {policy.Normalize{Form: policy.FormE164, Region: "ID"}, ofPhones},
+	"e164 IN":       {policy.Normalize{Form: policy.FormE164, Region: "IN"}, ofPhones},
+	"e164 IT":       {policy.Normalize{Form: policy.FormE164, Region: "IT"}, ofPhones},
+	"e164 JP":       {policy.Normalize{Form: policy.FormE164, Region: "JP"}, ofPhones},
+	"e164 US":       {policy.Normalize{Form: policy.FormE164, Region: "US"}, ofPhones},
 	"e164 MX":       {policy.Normalize{Form: policy.FormE164, Region: "MX"}, ofPhones},
 	"email":         {policy.Normalize{Form: policy.FormEmail}, ofMails},
 	"email mailbox": {policy.Normalize{Form: policy.FormEmail, Mailbox: true}, ofMails},
@@ -62,6 +71,20 @@ func TestForms(t *testing.T) {
 		{"e164", "+44 7700 900123", "+447700900123 GB +44770"}, // never in use
 		{"e164", "+800 1234 5678", "+80012345678 +800 +80012"},
 		{"e164", "+49110", "+49110 DE +49110"},
+		{"e164", "+7 940 712 34 56", "+79407123456 RU +79407"}, // Abkhazia's
+		{"e164", "+7 701 123 45 67", "+77011234567 KZ +77011"},
+		{"e164", "+44 7797 123456", "+447797123456 JE +44779"},
+		{"e164", "+39 06 698 12345", "+390669812345 VA +39066"},
+		{"e164", "+47 79 12 34 56", "+4779123456 SJ +47791"},
+		{"e164", "+61 8 9164 1234", "+61891641234 CX +61891"},
+		{"e164", "+212 5288 12345", "+212528812345 MA +21252"},
+		{"e164", "+262 639 012345", "+262639012345 YT +26263"},
+		{"e164", "+599 318 1234", "+5993181234 BQ +59931"},
+		{"e164", "+44 7924 123456", "+447924123456 GB +44792"}, // the Isle of Man's
+		{"e164", "+47 41 23 45 67", "+4741234567 NO +47412"},
+		{"e164", "+995 442 12 34 56", "+995442123456 GE +99544"},
+		{"e164", "+373 533 12345", "+37353312345 MD +37353"},
+		{"e164", "+590 690 12 34 56", "+590690123456 GP +59069"},
 		{"e164", "+54 9 11 2345-6789", "+5491123456789 AR +54911"},
 		{"e164", "+54 11 2345-6789", "+5491123456789 AR +54911"},
 		{"e164", "+54 (011) 15 2345-6789", "+5491123456789 AR +54911"},
@@ -98,6 +121,31 @@ func TestForms(t *testing.T) {
 		{"e164 DE", "0049 151 12345678", "+4915112345678 DE +49151"},
 		{"e164 DE", "+44 7700 900123", "+447700900123 GB +44770"},
 		{"e164 DE", "151", "+49151 DE +49151"},
+		{"e164", "\u200e+49\u00a0151\u202f123\u2011456\u200b78\u200f", "+4915112345678 DE +49151"},
+		{"e164", "\u202a+4915112345678\u202c", "+4915112345678 DE +49151"},
+		{"e164", "\ufeff\u2066+49\u00ad151\u206912345678", "+4915112345678 DE +49151"},
+		{"e164", "\u2060+49\u2007151\u3000（12345）－678", "+4915112345678 DE +49151"},
+		{"e164", "+49 151\u22121234\u20125678", "+4915112345678 DE +49151"},
+		{"e164", "+4915112345678\u034f", refused},
+		{"e164 DE", "\u200e0151 12345678", "+4915112345678 DE +49151"},
+		{"e164 DE", "4915112345678", refused}, // of Leer, with its area code and no 0, or of Germany
+		{"e164 DE", "0491 512345678", "+49491512345678 DE +49491"},
+		{"e164 DE", "15112345678", "+4915112345678 DE +49151"},
+		{"e164 US", "14155552671", "+14155552671 US +14155"},
+		{"e164 US", "4155552671", "+14155552671 US +14155"},
+		{"e164 US", "011 49 151 12345678", "+4915112345678 DE +49151"},
+		{"e164 IN", "919876543210", "+919876543210 IN +91987"},
+		{"e164 IN", "9198765432", "+919198765432 IN +91919"},
+		{"e164 JP", "0049 151 12345678", refused},
+		{"e164 JP", "010 49 151 12345678", "+4915112345678 DE +49151"},
+		{"e164 JP", "090-1234-5678", "+819012345678 JP +81901"},
+		{"e164 JP", "819012345678", "+819012345678 JP +81901"},
+		{"e164 AU", "0049 151 12345678", refused},
+		{"e164 AU", "0011 49 151 12345678", "+4915112345678 DE +49151"},
+		{"e164 ID", "0049 151 12345678", refused},
+		{"e164 BR", "0049 151 12345678", refused},
+		{"e164 BR", "0055 11 98765 4321", refused}, // Embratel's way to +1 1987654321, or Brazil
+		{"e164 BR", "11 98765-4321", "+5511987654321 BR +55119"},
 		{"email", "Anna.Bauer+News@Example.COM", "anna.bauer+news@example.com example.com"},
 		{"email", " anna@example.com\n", "anna@example.com example.com"},
 		{"email", "JOSE\u0301@MU\u0308LLER.example", "josé@müller.example müller.example"},
@@ -147,16 +195,16 @@ func TestForms(t *testing.T) {
 		{"ipv6-64", "203.0.113.7", "203.0.113.7 203.0.113.0/24"},
 		{"ipv6-64", "::ffff:203.0.113.7", "203.0.113.7 203.0.113.0/24"},
 		{"ipv6-64", "::ffff:cb00:7107/128", "203.0.113.7 203.0.113.0/24"},
-		{"ipv6-64", "::ffff:0:203.0.113.7", "203.0.113.7 203.0.113.0/24"},            // translated
-		{"ipv6-64", "::203.0.113.7", "203.0.113.7 203.0.113.0/24"},                   // compatible
-		{"ipv6-64", "64:ff9b::203.0.113.7", "203.0.113.7 203.0.113.0/24"},            // NAT64
-		{"ipv6-64", "64:ff9b::cb00:7107/104", "203.0.0.0/8 203.0.0.0/8"},             // of the same
-		{"ipv6-64", "64:ff9b::/64", "64:ff9b::/64 64:ff9b::/48"},                     // of more than IPv4
-		{"ipv6-64", "64:ff9b:1::203.0.113.7", "203.0.113.7 203.0.113.0/24"},          // NAT64 of a network's own
-		{"ipv6-64", "64:ff9b:1:fffe::203.0.113.7", "203.0.113.7 203.0.113.0/24"},     // the same
-		{"ipv6-64", "64:ff9b:1:cb00:71:700::", "64:ff9b:1:cb00::/64 64:ff9b:1::/48"}, // it is not in the last bits
-		{"ipv6-64", "2002:cb00:7107::", "203.0.113.7 203.0.113.0/24"},                // 6to4
-		{"ipv6-64", "2002:cb00:7107:ffff:1:2:3:4", "203.0.113.7 203.0.113.0/24"},     // the same
+		{"ipv6-64", "::ffff:0:203.0.113.7", "203.0.113.7 203.0.113.0/24"},                // translated
+		{"ipv6-64", "::203.0.113.7", "203.0.113.7 203.0.113.0/24"},                       // compatible
+		{"ipv6-64", "64:ff9b::203.0.113.7", "203.0.113.7 203.0.113.0/24"},                // NAT64
+		{"ipv6-64", "64:ff9b::cb00:7107/104", "203.0.0.0/8 203.0.0.0/8"},                 // of the same
+		{"ipv6-64", "64:ff9b::/64", "64:ff9b::/64 64:ff9b::/48"},                         // of more than IPv4
+		{"ipv6-64", "64:ff9b:1::203.0.113.7", "203.0.113.7 203.0.113.0/24"},              // NAT64 of a network's own
+		{"ipv6-64", "64:ff9b:1:fffe::203.0.113.7", "203.0.113.7 203.0.113.0/24"},         // the same
+		{"ipv6-64", "64:ff9b:1:cb00:71:700::", "64:ff9b:1:cb00:71:700:: 64:ff9b:1::/48"}, // it is not in the last bits
+		{"ipv6-64", "2002:cb00:7107::", "203.0.113.7 203.0.113.0/24"},                    // 6to4
+		{"ipv6-64", "2002:cb00:7107:ffff:1:2:3:4", "203.0.113.7 203.0.113.0/24"},         // the same
 		{"ipv6-64", "2002:cb00:7107:1::/64", "203.0.113.7 203.0.113.0/24"},
 		{"ipv6-64", "2002:cb00::/32", "203.0.0.0/16 203.0.0.0/16"},
 		{"ipv6-64", "2001:0:4136:e378:8000:63bf:34ff:8ef8", "203.0.113.7 203.0.113.0/24"}, // Teredo
@@ -173,6 +221,21 @@ func TestForms(t *testing.T) {
 		canonical, found, err := readerOf(t, c.form)(c.given)
 		if got := strings.Join(append([]string{canonical}, found.Parts...), " "); got != c.want || (err != nil) != (c.want == refused) {
 			t.Errorf("%s: %q is %q, want %q (error %v)", c.form, c.given, got, c.want, err)
+		}
+	}
+}
+
+// TestAddresses reads the table of addresses as policies do, which take no ports.
+func TestAddresses(t *testing.T) {
+	read := readerOf(t, "ipv6-64")
+	for _, c := range conformance.Addresses(t) {
+		if _, err := netip.ParseAddr(c.Address); err != nil {
+			continue
+		}
+		for _, given := range []string{c.Address, c.Caller} {
+			if got, _, err := read(given); got != c.Caller || err != nil {
+				t.Errorf("%s is %s, want %s: %s (error %v)", given, got, c.Caller, c.Why, err)
+			}
 		}
 	}
 }

@@ -77,9 +77,9 @@ func isLocal(text string) bool {
 	})
 }
 
-// isDomain reports whether text is labels of letters, marks and digits with dots between. What
-// mail servers take for other letters (UTS #46), such as wide ones, or for nothing is refused: no
-// domain has it, and each would be another spelling of one that has not.
+// isDomain reports whether text is labels of letters, marks and digits with dots between. It refuses characters that mail
+// servers map to other letters or to nothing (UTS #46), such as wide ones: no domain has them, and each would be another
+// spelling of a domain without.
 func isDomain(text string) bool {
 	if !norm.NFKC.IsNormalString(text) {
 		return false

@@ -2,7 +2,6 @@ package identifier
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,6 +16,9 @@ type phones struct {
 	region string
 	wrong  error
 }
+
+// errUnclear is of a number that reads as one of the region and as another that has its country.
+var errUnclear = errors.New("not clear whether this phone number begins with its country: write a plus before that, such as +4915112345678")
 
 // newPhones returns what reads numbers of the region, two letters; empty: only those that
 // name their country.
@@ -43,13 +45,17 @@ func (p phone) String() string { return p.e164 }
 // scripts have up to four.
 const maxPhoneLen = 100
 
-// read reads a number as people write it. It need not be in use: which are changes by the
-// month, and instances must agree. What could hold a second number, or text, is refused.
+// read reads a number as people write it. It need not be in use: which are changes by the month,
+// and instances must agree. Texts that could hold a second number, or words, are refused.
 func (p *phones) read(given string) (phone, error) {
+	given = strings.Map(plainly, given)
 	if len(given) > maxPhoneLen || strings.ContainsFunc(given, func(r rune) bool { return !inPhone(r) }) {
 		return phone{}, p.wrong
 	}
 	read, ok := p.parse(given)
+	if ok && p.isUnclear(given, read) {
+		return phone{}, errUnclear
+	}
 	if ok && read.e164 != given {
 		var again phone
 		again, ok = p.parse(read.e164) // each zero too many may make another number
@@ -61,8 +67,31 @@ func (p *phones) read(given string) (phone, error) {
 	return read, nil
 }
 
+// isUnclear reports whether a number without a plus, read as one of the region, may be meant as another: each spelling
+// that a gateway takes for the same phone has to be the same key. Which ranges are in use has a say in whether there is an
+// error, never in which key there is.
+func (p *phones) isUnclear(given string, read phone) bool {
+	if p.region == phonenumbers.UNKNOWN_REGION || strings.ContainsAny(given, plusSigns) {
+		return false
+	}
+	digits := phonenumbers.NormalizeDigitsOnly(given)
+	abroad, zeros := strings.CutPrefix(digits, "00")
+	if zeros && read.number.GetCountryCodeSource() == phonenumbers.PhoneNumber_FROM_DEFAULT_COUNTRY {
+		return true // where the way abroad is another one
+	}
+	other, possible := p.parse("+" + abroad)
+	if !possible || other.e164 == read.e164 {
+		return false
+	}
+	isRead, isOther := phonenumbers.IsValidNumber(read.number), phonenumbers.IsValidNumber(other.number)
+	if zeros || other.number.GetCountryCode() != read.number.GetCountryCode() {
+		return isOther && (zeros || !isRead)
+	}
+	return isOther || !isRead
+}
+
 func (p *phones) parse(given string) (phone, bool) {
-	number, err := phonenumbers.Parse(given, p.region)
+	number, err := phonenumbers.ParseAndKeepRawInput(given, p.region)
 	if err == nil {
 		number, err = whole(number)
 	}
@@ -72,17 +101,58 @@ func (p *phones) parse(given string) (phone, bool) {
 	return phone{number, phonenumbers.Format(number, phonenumbers.E164)}, true
 }
 
-// inPhone reports whether a number may have r: a digit, or what people put between.
+// Characters of numbers as people write and copy them.
+const (
+	plusSigns   = "+＋"
+	punctuation = "-‐‑‒–—―−－ー.．()（）[]［］/／"
+)
+
+// inPhone reports whether a number may have r: a digit, a plus, or a space, as plainly writes it.
 func inPhone(r rune) bool {
-	return unicode.IsDigit(r) || unicode.Is(unicode.Zs, r) || slices.Contains([]rune("+＋-‐‑–.()/"), r)
+	return unicode.IsDigit(r) || r == ' ' || strings.ContainsRune(plusSigns, r)
 }
 
-// part returns the country of p, or its first digits.
+// plainly maps what people put between digits to a space, and what shows nothing to none: phones and spreadsheets put
+// marks of direction, joiners and soft hyphens around numbers that are copied.
+func plainly(r rune) rune {
+	switch {
+	case r == '\u00ad', r == '\u061c', r == '\u180e', r == '\ufeff',
+		'\u200b' <= r && r <= '\u200f', '\u202a' <= r && r <= '\u202e', '\u2060' <= r && r <= '\u206f':
+		return -1
+	case unicode.Is(unicode.Zs, r), strings.ContainsRune(punctuation, r):
+		return ' '
+	}
+	return r
+}
+
+// part returns the country of p, its first digits, or its carrier.
 func (p phone) part(d *policy.Derivation) string {
-	if d.From == policy.PartPrefix {
+	switch d.From {
+	case policy.PartPrefix:
 		return p.e164[:min(len(p.e164), 1+d.Digits)]
+	case policy.PartCarrier:
+		return p.carrier()
 	}
 	return p.country()
+}
+
+// carrierLanguage is what names of carriers are in: one name for each, on every instance.
+const carrierLanguage = "en"
+
+// carrier returns the country of p and the carrier that its range was given to. A number that was ported has the one that
+// it had first.
+func (p phone) carrier() string {
+	name, err := phonenumbers.GetCarrierForNumber(p.number, carrierLanguage)
+	if err != nil || name == "" { // Reader has seen to errors
+		return policy.UnknownCarrier
+	}
+	return p.country() + "/" + name
+}
+
+// loadCarriers reads the table of carriers, which takes ten milliseconds, before the first number is asked for.
+func loadCarriers() error {
+	_, err := phonenumbers.GetCarrierForNumber(&phonenumbers.PhoneNumber{}, carrierLanguage)
+	return err
 }
 
 // noRegion is the region of numbers of no country, such as +800.

@@ -2,6 +2,7 @@ package identifier
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -41,6 +42,9 @@ func CheckCountry(country string) error {
 	return fmt.Errorf("no phone number has the country %q: use two letters of ISO 3166, such as GB, "+
 		"or the code of numbers of no country, such as +800", country)
 }
+
+// Countries returns the two letters of all countries that have phone numbers, in order.
+func Countries() []string { return slices.Sorted(maps.Keys(phonenumbers.GetSupportedRegions())) }
 
 // refuse returns the rule that refuses p; empty: none does.
 func (r rules) refuse(p phone) policy.Reason {

@@ -151,6 +151,9 @@ func drawLimit(t *rapid.T, algorithm string) policy.Limit {
 	if algorithm == "conversion" {
 		l.MinConversion = rapid.IntRange(1, 100).Draw(t, "min_conversion")
 		l.Window = l.Window.Truncate(policy.ConversionBlocks * time.Millisecond)
+		if l.Unconfirmed = rapid.Bool().Draw(t, "unconfirmed"); l.Unconfirmed {
+			return l
+		}
 		l.Probe = time.Duration(rapid.Int64Range(0, l.Window.Milliseconds()).Draw(t, "probe")) * time.Millisecond
 	}
 	if algorithm == "token-bucket" && l.Limit > 0 {

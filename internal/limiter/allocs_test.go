@@ -32,6 +32,24 @@ func TestEmbeddedTakeAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestLimitFromRequestAllocatesNothing holds that a take which brings its limit allocates nothing, once calls have had it.
+func TestLimitFromRequestAllocatesNothing(t *testing.T) {
+	for _, name := range writtenFirst() {
+		e := limiter.New(embedded.New(nil), nil)
+		if err := e.SetPolicies([]policy.Policy{askedOf(name)}); err != nil {
+			t.Fatal(err)
+		}
+		got := testing.AllocsPerRun(100, func() {
+			for limit := range int64(10) {
+				takeOf(t, e, limit)
+			}
+		})
+		if got > 0 {
+			t.Errorf("%s: %v allocations of 10 takes", name, got)
+		}
+	}
+}
+
 // TestFullLogAllocatesNothing, whose oldest event goes as each new one comes: it has room
 // for the one that is judged before it is stored.
 func TestFullLogAllocatesNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,6 +75,39 @@ func TestLocalConfirmsGoToTheOwner(t *testing.T) {
 		if used := mustCheck(t, owner).Used; used != want || owner.ColdReads() != cold {
 			t.Errorf("%d used in the end, want %d, after %d reads", used, want, owner.ColdReads()-cold)
 		}
+		if used := mustCheck(t, instance(t, store, nil, p)).Used; used != want {
+			t.Errorf("%d used in the store, want %d", used, want)
+		}
+	})
+}
+
+// TestLocalConfirmsOfOneMoment holds that all confirmations of one key that come within a store timeout count, in memory and
+// in the store, though the cell names few receipts.
+func TestLocalConfirmsOfOneMoment(t *testing.T) {
+	const calls = 300
+	inBubble(t, func(t *testing.T) {
+		store, feed, p := newFakeStore(), newFakeFeed(), halfInMemory(calls, 24*time.Hour)
+		owner := tenant(t, store, feed, &tenancy{}, p)
+		other := asker(t, store, feed, owner, p)
+		var receipts []string
+		for range calls {
+			receipts = append(receipts, sent(t, other, somebody))
+		}
+		nextSync()
+		store.set(func() { store.readTakes, store.writeTakes = 20*time.Millisecond, 20*time.Millisecond })
+		var all sync.WaitGroup
+		for i, r := range receipts {
+			all.Go(func() {
+				time.Sleep(time.Duration(i%50) * time.Millisecond)
+				mustConfirm(t, other, r, false)
+			})
+		}
+		all.Wait()
+		want := unconfirmedOf(calls, calls, calls)
+		if used := mustCheck(t, owner).Used; used != want {
+			t.Errorf("%d used at the owner, want %d", used, want)
+		}
+		time.Sleep(2 * time.Second) // all is written
 		if used := mustCheck(t, instance(t, store, nil, p)).Used; used != want {
 			t.Errorf("%d used in the store, want %d", used, want)
 		}

@@ -50,16 +50,12 @@ type Answer struct {
 
 // Do decides call. It is Check, Record or Take for one demand and more.
 //
-// Errors are those of Take, ErrReused and, as FieldErrors, those of the call itself;
+// Errors are those of Take, ErrReused and, each as a FieldError, those of the call itself;
 // fields of a demand among several are called "demands[1].cost". The answer means
 // nothing then, except beside a StoreError.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if call.byClaim() {
-		charges, err := e.charger.charges(nil, call)
-		if err != nil {
-			return Answer{}, err
-		}
-		return e.byClaim(ctx, call, charges)
+		return e.doByClaim(ctx, call)
 	}
 	one, _ := e.borrowed.Get().(*single)
 	defer e.borrowed.Put(one)
@@ -68,9 +64,15 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 		defer cancel()
 		ctx = limited
 	}
-	charges, err := decideByOneVersion(ctx, e.charger, e.judge, one, call)
+	charges, err := decideByOneVersion(ctx, e.charger, e.judge, one, call, try{})
 	if charges == nil {
 		return Answer{}, err
+	}
+	if relent(charges) {
+		charges, err = e.tryInstead(ctx, charges, err, call, func(in try) ([]demand.Charge, bool, error) {
+			tried, err := decideByOneVersion(ctx, e.charger, e.judge, new(single), call, in)
+			return tried, err == nil && allowed(tried), err
+		})
 	}
 	answer := answerOf(charges)
 	if err == nil {
@@ -84,7 +86,7 @@ func (c *Call) byClaim() bool { return c.IdempotencyKey != "" || c.Reserve > 0 |
 
 // charges returns what call asks for, made ready to decide, in place of charges: its own
 // demands, and then those that their policies derive. All are under one version of the policies.
-func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge, error) {
+func (m *charger) charges(charges []demand.Charge, call *Call, in try) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge,
 		c := &charges[i]
 		parts, err := m.charge(set, c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
-			more, err = deriveFrom(c, more, i, parts)
+			more, err = deriveFrom(c, more, i, parts, in)
 		}
 		if err != nil {
 			return nil, call.inDemand(i, err)
@@ -107,10 +109,18 @@ func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge,
 			}
 		}
 	}
+	if relent(charges) {
+		for i := range charges {
+			charges[i].Quiet = true
+		}
+		for i := range more {
+			more[i].Quiet = true
+		}
+	}
 	if more != nil {
 		for i := range more {
 			if m.overrides.Live.Load() > 0 {
-				m.override(&more[i].Charge)
+				m.override(&more[i].Charge, more[i].id)
 			}
 		}
 		var err error

@@ -12,6 +12,7 @@ import (
 // claimed are the parts of an engine for what may happen only once: whoever does it claims it first.
 type claimed struct {
 	secrets      *once.Secrets
+	marks        *once.Marks
 	refunds      *refunds
 	repetitions  *repetitions
 	reservations *reservations
@@ -21,8 +22,10 @@ type claimed struct {
 func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge.Judge, teller *teller) claimed {
 	claims := once.NewScopes(s, b.ids, b.settings)
 	secrets := &once.Secrets{Claims: claims.Anywhere}
-	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, teller: teller}
+	marks := &once.Marks{Claims: &claims}
+	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, teller: teller, marks: marks}
 	return claimed{
+		marks:   marks,
 		secrets: secrets,
 		refunds: refunds,
 		repetitions: &repetitions{

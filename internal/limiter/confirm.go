@@ -3,12 +3,16 @@ package limiter
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Confirmation is what a receipt was confirmed for.
@@ -18,8 +22,9 @@ type Confirmation struct {
 }
 
 // Confirm says that what receipt was given for turned out to be real: limits until: confirmed give its
-// units back, and conversions count them as confirmed, once. Errors wrap ErrNoReceipt, as a ReceiptError,
-// or, as a StoreError, ErrUnavailable; its Recorded says whether the units still count as unconfirmed.
+// units back, and conversions count them as confirmed, once, and one of each number within their window. What its call
+// makes known is known from then on. Errors wrap ErrNoReceipt, as a ReceiptError, or, as a StoreError, ErrUnavailable; its
+// Recorded says whether the units still count as unconfirmed.
 func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, error) {
 	return e.refunds.confirm(ctx, receipt)
 }
@@ -27,8 +32,8 @@ func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, err
 func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
 	defer cancel()
-	t, plans, claimFor, err := r.confirmable(ctx, receipt)
-	if err != nil || len(t.Entries) == 0 {
+	c, err := r.confirmable(ctx, receipt)
+	if err != nil || len(c.t.Entries) == 0 {
 		return Confirmation{}, err
 	}
 	now, err := r.decider.Instant()
@@ -36,18 +41,23 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 		return Confirmation{}, &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
 	lasts := time.Duration(0)
-	for _, p := range plans {
+	for _, p := range c.plans {
 		lasts = max(lasts, p.ConfirmableFor()+r.settings.Timing.Slack())
 	}
-	if now >= t.Entries[0].At.Add(lasts) {
+	if now >= c.t.Entries[0].At.Add(lasts) {
 		return Confirmation{}, &ReceiptError{Why: "its window is over"}
 	}
-	got, err := r.claim(ctx, t, plans, once.Confirmed, claimFor)
-	for i := range got.Entries {
-		got.Entries[i].Confirmed = true
-	}
+	got, err := r.claim(ctx, c.t, c.plans, once.Confirmed, c.claimFor)
 	if len(got.Entries) > 0 {
-		err = errors.Join(err, r.giveAllBack(ctx, &got.Token, got.plans))
+		var counts once.Token
+		var plans []*demand.Plan
+		counts.Entries, plans, err = r.firstOfNumber(ctx, c, &got, err)
+		if got.first && err == nil && r.confirmed != nil {
+			for i := range counts.Entries {
+				r.confirmed.Confirmed(counts.Entries[i].Policy, counts.Entries[i].Key, counts.Entries[i].Cost)
+			}
+		}
+		err = errors.Join(err, r.giveAllBack(ctx, &counts, plans), r.marks.Renew(ctx, c.t.Marks, r.plans.inForce.Load().plan))
 	}
 	switch {
 	case err != nil:
@@ -58,28 +68,88 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 	return Confirmation{Confirmed: true, Replayed: !got.first}, nil
 }
 
-// confirmable returns the entries of receipt that some limit goes by the confirmation of, their plans, and
-// for how long they are to be claimed: as long as anything of the receipt can be refunded.
-func (r *refunds) confirmable(ctx context.Context, receipt string) (
-	found *once.Token, those []*demand.Plan, claimFor time.Duration, err error,
-) {
+// confirmable is what of a receipt is claimed for a confirmation: its first entry, which has the say over all, and those
+// that some limit goes by the confirmation of. There are none if no limit does.
+type confirmable struct {
+	t        *once.Token
+	plans    []*demand.Plan
+	numbers  []store.Key   // for each entry, of which a conversion counts one confirmation a window; zero: it counts each
+	claimFor time.Duration // as long as anything of the receipt can be refunded
+}
+
+func (r *refunds) confirmable(ctx context.Context, receipt string) (*confirmable, error) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
-		return nil, nil, 0, &count.StoreError{Recorded: count.RecordedYes, Err: err}
+		return nil, &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
-	t, err := keys.Open(receipt, once.Receipt)
-	if err != nil {
-		return nil, nil, 0, &ReceiptError{Why: "it is no receipt of this service"}
+	t, err := keys.Open(receipt, once.Receipt, once.Denied)
+	switch {
+	case err != nil:
+		return nil, &ReceiptError{Why: "it is no receipt of this service"}
+	case t.Kind == once.Denied:
+		return nil, &ReceiptError{Why: "the take that it is of was denied"}
 	}
 	plans, lasts, err := r.plansOf(t)
 	if err != nil {
-		return nil, nil, 0, &ReceiptError{Why: "a policy that it is for is not in force, or has begun to count anew"}
+		return nil, &ReceiptError{Why: "a policy that it is for is not in force, or has begun to count anew"}
 	}
-	found = &once.Token{Kind: t.Kind}
+	c := &confirmable{t: &once.Token{Kind: t.Kind, Marks: t.Marks}, claimFor: lasts + cas.CellMargin}
+	if !slices.ContainsFunc(plans, (*demand.Plan).Confirms) {
+		return c, nil
+	}
 	for i, p := range plans {
-		if p.Confirms() {
-			found.Entries, those = append(found.Entries, t.Entries[i]), append(those, p)
+		if i == 0 || p.Confirms() {
+			c.t.Entries, c.plans = append(c.t.Entries, t.Entries[i]), append(c.plans, p)
+			c.numbers = append(c.numbers, numberOf(t, plans, i))
 		}
 	}
-	return found, those, lasts + cas.CellMargin, nil
+	return c, nil
+}
+
+// numberOf returns the key of the number, or another identifier, that entry i of t was counted for as a part: that of the
+// demand that derives its policy, or else the call's first. Zero: the call asks for that policy alone.
+func numberOf(t *once.Token, plans []*demand.Plan, i int) store.Key {
+	for j, p := range plans {
+		if slices.ContainsFunc(p.Derive, func(d policy.Derivation) bool { return d.Policy == plans[i].Name }) {
+			return t.Entries[j].Key
+		}
+	}
+	if i == 0 {
+		return store.Key{}
+	}
+	return t.Entries[0].Key
+}
+
+// firstOfNumber returns the entries of got that are to be confirmed, and their plans. A conversion counts one
+// confirmation of a number within its window: else one phone that its owner confirms again and again would stand for
+// codes to many.
+func (r *refunds) firstOfNumber(
+	ctx context.Context, c *confirmable, got *claimedPart, failed error,
+) (entries []once.Entry, plans []*demand.Plan, err error) {
+	counts, errs := make([]bool, len(got.Entries)), make([]error, len(got.Entries))
+	var all sync.WaitGroup
+	for i := range got.Entries {
+		e, p := &got.Entries[i], got.plans[i]
+		e.Confirmed = true
+		j := slices.IndexFunc(c.t.Entries, func(of once.Entry) bool { return of.ID == e.ID && of.Key == e.Key })
+		window := p.ConversionWindow()
+		if window == 0 || c.numbers[j] == (store.Key{}) {
+			counts[i] = p.Confirms()
+			continue
+		}
+		all.Go(func() {
+			about := c.numbers[j].AppendTo(e.Key.AppendTo(nil))
+			var first bool
+			first, errs[i] = r.claims.About(got.plans[i:i+1]).First(ctx, once.SpaceConfirmed, about, e.ID, window)
+			e.Repeats = !first
+			counts[i] = errs[i] == nil && (first || p.GivesBack(&e.Entry))
+		})
+	}
+	all.Wait()
+	for i, does := range counts {
+		if does {
+			entries, plans = append(entries, got.Entries[i]), append(plans, got.plans[i])
+		}
+	}
+	return entries, plans, errors.Join(append(errs, failed)...)
 }

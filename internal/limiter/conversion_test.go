@@ -18,6 +18,9 @@ import (
 // denies is the definition of a conversion: as many as the limit, or more, were sent in the window,
 // and fewer than the percentage of them are confirmed.
 func denies(l policy.Limit, sent, confirmed int64) bool {
+	if l.Unconfirmed {
+		return sent-confirmed*100/int64(l.MinConversion) >= l.Limit
+	}
 	return sent >= l.Limit && confirmed*100 < int64(l.MinConversion)*sent
 }
 

@@ -13,7 +13,8 @@ import (
 // derived is a demand on another policy that a demand brings along.
 type derived struct {
 	demand.Charge
-	by int // index of the demand that brought it
+	id keys.Identifier // in its canonical form
+	by int             // index of the demand that brought it
 }
 
 // readIdentifiers gives plans what reads their identifiers, and those that they derive.
@@ -22,7 +23,7 @@ func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
 	}
 	for _, p := range plans {
-		if p.Normalize.Form == "" {
+		if p.Normalize.Form == "" && len(p.Derive) == 0 {
 			continue
 		}
 		if ps.identifiers == nil {
@@ -35,6 +36,8 @@ func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 		p.Read = read
 		for _, d := range p.Derive {
 			p.Derives = append(p.Derives, plans[d.Policy])
+			p.Relents = p.Relents || d.When != ""
+			plans[d.Policy].Marked = plans[d.Policy].Marked || d.When == policy.WhenKnown
 		}
 	}
 	return nil
@@ -57,11 +60,14 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	return id
 }
 
-// deriveFrom appends to all what c, of the demand by, brings along for parts of its identifier.
-func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]derived, error) {
+// deriveFrom appends to all what c, of the demand by, brings along in this try for parts of its identifier.
+func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try) ([]derived, error) {
 	all = slices.Grow(all, len(parts))
 	for i, part := range parts {
-		p := c.Plan.Derives[i]
+		p, when := c.Plan.Derives[i], c.Plan.Derive[i].When
+		if !in.counts(p, when) && when != policy.WhenKnown {
+			continue
+		}
 		id := keys.Identifier(part)
 		if p.Read != nil {
 			var err error
@@ -69,7 +75,13 @@ func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]deri
 				return nil, err // none: takes has seen to it
 			}
 		}
-		all = append(all, derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost}, by})
+		d := derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost, Derived: true}, id, by}
+		if when == policy.WhenKnown {
+			c.Marks = append(c.Marks, demand.Mark{Target: d.Target})
+		}
+		if in.counts(p, when) && (when != policy.WhenKnown || d.Key == in.known) {
+			all = append(all, d)
+		}
 	}
 	return all, nil
 }

@@ -56,6 +56,7 @@ type Options struct {
 	MaxKeys        int                               // whose counts an owner remembers at most, some 128 or more; zero: DefaultMaxKeys
 	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay
 	Observer       Observer                          // learns of every decision; nil: nobody
+	ObserveCall    ObserveCall                       // learns of every call; nil: nobody
 	Identifiers    policy.Identifiers                // reads those of policies with Normalize, else such policies are refused
 	Jitter         func(time.Duration) time.Duration // how long instances that met wait to part, below what it is given; nil: at random
 	Owners         owner.Owners                      // say which instance decides for a key; nil: every instance does, for all keys
@@ -74,6 +75,22 @@ type Options struct {
 // block, and must not keep d.
 type Observer interface {
 	Observe(op count.Op, key store.Key, cost int64, d *count.Decision)
+}
+
+// ObserveCall learns what became of a call, once for each of its demands: of one that is denied because of
+// another demand or of a derived policy, that it was denied. It must not block, and must not keep p.
+type ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
+
+// ConfirmObserver is an Observer that learns of confirmations as well: how many units of a key under a policy are
+// confirmed, once. It must not block.
+type ConfirmObserver interface {
+	Confirmed(policy string, key store.Key, units int64)
+}
+
+// RefundObserver is an Observer that learns of refunds as well: how many units of a key under a policy are given back,
+// once. It must not block.
+type RefundObserver interface {
+	Refunded(policy string, key store.Key, units int64)
 }
 
 // New returns an engine that counts in store. A nil opts means the zero Options.
@@ -101,6 +118,7 @@ func New(s store.Store, opts *Options) *Engine {
 		blocks.News = e.news
 	}
 	e.judge = &judge.Judge{Settings: e.settings, Decider: e.decider, Blocks: blocks, Local: local}
+	e.judge.ObserveCall = opts.ObserveCall
 	if opts.Observer != nil {
 		e.judge.Observe = opts.Observer.Observe
 	}
@@ -109,9 +127,13 @@ func New(s store.Store, opts *Options) *Engine {
 	e.Overrides = &Overrides{basis: e.basis, plans: e.plans, known: overrides.Set{Opts: e.settings}, news: e.news}
 	e.charger = &charger{plans: e.plans, overrides: &e.Overrides.known}
 	teller := &teller{basis: e.basis, blocks: blocks, news: e.news}
+	e.settings.GivenBack = teller.gaveBack
 	e.explainer = &explainer{basis: e.basis, store: s, charger: e.charger, judge: e.judge}
 	e.resets = &resets{teller: teller, plans: e.plans, local: local}
 	e.claimed = newClaimed(e.basis, s, opts.Feed, e.plans, e.judge, teller)
+	e.resets.marks = e.marks
+	e.refunds.confirmed, _ = opts.Observer.(ConfirmObserver)
+	e.refunds.refunded, _ = opts.Observer.(RefundObserver)
 	return e
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -34,7 +35,7 @@ type KeyBlock struct {
 }
 
 // Explain tells why d is allowed or denied now. It records nothing, and asks the store
-// whatever is remembered. Errors are those of Check but for StoreErrors: Failed has them.
+// whatever is remembered. Errors are those of Check but for a count.StoreError: Failed has that.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	return e.explainer.explain(ctx, &d)
 }
@@ -54,27 +55,32 @@ func (e *explainer) explain(ctx context.Context, d *Demand) (*Explanation, error
 	if err != nil {
 		return nil, err
 	}
-	more, err := deriveFrom(&c, nil, 0, parts)
+	more, err := deriveFrom(&c, nil, 0, parts, try{})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
-	x := e.ofCharge(ctx, &c)
+	_, id, _, err := e.charger.plans.planOf(d.Policy, d.Identifier)
+	if err != nil {
+		return nil, err
+	}
+	x := e.ofCharge(ctx, &c, id, d.Limit)
 	for i := range more {
-		e.charger.override(&more[i].Charge)
-		x.Derived = append(x.Derived, e.ofCharge(ctx, &more[i].Charge))
+		e.charger.override(&more[i].Charge, more[i].id)
+		x.Derived = append(x.Derived, e.ofCharge(ctx, &more[i].Charge, more[i].id, 0))
 	}
 	return x, nil
 }
 
-func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge) *Explanation {
+// ofCharge explains c, of a demand for id that brought a limit, 0 if it brought none.
+func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Identifier, limit int64) *Explanation {
 	x := &Explanation{Policy: c.Plan.Name, InForce: &c.Plan.Policy, Key: c.Key}
 	if p := e.charger.plans.inForce.Load().byName[c.Plan.Name]; p != nil {
-		x.InForce = &p.At(c.Key).Policy
+		x.InForce = &p.At(c.Key).Asked(limit).Policy
 	}
 	now := e.now()
-	if o := e.charger.overrides.Of(&c.Target, now); o != nil {
+	if o := e.charger.overrides.Of(&c.Target, string(id), now); o != nil {
 		x.Override = &o.Override
 	}
 	if b := e.judge.Blocks.Of(c.Key, c.Old, now); c.Plan.Blocks && b.Until > now {

@@ -59,6 +59,7 @@ type quiet struct{}
 
 func (quiet) Publish(context.Context, *store.Change) error                        { return nil }
 func (quiet) Changes(context.Context, *store.ChangeQuery) ([]store.Change, error) { return nil, nil }
+func (quiet) Overrides(context.Context, policy.Level) ([]store.Change, error)     { return nil, nil }
 
 // FuzzNews acts on any change that a feed may tell of: what is known of the key is
 // bounded, decisions are made, and a reset ends whatever it was.

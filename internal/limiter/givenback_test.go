@@ -13,6 +13,7 @@ import (
 
 // gaveBack is a key without room, of which remembers knows.
 type gaveBack struct {
+	store                *fakeStore // of what an owner told; else nil
 	remembers, elsewhere *limiter.Engine
 	receipt              string      // of a unit of it
 	knows                func() bool // whether the next take is denied by what is remembered
@@ -51,8 +52,8 @@ func fillOne(t *testing.T, e *limiter.Engine) (receipt string) {
 }
 
 func fullAsTold(t *testing.T) *gaveBack {
-	_, link, asks, owns := askerAndOwner(t)
-	f := &gaveBack{remembers: asks, elsewhere: owns, receipt: fillOne(t, asks)}
+	store, link, asks, owns := askerAndOwner(t)
+	f := &gaveBack{store: store, remembers: asks, elsewhere: owns, receipt: fillOne(t, asks)}
 	mustTake(t, asks)
 	f.knows = func() bool {
 		before := link.asked.Load()

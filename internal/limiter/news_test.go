@@ -70,6 +70,15 @@ func (f *fakeFeed) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.C
 	return changes, err
 }
 
+func (f *fakeFeed) Overrides(ctx context.Context, level policy.Level) ([]store.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down || f.cut && level != "" {
+		return nil, errFeedDown
+	}
+	return f.Feed.Overrides(ctx, level)
+}
+
 func (f *fakeFeed) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

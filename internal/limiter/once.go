@@ -110,7 +110,11 @@ func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte
 	for _, identities := range r.identities {
 		parts := []string{string(call.Op)}
 		for _, d := range call.Demands {
-			parts = append(parts, d.Policy, string(identities.Of(d.Identifier).Bytes()), strconv.FormatInt(max(1, d.Cost), 10))
+			units := strconv.FormatInt(max(1, d.Cost), 10)
+			if d.Limit != 0 {
+				units += " of " + strconv.FormatInt(d.Limit, 10)
+			}
+			parts = append(parts, d.Policy, string(identities.Of(d.Identifier).Bytes()), units)
 		}
 		all = append(all, keys.Sum(parts...))
 	}
@@ -200,7 +204,11 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	if err != nil {
 		return store.EventID{}, err
 	}
-	return o.claims.Swap(ctx, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
+	owner := uint64(0)
+	if len(o.charges) > 0 {
+		owner = o.charges[0].Key.Prefix() // one identifier's, whatever keys it comes with
+	}
+	return o.claims.SwapFor(ctx, owner, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
 }
 
 // stale reports whether whoever claimed u must have given up, by any clock. If the clock was set
@@ -255,9 +263,19 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 		return o.keepAnswer(ctx, version, answer)
 	}
 	if answer.Recorded == count.RecordedNo {
-		_, _ = o.swap(ctx, version, o.free(mine)) // else it is free when its owner must have given up
+		o.release(ctx, version, o.free(mine)) // else it is free when its owner must have given up
 	}
 	return answer, true, err
+}
+
+// release lets the call be decided anew. A claim that left nothing behind is removed: a caller who is denied may come
+// under any number of keys.
+func (o *attempt) release(ctx context.Context, version store.EventID, free *usage) {
+	if len(free.Gone) == 0 {
+		o.claims.Release(ctx, o.key, version)
+		return
+	}
+	_, _ = o.swap(ctx, version, free)
 }
 
 // free returns the claim of a call that nobody decides. What it may have left behind is
@@ -351,7 +369,7 @@ func storedOf(a *Answer) *storedAnswer {
 		}
 		for _, l := range d.Limits() {
 			limit := *l.Limit
-			limit.By = nil // what others have is not told
+			limit.By, limit.Max = nil, 0 // what others have is not told
 			kept.Limits, kept.Verdicts = append(kept.Limits, limit), append(kept.Verdicts, l.Verdict)
 		}
 		s.Demands = append(s.Demands, kept)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -17,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Overrides has what operators decide otherwise than a policy says, for one identifier each and for a while. All of it
-// is in the memory of every instance.
+// Overrides has what operators decide otherwise than a policy says, for one identifier each or all that begin alike, for
+// a while or without end. All of it is in the memory of every instance.
 type Overrides struct {
 	*basis
 	plans *plans
@@ -35,15 +36,45 @@ func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, 
 	if err != nil {
 		return demand.Override{}, err
 	}
+	o.Prefix = ""
+	t := p.Of(id)
+	return s.set(ctx, p, &t, o)
+}
+
+// SetPrefix is Set for all identifiers under policy whose canonical form begins with prefix. That of an identifier stands
+// above it, and that of a longer prefix.
+func (s *Overrides) SetPrefix(ctx context.Context, policy, prefix string, o demand.Override) (demand.Override, error) {
+	t, err := s.ofPrefix(policy, prefix)
+	if err != nil {
+		return demand.Override{}, err
+	}
+	o.Prefix = prefix
+	return s.set(ctx, t.Plan, &t, o)
+}
+
+// ofPrefix returns where the override of a prefix is.
+func (s *Overrides) ofPrefix(policy, prefix string) (demand.Target, error) {
+	set := s.plans.inForce.Load()
+	p := set.byName[policy]
+	if p == nil {
+		return demand.Target{}, set.unknown()
+	}
+	if problem := p.Normalize.Form.PrefixProblem(prefix, p.Read); problem != "" {
+		return demand.Target{}, &FieldError{Field: "prefix", Detail: problem}
+	}
+	return demand.Target{Plan: p, Key: s.settings.PrefixKey(policy, prefix)}, nil
+}
+
+// set puts o in force for t, under p.
+func (s *Overrides) set(ctx context.Context, p *demand.Plan, t *demand.Target, o demand.Override) (demand.Override, error) {
 	if err := s.check(p, &o); err != nil {
 		return demand.Override{}, err
 	}
-	t := p.Of(id)
 	if !s.known.Room(t.Key) {
 		err := fmt.Errorf("%w: %d overrides are live", store.ErrOverloaded, overrides.MaxLive)
 		return demand.Override{}, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	d := overrides.Details{Policy: p.Name, Kind: o.Kind, Limits: o.Limits, By: o.By}
+	d := overrides.Details{Policy: p.Name, Prefix: o.Prefix, Kind: o.Kind, Limits: o.Limits, By: o.By}
 	if now := s.now(); s.settings.Timing.IsSetBack(s.known.Latest(t.Key), now) {
 		d.At = now
 	}
@@ -51,7 +82,7 @@ func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, 
 	if err != nil {
 		return demand.Override{}, err
 	}
-	made, err := s.publish(ctx, &t, o.Until, string(details))
+	made, err := s.publish(ctx, t, o.Until, string(details))
 	if made > 0 {
 		o.Made = cmp.Or(d.At, made)
 	}
@@ -70,23 +101,49 @@ func (s *Overrides) End(ctx context.Context, policy string, id keys.Identifier) 
 	return err
 }
 
-// Of returns the override of id under policy that is in force on this instance;
-// false: there is none.
+// EndPrefix is End for the override of a prefix.
+func (s *Overrides) EndPrefix(ctx context.Context, policy, prefix string) error {
+	t, err := s.ofPrefix(policy, prefix)
+	if err != nil {
+		return err
+	}
+	_, err = s.publish(ctx, &t, 0, "")
+	return err
+}
+
+// Of returns the override by which id is decided under policy on this instance: its own, or
+// that of its longest prefix. False: there is neither.
 func (s *Overrides) Of(policy string, id keys.Identifier) (demand.Override, bool, error) {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
 		return demand.Override{}, false, err
 	}
 	t := p.Of(id)
-	o := s.known.Of(&t, s.now())
-	if o == nil {
-		return demand.Override{}, false, nil
-	}
-	return o.Override, true, nil
+	o, ok := s.of(&t, string(id))
+	return o, ok, nil
 }
 
-// All returns those that are in force on this instance, the one that ends first
-// first.
+// OfPrefix returns the override of a prefix under policy that is in force on this instance;
+// false: there is none.
+func (s *Overrides) OfPrefix(policy, prefix string) (demand.Override, bool, error) {
+	t, err := s.ofPrefix(policy, prefix)
+	if err != nil {
+		return demand.Override{}, false, err
+	}
+	o, ok := s.of(&t, "")
+	return o, ok, nil
+}
+
+func (s *Overrides) of(t *demand.Target, id string) (demand.Override, bool) {
+	o := s.known.Of(t, id, s.now())
+	if o == nil {
+		return demand.Override{}, false
+	}
+	return o.Override, true
+}
+
+// All returns those that are in force on this instance: those without end, and then
+// the one that ends first.
 func (s *Overrides) All() []overrides.Keyed { return s.known.All(s.now()) }
 
 // check refuses an override that p can't have.
@@ -94,12 +151,16 @@ func (s *Overrides) check(p *demand.Plan, o *demand.Override) error {
 	wrong := func(field, format string, args ...any) error {
 		return &FieldError{Field: field, Detail: fmt.Sprintf(format, args...)}
 	}
-	rest := o.Until.Sub(s.now())
+	rest := time.Duration(0)
+	if !o.Stays() {
+		rest = o.Until.Sub(s.now())
+	}
 	switch {
 	case !slices.Contains([]policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock, policy.OverrideLimits}, o.Kind):
 		return wrong("kind", "not known: use one of %s, %s, %s", policy.OverrideAllow, policy.OverrideBlock, policy.OverrideLimits)
-	case rest < overrides.Shortest || rest > overrides.Longest:
-		return wrong("expires_in_ms", "out of range: use %d to %d", overrides.Shortest.Milliseconds(), overrides.Longest.Milliseconds())
+	case !o.Stays() && (rest < overrides.Shortest || rest > overrides.Longest):
+		return wrong("expires_in_ms", "out of range: use %d to %d, or null for an override without end",
+			overrides.Shortest.Milliseconds(), overrides.Longest.Milliseconds())
 	case o.Kind != policy.OverrideLimits && len(o.Limits) > 0:
 		return wrong("limits", "only an override of the kind %q has them: remove them", policy.OverrideLimits)
 	case o.Kind == policy.OverrideLimits && len(o.Limits) == 0:
@@ -174,9 +235,9 @@ func (s *Overrides) learn(c *store.Change) {
 	s.decider.Changed(c.Key)
 }
 
-// override has c decided as its key's override says, if there is one.
-func (m *charger) override(c *demand.Charge) {
-	o := m.overrides.Of(&c.Target, m.plans.settings.Timing.Instant())
+// override has c, of id, decided as its override says, if there is one.
+func (m *charger) override(c *demand.Charge, id keys.Identifier) {
+	o := m.overrides.Of(&c.Target, string(id), m.plans.settings.Timing.Instant())
 	if o == nil {
 		return
 	}

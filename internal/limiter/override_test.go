@@ -315,6 +315,74 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 	})
 }
 
+// TestOverridesWithoutEnd are in force months later, on instances that start then as well, until they are replaced.
+func TestOverridesWithoutEnd(t *testing.T) {
+	bubble(t, "ever", func(t *testing.T) {
+		s, feed := newFakeStore(), newFakeFeed()
+		p := policyOf("fixed-window", 2, time.Hour)
+		anew := func() *limiter.Engine {
+			e := limiter.New(s, &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil)})
+			if err := errors.Join(e.SetPolicies([]policy.Policy{p}), e.CatchUp(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		put := func(e *limiter.Engine, kind policy.OverrideKind) {
+			t.Helper()
+			o := demand.Override{Kind: kind, Until: store.Distant}
+			if _, err := e.Overrides.Set(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := anew()
+		put(a, policy.OverrideBlock)
+		time.Sleep(400 * 24 * time.Hour)
+		for _, e := range []*limiter.Engine{a, anew()} {
+			if d := mustTake(t, e); !d.Blocked || d.Override != policy.OverrideBlock || d.RetryAfter != count.Never || d.ResetAfter != 0 {
+				t.Errorf("blocked without end: %+v", d)
+			}
+		}
+		put(a, policy.OverrideAllow)
+		time.Sleep(100 * 24 * time.Hour)
+		if d := mustTake(t, anew()); d.Override != policy.OverrideAllow {
+			t.Errorf("what was replaced is back: %+v", d)
+		}
+		override(t, a, demand.Override{Kind: policy.OverrideBlock}, time.Hour)
+		time.Sleep(100 * 24 * time.Hour)
+		if all := anew().Overrides.All(); len(all) > 0 {
+			t.Errorf("one without end is back when what replaced it is over: %+v", all)
+		}
+		put(a, policy.OverrideAllow)
+		endOverride(t, a)
+		time.Sleep(100 * 24 * time.Hour)
+		if all := anew().Overrides.All(); len(all) > 0 {
+			t.Errorf("what was ended is back: %+v", all)
+		}
+	})
+}
+
+// TestOverridesAreListed with those without end first, and then by their ends.
+func TestOverridesAreListed(t *testing.T) {
+	bubble(t, "list", func(t *testing.T) {
+		e := instance(t, newFakeStore(), newFakeFeed(), policyOf("fixed-window", 2, time.Hour))
+		now := store.InstantOf(time.Now())
+		ends := []store.Instant{now.Add(time.Hour), store.Distant, now.Add(time.Minute)}
+		for i, until := range ends {
+			id := keys.Identifier(fmt.Sprint(i))
+			if _, err := e.Overrides.Set(t.Context(), somebody.Policy, id, demand.Override{Kind: policy.OverrideAllow, Until: until}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var listed []store.Instant
+		for _, o := range e.Overrides.All() {
+			listed = append(listed, o.Until)
+		}
+		if want := []store.Instant{ends[1], ends[2], ends[0]}; !slices.Equal(listed, want) {
+			t.Errorf("%v, want %v", listed, want)
+		}
+	})
+}
+
 // TestSlowClocksOverrideFastOnes has an instance replace, by a clock that is behind, what
 // one whose clock is ahead has made.
 func TestSlowClocksOverrideFastOnes(t *testing.T) {

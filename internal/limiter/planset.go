@@ -78,6 +78,9 @@ type planSet struct {
 	byName  map[string]*demand.Plan
 }
 
+// plan returns the plan called name; nil: there is none.
+func (p *planSet) plan(name string) *demand.Plan { return p.byName[name] }
+
 // policies returns those in force, by name.
 func (p *planSet) policies() []*policy.Policy {
 	policies := make([]*policy.Policy, 0, len(p.byName))
@@ -102,7 +105,7 @@ func (ps *plans) vary(p *demand.Plan) error {
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
 		own := ps.newPlans(p.For(value))
-		own.Print, own.Version, own.Read, own.Derives = p.Print, p.Version, p.Read, p.Derives
+		own.Print, own.Version, own.Read, own.Derives, own.Relents = p.Print, p.Version, p.Read, p.Derives, p.Relents
 		for _, hash := range p.Keys {
 			p.ByKey[hash.Of(keys.Identifier(value))] = own
 		}

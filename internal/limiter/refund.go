@@ -21,6 +21,10 @@ type refunds struct {
 	claims  *once.Scopes
 	secrets *once.Secrets
 	teller  *teller
+	marks   *once.Marks
+
+	confirmed ConfirmObserver // nil: nobody learns of confirmations
+	refunded  RefundObserver  // nil: nobody learns of refunds
 }
 
 // receipt returns the token by which what was counted for charges can be refunded;
@@ -28,7 +32,12 @@ type refunds struct {
 // that is no reason to fail what is counted.
 func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 	var one [1]once.Entry // most calls are of one demand
-	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges)}
+	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges), Marks: once.MarksOf(charges)}
+	for i := range charges {
+		if !charges[i].Decision.Allowed {
+			t.Kind = once.Denied // an attempt that counts all the same
+		}
+	}
 	if len(t.Entries) == 0 {
 		return ""
 	}
@@ -57,7 +66,7 @@ func (r *refunds) refund(ctx context.Context, receipt string) error {
 	if err != nil {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
-	t, err := keys.Open(receipt, once.Receipt)
+	t, err := keys.Open(receipt, once.Receipt, once.Denied)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
@@ -73,6 +82,11 @@ func (r *refunds) refund(ctx context.Context, receipt string) error {
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
+	if claimed.first && err == nil && r.refunded != nil {
+		for i := range claimed.Entries {
+			r.refunded.Refunded(claimed.Entries[i].Policy, claimed.Entries[i].Key, claimed.Entries[i].Cost)
+		}
+	}
 	if len(claimed.Entries) > 0 {
 		err = errors.Join(err, r.giveAllBack(ctx, &claimed.Token, claimed.plans))
 	}
@@ -95,8 +109,8 @@ type claimedPart struct {
 }
 
 // claim claims each entry of t for what becomes of it, as the receipts of one reservation need not have
-// the same ones. Whoever is first has the say: what is confirmed is not refunded, nor the other way round. An entry
-// that was claimed for the same before is claimed again: who claimed it may not have come further.
+// the same ones. The first has the say over all: a receipt of which anything is confirmed is not refunded, nor the other
+// way round. An entry that was claimed for the same before is claimed again: who claimed it may not have come further.
 func (r *refunds) claim(
 	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
 ) (got claimedPart, failed error) {
@@ -104,13 +118,16 @@ func (r *refunds) claim(
 	claim := func(i int) {
 		said[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
 	}
+	got.Kind = t.Kind
+	if claim(0); errs[0] != nil || said[0].Fate != what {
+		got.refunded = said[0].Fate == once.Refunded
+		return got, errs[0]
+	}
 	var others sync.WaitGroup
 	for i := range t.Entries[1:] {
 		others.Go(func() { claim(i + 1) })
 	}
-	claim(0)
 	others.Wait()
-	got.Kind = t.Kind
 	for i, err := range errs {
 		switch {
 		case err != nil:

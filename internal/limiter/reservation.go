@@ -106,6 +106,20 @@ func (r *reservations) settleAsGuest(
 	return receipt, err
 }
 
+// isOf reports whether call's reservation, which need be none of this service, holds the units of charges.
+func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Charge) bool {
+	keys, err := r.secrets.Keyring(ctx)
+	if err != nil {
+		return false
+	}
+	t, err := keys.Open(call.Reservation, once.Reserved)
+	if err != nil {
+		return false
+	}
+	_, err = match(t, charges)
+	return err == nil
+}
+
 // chargesOf returns charges for what t holds; none where a policy has begun to count
 // anew.
 func (r *reservations) chargesOf(t *once.Token) []demand.Charge {
@@ -163,7 +177,7 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []*once.E
 	if !over {
 		r.pending.Settled(t)
 	}
-	receipt := &once.Token{Kind: once.Receipt}
+	receipt := &once.Token{Kind: once.Receipt, Marks: t.Marks}
 	var again []demand.Charge
 	var at []int // where they are among charges
 	for i := range charges {

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,13 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Reset forgets what was counted for id under policy, for every instance as soon
-// as it returns nil; not what was counted for parts of it under others. Blocks of id, and what instances count for themselves, end on
-// this instance then and on others within a second.
+// as it returns nil, and that it is known, where policy is derived for that; not what was counted for parts of it under
+// others. Blocks of id, and what instances count for themselves, end on this instance then and on others within a second.
 func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) error {
 	return e.resets.reset(ctx, policy, id)
 }
@@ -24,6 +26,7 @@ func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) e
 type resets struct {
 	*teller
 	plans *plans
+	marks *once.Marks
 	local *held.Decider // decides for OnStoreErrorLocal; nil: nobody does
 }
 
@@ -40,7 +43,15 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	defer cancel()
 	t := p.Of(id)
 	if err := r.forget(ctx, &t); err != nil {
+		if failed := (*count.StoreError)(nil); errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown {
+			r.gaveBack(ctx, &t) // it may be stored: what others remember may be too much
+		}
 		return err
+	}
+	if p.Marked {
+		if err := r.marks.Forget(ctx, &t); err != nil {
+			return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
+		}
 	}
 	return r.tellReset(ctx, &t)
 }

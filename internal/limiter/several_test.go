@@ -166,10 +166,18 @@ func sharings() map[string]policy.Policy {
 	later, sums := oneLimit("shared", "sliding-log", 30), oneLimit("shared", "sliding-tail", 30)
 	later.Guarantee, sums.Guarantee = policy.GuaranteeLocal, policy.GuaranteeLocal
 	return map[string]policy.Policy{
-		"local log": later, "local tail": sums,
+		"local log": later, "local tail": sums, "local conversion": unconfirmedInMemory("shared", 30),
 		"log": oneLimit("shared", "sliding-log", 30), "rows": oneLimit("shared", "fixed-window", 30),
 		"tail": oneLimit("shared", "sliding-tail", 30), "window": oneLimit("shared", "sliding-window", 30), "counters": counters, "both": both,
 	}
+}
+
+// unconfirmedInMemory returns a conversion under guarantee local, as those of the policies against SMS pumping are.
+func unconfirmedInMemory(name string, limit int64) policy.Policy {
+	p := oneLimit(name, "conversion", limit)
+	p.Guarantee, p.Counting = policy.GuaranteeLocal, ""
+	p.Limits[0].Unconfirmed, p.Limits[0].MinConversion = true, 50
+	return p
 }
 
 // cells returns policies that count in cells, of which nothing is aborted.
@@ -186,6 +194,9 @@ type told struct {
 	began, ended time.Time
 	admitted     bool
 	denied       bool // by the key that callers share alone
+
+	id      keys.Identifier // of the caller's own key
+	allowed [2]bool         // what is said of the caller's own demand, and of the shared one
 }
 
 // TestSeveralDemandsByOwners has many callers share a key, whose calls another demand denies at times, and
@@ -229,6 +240,155 @@ func TestCellIsDecidedLast(t *testing.T) {
 	}
 }
 
+// TestConversionsInMemoryArePrepared holds that a call with several conversions is decided by their owners from memory, and
+// that each counts the calls that pass, in memory and in the store.
+func TestConversionsInMemoryArePrepared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 3
+		r := newRing(t, 3, oneLimit("own", "sliding-log", 100), unconfirmedInMemory("range", limit),
+			unconfirmedInMemory("country", 2*limit), unconfirmedInMemory("money", 100))
+		ask := func(own, rng keys.Identifier) bool {
+			t.Helper()
+			a, err := r.engines[0].Do(t.Context(), callOf(limiter.Demand{Policy: "own", Identifier: own},
+				limiter.Demand{Policy: "range", Identifier: rng}, limiter.Demand{Policy: "country", Identifier: "de"},
+				limiter.Demand{Policy: "money", Identifier: "all", Cost: 5}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.Allowed
+		}
+		ask("a", "r0")
+		reads, writes := r.store.counts()
+		for range limit - 1 {
+			ask("a", "r0")
+		}
+		if r, w := r.store.counts(); r != reads || w != writes+limit-1 {
+			t.Errorf("%d reads and %d writes for %d calls, want a row of the log for each", r-reads, w-writes, limit-1)
+		}
+		for range 4 {
+			if ask("a", "r0") {
+				t.Error("a call passes beyond the limit of its range")
+			}
+		}
+		for i := range 2 * limit {
+			if got, want := ask("a", keys.Identifier(fmt.Sprint("r", i+1))), i < limit; got != want {
+				t.Errorf("call %d to another range: allowed %t, want %t by the country", i, got, want)
+			}
+		}
+		time.Sleep(time.Second)
+		r.stop()
+		for _, of := range []struct {
+			policy string
+			id     keys.Identifier
+			want   int64
+		}{
+			{"own", "a", 2 * limit}, {"range", "r0", limit}, {"range", "r1", 1}, {"range", "r5", 0},
+			{"country", "de", 2 * limit}, {"money", "all", 10 * limit},
+		} {
+			if used := r.usedOf(t, of.policy, of.id); used != of.want {
+				t.Errorf("%d stored of %s %s, want %d", used, of.policy, of.id, of.want)
+			}
+		}
+	})
+}
+
+// TestHotCountryDoesNotWaitForItself holds that sixty calls a second for one country, through three instances over a slow store,
+// are decided as soon as their own rows are written, before and after the country has got all that it may.
+func TestHotCountryDoesNotWaitForItself(t *testing.T) {
+	const limit, calls, second = 200, 600, 60
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 3, oneLimit("own", "sliding-log", 100), unconfirmedInMemory("range", 50),
+			unconfirmedInMemory("country", limit), unconfirmedInMemory("money", 1_000_000))
+		r.store.readTakes, r.store.writeTakes = 10*time.Millisecond, 10*time.Millisecond
+		var all sync.WaitGroup
+		var allowed atomic.Int64
+		for i := range calls {
+			time.Sleep(time.Second / second)
+			all.Go(func() {
+				began := time.Now()
+				a, err := r.engines[i%3].Do(t.Context(), callOf(
+					limiter.Demand{Policy: "own", Identifier: keys.Identifier(fmt.Sprint("own", i))},
+					limiter.Demand{Policy: "range", Identifier: keys.Identifier(fmt.Sprint("range", i%20))},
+					limiter.Demand{Policy: "country", Identifier: "de"}, limiter.Demand{Policy: "money", Identifier: "all", Cost: 75}))
+				if took := time.Since(began); err != nil || took > 100*time.Millisecond {
+					t.Errorf("call %d takes %v: %v", i, took, err)
+				}
+				if a.Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := allowed.Load(); n != limit {
+			t.Errorf("%d calls are allowed, want %d", n, limit)
+		}
+	})
+}
+
+// TestAbortOfAConversionThatIsForgotten holds that a unit is given back in the cell, once, where its owner remembers nothing
+// of the key any more, and the store changes the cell the first time without an answer.
+func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 2, unconfirmedInMemory("shared", 3), oneLimit("none", "sliding-log", 0))
+		shared, none := r.ownedBy(t, 1, "shared", 0), r.ownedBy(t, 0, "none", 0)
+		key, err := r.engines[0].KeyOf("shared", shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var silent atomic.Bool
+		unanswered := func() error {
+			if silent.Load() {
+				return store.ErrUnavailable
+			}
+			return nil
+		}
+		r.store.set(func() {
+			r.store.afterRead = func(*store.State) error { return unanswered() }
+			r.store.onWrite = func(w *store.Write) error {
+				if silent.Load() && w.Cell != nil {
+					_ = r.store.Store.Write(context.Background(), w)
+				}
+				return unanswered()
+			}
+		})
+		var aborts atomic.Int64
+		r.meet = func(call *owner.Call) (time.Duration, bool) {
+			if call.Op != owner.OpAbort {
+				return 0, false
+			}
+			n := aborts.Add(1)
+			err := r.engines[1].DecideForPeer(t.Context(), &owner.Call{Op: owner.OpOpen, Key: key, Cost: 100}, new(owner.Answer))
+			if n == 1 {
+				if err != nil {
+					t.Error(err)
+				}
+				silent.Store(true)
+				time.AfterFunc(2*timeout, func() { silent.Store(false) })
+			}
+			return 0, n < 4
+		}
+		one := limiter.Demand{Policy: "shared", Identifier: shared}
+		for range 2 {
+			if d, err := r.engines[0].Take(t.Context(), one); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+		}
+		a, err := r.engines[0].Do(t.Context(), callOf(one, limiter.Demand{Policy: "none", Identifier: none}))
+		if err != nil || a.Allowed {
+			t.Fatalf("%+v, %v", a.Decision, err)
+		}
+		time.Sleep(30 * time.Second)
+		if n := aborts.Load(); n < 4 {
+			t.Errorf("asked %d times to give back", n)
+		}
+		for i, want := range []bool{true, false} {
+			if d, err := r.engines[0].Take(t.Context(), one); err != nil || d.Allowed != want {
+				t.Errorf("take %d is allowed: %t, %v; want %t", i, d.Allowed, err, want)
+			}
+		}
+	})
+}
+
 // TestTwoCellsStandOrFallTogether holds that a cell does not count for a call that another one denies.
 func TestTwoCellsStandOrFallTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -269,6 +429,7 @@ func shareAKey(t *testing.T, policy policy.Policy, seed uint64) {
 					continue
 				}
 				h.admitted, h.denied = a.Allowed, !a.Allowed && a.Demands[0].Allowed
+				h.id, h.allowed = id, [2]bool{a.Demands[0].Allowed, a.Demands[1].Allowed}
 				mu.Lock()
 				history = append(history, h)
 				if a.Allowed {
@@ -304,19 +465,30 @@ func (r *ring) checkShared(t *testing.T, history []told, limit int) {
 	for _, h := range history {
 		if h.admitted {
 			admitted++
-		}
-		if !h.denied {
 			continue
 		}
-		denied++
-		before := 0
-		for _, other := range history {
-			if other.admitted && other.began.Before(h.ended) {
-				before++
-			}
+		if h.denied {
+			denied++
 		}
-		if before < limit {
-			t.Errorf("denied when %d of %d were admitted", before, limit)
+		for i, most := range []int{1, limit} {
+			sure, before := 0, 0 // admitted of this demand's key
+			for _, other := range history {
+				if !other.admitted || i == 0 && other.id != h.id {
+					continue
+				}
+				if other.began.Before(h.ended) {
+					before++
+				}
+				if other.ended.Before(h.began) {
+					sure++
+				}
+			}
+			if !h.allowed[i] && before < most {
+				t.Errorf("demand %d is said to be denied when %d of %d were admitted", i, before, most)
+			}
+			if h.allowed[i] && sure >= most {
+				t.Errorf("demand %d is said to have room when %d of %d were admitted", i, sure, most)
+			}
 		}
 	}
 	if admitted != limit || denied == 0 {

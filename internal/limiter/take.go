@@ -18,6 +18,7 @@ type Demand struct {
 	Policy     string
 	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
 	Cost       int64           // units, 1 to MaxCost; 0 means 1
+	Limit      int64           // of the policy's limit whose number comes with demands, 1 to its Max; 0: its default
 }
 
 // Take counts d if every limit of its policy has room for it, and of those that it
@@ -60,7 +61,7 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 			decision, err = e.doDerived(ctx, op, &d)
 			break
 		}
-		e.judge.Tell(c)
+		e.judge.Tell(one[:])
 		decision, err = c.Decision, c.Err
 	}
 	e.borrowed.Put(one)
@@ -83,7 +84,13 @@ func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand)
 	*c = demand.Charge{Op: op, Cost: cmp.Or(d.Cost, 1), Refused: found.Refused, Memory: c.Memory}
 	p.Locate(&c.Target, id)
 	if m.overrides.Live.Load() > 0 {
-		m.override(c)
+		m.override(c, id)
+	}
+	if d.Limit != 0 {
+		if err := checkLimit(p, d.Limit); err != nil {
+			return nil, err
+		}
+		c.Plan = c.Plan.Asked(d.Limit)
 	}
 	if c.Cost < 1 || c.Cost > c.Plan.Fitting {
 		if err := checkCharge(c); err != nil {
@@ -126,6 +133,19 @@ func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy
 		}
 	}
 	return keys.Identifier(canonical), found, nil
+}
+
+// checkLimit refuses a demand's limit under p.
+func checkLimit(p *demand.Plan, units int64) error {
+	i := p.FromRequest()
+	switch {
+	case i < 0:
+		return &FieldError{Field: "limit", Detail: "the policy takes none from a request: remove it, " +
+			"or write limit: {from: request, max: 1000, default: 100} or the like in the policy"}
+	case !p.TakesLimit(units):
+		return &FieldError{Field: "limit", Detail: fmt.Sprintf("%d is out of range: use 1 to %d, the policy's max", units, p.Limits[i].Max)}
+	}
+	return nil
 }
 
 // checkCharge refuses what c can't ask for. An override to allow or to block asks no limit

@@ -87,6 +87,11 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	return failed
 }
 
+// gaveBack tells the others that something of t was given back in the store only now: what they read before may have it.
+func (n *teller) gaveBack(ctx context.Context, t *demand.Target) {
+	_ = n.publish(ctx, store.ChangeRefund, t) // it is told again later
+}
+
 // heard acts on a change that another instance made, or this one before it was started
 // anew. To act on one twice changes nothing.
 func (e *Engine) heard(ctx context.Context, c *store.Change) {

@@ -53,7 +53,8 @@ func (ps *plans) planForPeer(ctx context.Context, call *owner.Call) (*demand.Pla
 
 // suits reports whether p, which may be nil, is defined as the plan of who sent call.
 func suits(p *demand.Plan, call *owner.Call) bool {
-	return p != nil && p.Print == call.Print && len(p.Parts) == 0 && len(call.Old) == len(p.Keys)-1
+	return p != nil && p.Print == call.Print && len(p.Parts) == 0 && len(call.Old) == len(p.Keys)-1 &&
+		(call.Limit == 0 || p.TakesLimit(call.Limit))
 }
 
 // maxAnew is how many times a call is decided anew. Then its keys' owners are not asked: it counts as a guest.
@@ -61,9 +62,11 @@ const maxAnew = 3
 
 // decideByOneVersion returns what call asks for, decided by the version of the policies that is in force, or by
 // one that came into force meanwhile. Nil: the call can't be decided, and the error says why.
-func decideByOneVersion(ctx context.Context, m *charger, j *judge.Judge, one *single, call *Call) (charges []demand.Charge, err error) {
+func decideByOneVersion(
+	ctx context.Context, m *charger, j *judge.Judge, one *single, call *Call, in try,
+) (charges []demand.Charge, err error) {
 	for tries := 0; ; tries++ {
-		if charges, err = m.charges(one[:0], call); err != nil {
+		if charges, err = m.charges(one[:0], call, in); err != nil {
 			return nil, err
 		}
 		if tries < maxAnew && mayBeginAnew(charges) {

@@ -17,6 +17,7 @@ var ops = [...]count.Op{count.OpCheck, count.OpRecord, count.OpTake}
 // decisionVecs are the metrics that have the label policy.
 type decisionVecs struct {
 	total      *prometheus.CounterVec // policy, limit, op, outcome
+	calls      *prometheus.CounterVec // policy, op, outcome
 	degraded   *prometheus.CounterVec // policy
 	remembered *prometheus.CounterVec // policy
 	refused    *prometheus.CounterVec // policy, reason
@@ -34,6 +35,13 @@ func newDecisionVecs() decisionVecs {
 				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
 				"degraded_allowed or degraded_denied, by on_store_error.",
 		}, []string{"policy", "limit", "op", "outcome"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_calls_total",
+			Help: "Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. " +
+				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
+				"and allowed among the decisions of this policy. " +
+				"A call counts once for each of its demands, and not for what is derived.",
+		}, []string{"policy", "op", "outcome"}),
 		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_degraded_decisions_total",
 			Help: "Decisions that on_store_error made because the store did not answer.",
@@ -60,7 +68,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.refused, v.limits, v.windows)
+	return append(v.overshootVecs.collectors(), v.total, v.calls, v.degraded, v.remembered, v.refused, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy. It names each: decisions may wait, and looking for
@@ -68,6 +76,11 @@ func (v *decisionVecs) collectors() []prometheus.Collector {
 func (v *decisionVecs) remove(s *policySeries) {
 	for i := range s.limits {
 		v.removeLimit(s.name, s.limits[i].name)
+	}
+	for _, op := range ops {
+		for outcome := range count.OutcomeCount {
+			v.calls.DeleteLabelValues(s.name, string(op), outcome.String())
+		}
 	}
 	v.degraded.DeleteLabelValues(s.name)
 	v.remembered.DeleteLabelValues(s.name)
@@ -100,9 +113,14 @@ func (v *decisionVecs) removeLimit(policy, limit string) {
 type policySeries struct {
 	name       string
 	limits     []limitSeries
+	beyond     count.Outcome // of a call that the policy denies
+	calls      counters
 	degraded   prometheus.Counter
 	remembered prometheus.Counter
 	refused    map[policy.Reason]prometheus.Counter // by the rules that the policy has
+	confirms   bool                                 // a limit goes by what is confirmed
+	countries  map[store.Key]string                 // by key; nil: none is told apart
+	bounds     *bounds                              // of unconfirmed units
 	overshootSeries
 }
 
@@ -112,8 +130,11 @@ type policySeries struct {
 type limitSeries struct {
 	name   string
 	beyond count.Outcome // of who is past the limit
-	total  [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
+	total  counters
 }
+
+// counters are those of each operation and outcome.
+type counters [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
 
 // SetPolicies gives the policies metrics, in place of all earlier ones: their
 // limits and windows are published, and the series of policies and limits that
@@ -124,13 +145,19 @@ func (m *Metrics) SetPolicies(policies []*policy.Policy) {
 	old := *m.policies.Load()
 	series := make(map[string]*policySeries, len(policies))
 	for _, p := range policies {
-		series[p.Name] = m.newPolicySeries(p, old[p.Name])
+		s := m.newPolicySeries(p, old[p.Name])
+		if s.confirms = goesByConfirmation(p); s.confirms {
+			s.countries = m.countriesOf(p, policies)
+			s.bounds = newBounds(p, derives(policies, p, func(policy.Derivation) bool { return true }), s.countries)
+		}
+		series[p.Name] = s
 	}
 	m.policies.Store(&series)
 	for name, was := range old {
 		is, kept := series[name]
 		if !kept {
 			m.decisions.remove(was)
+			m.confirmations.remove(name)
 			continue
 		}
 		m.decisions.removeRefused(was, is)
@@ -152,6 +179,7 @@ func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySe
 	s := &policySeries{
 		name:            p.Name,
 		limits:          make([]limitSeries, len(p.Limits)),
+		beyond:          beyond(p, &policy.Limit{}),
 		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
 		remembered:      m.decisions.remembered.WithLabelValues(p.Name),
 		refused:         make(map[policy.Reason]prometheus.Counter),
@@ -213,12 +241,45 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	if d.Remembered {
 		s.remembered.Inc()
 	}
+	if s.confirms {
+		m.countSent(s, op, key, cost, d)
+	}
 	if c := s.refused[d.Reason]; c != nil {
 		c.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
 		m.countOver(s, key, cost, d, over)
 	}
+}
+
+// ObserveCall counts a call for one of its demands. It keeps nothing of p.
+func (m *Metrics) ObserveCall(op count.Op, p *policy.Policy, outcome count.Outcome) {
+	s := (*m.policies.Load())[p.Name]
+	if s == nil {
+		return
+	}
+	i := opIndex(op)
+	c := s.calls[i][outcome].Load()
+	if c == nil {
+		c = m.resolveCalls(s, i, outcome)
+	}
+	if c != nil {
+		(*c).Inc()
+	}
+}
+
+// resolveCalls is resolve for the calls of a policy.
+func (m *Metrics) resolveCalls(s *policySeries, op int, outcome count.Outcome) *prometheus.Counter {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	current := (*m.policies.Load())[s.name]
+	if current == nil {
+		return nil
+	}
+	c := m.decisions.calls.WithLabelValues(s.name, string(ops[op]), outcome.String())
+	s.calls[op][outcome].Store(&c)
+	m.decisions.calls.WithLabelValues(s.name, string(ops[op]), current.beyond.String())
+	return &c
 }
 
 func opIndex(op count.Op) int {

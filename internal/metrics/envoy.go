@@ -73,26 +73,3 @@ func (e *Envoy) ObserveRequest(method, code string, d time.Duration, trace strin
 func (e *Envoy) ObserveDescriptor(domain, outcome string) {
 	e.byDescriptor.of([2]string{domain, outcome}, e.descriptors.WithLabelValues).Inc()
 }
-
-// EnvoyConnections are the metrics of connections of Envoy. Make it with NewEnvoyConnections.
-type EnvoyConnections[B ~string] struct{ turned *prometheus.CounterVec }
-
-// NewEnvoyConnections returns metrics that are registered with reg: how many connections open says
-// that there are, and what was turned away by each of bounds.
-func NewEnvoyConnections[B ~string](reg prometheus.Registerer, open func() int, bounds []B) *EnvoyConnections[B] {
-	c := &EnvoyConnections[B]{turned: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ratelimitd_envoy_turned_away_total",
-		Help: "What the bound of Envoy's connections turned away: connections refused, idle ones closed for new ones.",
-	}, []string{"bound"})}
-	for _, bound := range bounds {
-		c.turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from
-	}
-	reg.MustRegister(c.turned, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ratelimitd_envoy_connections",
-		Help: "Connections of Envoy that are open.",
-	}, func() float64 { return float64(open()) }))
-	return c
-}
-
-// TurnAway counts what bound, one of those that were given, turned away.
-func (c *EnvoyConnections[B]) TurnAway(bound B) { c.turned.WithLabelValues(string(bound)).Inc() }

@@ -12,7 +12,7 @@ type members struct {
 	status func() cluster.Status
 	counts func() peer.Counts
 
-	view, listed, installed, shared, owned, known, setOut, asides, slices, handed *prometheus.Desc
+	view, listed, installed, shared, unreached, ways, owned, known, setOut, asides, slices, handed *prometheus.Desc
 }
 
 // NewMembers returns what publishes what this instance knows of those that decide together, and
@@ -39,6 +39,16 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			Name: "ratelimitd_members_shared",
 			Help: "1 while every instance decides for every key, by writing first; 0 while each key has an owner.",
 		}),
+		unreached: desc(prometheus.Opts{
+			Name: "ratelimitd_members_unreached",
+			Help: "Members that this instance does not reach: it can't hand on the calls for their keys.",
+		}),
+		ways: desc(prometheus.Opts{
+			Name: "ratelimitd_members_owners_info",
+			Help: "1, with which instances own keys: one, while it has little to do; all; or none, while every instance decides " +
+				"for every key. And why not one: processors, memory, late or silent, by what the one owner had too much or too " +
+				"little of; or asked, by --owners all. Empty: there is no reason.",
+		}, "owners", "reason"),
 		owned: desc(prometheus.Opts{
 			Name: "ratelimitd_members_owned_share",
 			Help: "Share of all keys that this instance owns, 0 to 1.",
@@ -91,7 +101,7 @@ func NewColdReads(now func() int64) prometheus.Collector {
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.asides, m.slices, m.handed,
+		m.view, m.listed, m.installed, m.shared, m.unreached, m.ways, m.owned, m.known, m.setOut, m.asides, m.slices, m.handed,
 	} {
 		to <- d
 	}
@@ -115,10 +125,14 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 		{m.listed, float64(len(st.View.Members))},
 		{m.installed, installed},
 		{m.shared, shared},
+		{m.unreached, float64(len(st.Unreached))},
 		{m.owned, float64(st.Owned) / cluster.Slices},
 		{m.known, float64(st.Complete) / cluster.Slices},
 	} {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
+	}
+	if owners := ownersOf(&st.View); owners != "" {
+		to <- prometheus.MustNewConstMetric(m.ways, prometheus.GaugeValue, 1, owners, string(st.View.All))
 	}
 	for reason, n := range map[string]int64{"silent": st.SetOut - st.Unread, "unread": st.Unread} {
 		to <- prometheus.MustNewConstMetric(m.setOut, prometheus.CounterValue, float64(n), reason)
@@ -130,4 +144,17 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "refused": counts.Refused} {
 		to <- prometheus.MustNewConstMetric(m.handed, prometheus.CounterValue, float64(n), outcome)
 	}
+}
+
+// ownersOf returns which members of v own keys; empty: there is no view.
+func ownersOf(v *cluster.View) string {
+	switch {
+	case v.Number == 0:
+		return ""
+	case v.Mode == cluster.Shared:
+		return "none"
+	case v.Mode == cluster.Sole, len(v.Members) == 1:
+		return "one"
+	}
+	return "all"
 }

@@ -1,10 +1,9 @@
 // Package metrics publishes what the service does to Prometheus: decisions,
 // requests, the store, the clock, and by how much callers go past their limits.
 //
-// Every label has few values: names of policies and limits, whose series go when
-// they do, and words from this package. It knows no identifier and no key leaves
-// it. What decides, serves and stores knows nothing of it: all of it is wired up
-// from outside.
+// Every label has few values: names of policies and limits, whose series go when they do, and
+// words from this package. It knows no identifier and no key leaves it. The packages that
+// decide, serve and store do not import it: it is wired up from outside.
 package metrics
 
 import (
@@ -27,11 +26,14 @@ type Metrics struct {
 	now func() time.Time
 
 	decisions decisionVecs
-	http      *prometheus.HistogramVec
-	store     storeSeries
-	gauges    gauges
-	process   processSeries
-	overshoot *overshoot.Table
+
+	confirmations confirmationVecs
+	Countries     Countries // to be set before SetPolicies
+	http          *prometheus.HistogramVec
+	store         storeSeries
+	gauges        gauges
+	process       processSeries
+	overshoot     *overshoot.Table
 
 	traced bool // operations on the store may be part of traces
 
@@ -51,7 +53,8 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	m := &Metrics{
-		now: now, decisions: newDecisionVecs(), http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges(), process: newProcessSeries(),
+		now: now, decisions: newDecisionVecs(), confirmations: newConfirmationVecs(),
+		http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges(), process: newProcessSeries(),
 	}
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
@@ -62,6 +65,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	}, func() float64 { return float64(m.overshoot.Len()) })
 	reg.MustRegister(m.http, m.store.durations, open, newOpenKeys(m))
 	reg.MustRegister(m.decisions.collectors()...)
+	reg.MustRegister(m.confirmations.sent, m.confirmations.confirmed, m.confirmations.refunded, newUsedBounds(m))
 	reg.MustRegister(m.gauges.collectors()...)
 	reg.MustRegister(m.process.collectors()...)
 	return m

@@ -68,7 +68,9 @@ func newFixture(t *testing.T, policies ...policy.Policy) *fixture {
 	now := func() time.Time { return f.now }
 	f.metrics = New(f.reg, now)
 	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
-	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{Now: now, Observer: f.metrics, Identifiers: identifier.Reader})
+	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{
+		Now: now, Observer: f.metrics, ObserveCall: f.metrics.ObserveCall, Identifiers: identifier.Reader,
+	})
 	f.reload(policies...)
 	return f
 }
@@ -104,6 +106,47 @@ func aPolicy(name string, limits ...int64) policy.Policy {
 		p.Limits = append(p.Limits, l)
 	}
 	return p
+}
+
+// TestCallsAreWhatCallersAreTold counts a call that a derived policy denies as denied under the policy that
+// was asked for, which itself allows it.
+func TestCallsAreWhatCallersAreTold(t *testing.T) {
+	address, network := aPolicy("address", 100), aPolicy("network", 3)
+	address.Normalize.Form = policy.FormIP
+	address.Derive = []policy.Derivation{{Policy: "network", From: policy.PartIPPrefix, IPv4Bits: 24}}
+	alone, shadow := aPolicy("alone", 1), aPolicy("shadow", 1)
+	shadow.Mode = policy.ModeShadow
+	const help = "# HELP ratelimitd_calls_total Calls that ask for a policy, by policy, operation and outcome of the whole call, " +
+		"as the caller is told it. Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
+		"and allowed among the decisions of this policy. A call counts once for each of its demands, and not for what is derived.\n" +
+		"# TYPE ratelimitd_calls_total counter"
+	f := newFixture(t, address, network, alone, shadow)
+	take := func(demands ...limiter.Demand) {
+		if _, err := f.engine.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: demands}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 6 {
+		take(limiter.Demand{Policy: "address", Identifier: keys.Identifier("192.0.2." + strconv.Itoa(n))})
+	}
+	for range 2 {
+		take(limiter.Demand{Policy: "alone", Identifier: "a"}, limiter.Demand{Policy: "shadow", Identifier: "a"})
+	}
+	take(limiter.Demand{Policy: "shadow", Identifier: "a"})
+	f.want(help+`
+		ratelimitd_calls_total{op="take",outcome="allowed",policy="address"} 3
+		ratelimitd_calls_total{op="take",outcome="denied",policy="address"} 3
+		ratelimitd_calls_total{op="take",outcome="allowed",policy="alone"} 1
+		ratelimitd_calls_total{op="take",outcome="denied",policy="alone"} 1
+		ratelimitd_calls_total{op="take",outcome="allowed",policy="shadow"} 1
+		ratelimitd_calls_total{op="take",outcome="denied",policy="shadow"} 1
+		ratelimitd_calls_total{op="take",outcome="would_deny",policy="shadow"} 1
+	`, "ratelimitd_calls_total")
+	f.reload(alone)
+	f.want(help+`
+		ratelimitd_calls_total{op="take",outcome="allowed",policy="alone"} 1
+		ratelimitd_calls_total{op="take",outcome="denied",policy="alone"} 1
+	`, "ratelimitd_calls_total")
 }
 
 // TestDecisions counts each outcome of each operation under the tightest limit. Denials by any limit of a policy are
@@ -470,4 +513,94 @@ func TestRefusedNumbers(t *testing.T) {
 		# TYPE ratelimitd_refused_numbers_total counter
 		ratelimitd_refused_numbers_total{policy="p",reason="country"} 2
 	`, "ratelimitd_refused_numbers_total")
+}
+
+// TestConfirmationsByCountry counts what is sent and confirmed or refunded, once, under policies that go by it.
+func TestConfirmationsByCountry(t *testing.T) {
+	f := newFixture(t)
+	f.metrics.Countries = Countries{Names: identifier.Countries(), KeyOf: f.engine.KeyOf}
+	send, country := aPolicy("send", 5), aPolicy("country", 5)
+	send.Normalize, send.Derive = policy.Normalize{Form: policy.FormE164}, []policy.Derivation{{Policy: "country", From: policy.PartCountry}}
+	country.Limits[0] = policy.Limit{Algorithm: "conversion", Limit: 5, Window: time.Hour}
+	f.reload(send, country)
+	for _, number := range []keys.Identifier{"+4915112345678", "+4915112345679", "+4915112345670"} {
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "send", Identifier: number}}}
+		answer, err := f.engine.Do(t.Context(), &call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			if number == "+4915112345670" {
+				if err := f.engine.Refund(t.Context(), answer.Receipt); (err == nil) != (i == 0) {
+					t.Errorf("refund %d: %v", i, err)
+				}
+				continue
+			}
+			if _, err := f.engine.Confirm(t.Context(), answer.Receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.want(`# HELP ratelimitd_confirmed_units_total Units of these that were confirmed.
+	# TYPE ratelimitd_confirmed_units_total counter
+	ratelimitd_confirmed_units_total{country="DE",policy="country"} 2
+	# HELP ratelimitd_refunded_units_total Units of these that were refunded, as nothing was sent after all.
+	# TYPE ratelimitd_refunded_units_total counter
+	ratelimitd_refunded_units_total{country="DE",policy="country"} 1
+	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that go by what is confirmed, by a derived country.
+	# TYPE ratelimitd_sent_units_total counter
+	ratelimitd_sent_units_total{country="DE",policy="country"} 3
+	`, "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total")
+	f.reload(aPolicy("other", 5))
+	f.want("", "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total")
+}
+
+// TestBoundsThatAreUsed tells how far bounds of unconfirmed units are used, by country or as a whole, until minutes after
+// the last call that found them so. Bounds of ranges are not told: each has many.
+func TestBoundsThatAreUsed(t *testing.T) {
+	f := newFixture(t)
+	f.metrics.Countries = Countries{Names: identifier.Countries(), KeyOf: f.engine.KeyOf}
+	bound := func(name string, units int64) policy.Policy {
+		p := aPolicy(name, units)
+		p.Limits[0] = policy.Limit{Algorithm: "conversion", Limit: units, Unconfirmed: true, MinConversion: 50, Window: 10 * time.Hour}
+		return p
+	}
+	send := aPolicy("send", 50)
+	send.Normalize = policy.Normalize{Form: policy.FormE164}
+	send.Derive = []policy.Derivation{{Policy: "country", From: policy.PartCountry}, {Policy: "range", From: policy.PartPrefix, Digits: 7}}
+	f.reload(send, bound("country", 4), bound("range", 40), bound("money", 1000))
+	var receipt string
+	for range 3 {
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
+			{Policy: "send", Identifier: "+4915112345678"}, {Policy: "money", Identifier: "all", Cost: 75},
+		}}
+		answer, err := f.engine.Do(t.Context(), &call)
+		if err != nil || !answer.Allowed {
+			t.Fatal(answer, err)
+		}
+		receipt = answer.Receipt
+	}
+	told := func(country, money string) {
+		t.Helper()
+		f.want(`# HELP ratelimitd_unconfirmed_used_ratio Largest part of a bound of unconfirmed units that calls of the last minutes `+
+			`found used, from 0 to 1, by policy and country. Policies that are derived of other parts of an identifier have none.
+		# TYPE ratelimitd_unconfirmed_used_ratio gauge
+		ratelimitd_unconfirmed_used_ratio{country="DE",policy="country"} `+country+`
+		ratelimitd_unconfirmed_used_ratio{country="",policy="money"} `+money+`
+		`, "ratelimitd_unconfirmed_used_ratio")
+	}
+	told("0.75", "0.225")
+	if _, err := f.engine.Confirm(t.Context(), receipt); err != nil {
+		t.Fatal(err)
+	}
+	f.now = f.now.Add(6 * time.Minute)
+	told("0.75", "0.225") // no call has found it otherwise
+	if _, err := f.engine.Check(t.Context(), limiter.Demand{Policy: "country", Identifier: "DE"}); err != nil {
+		t.Fatal(err)
+	}
+	told("0.75", "0.225")
+	f.now = f.now.Add(6 * time.Minute)
+	told("0.25", "0")
+	f.reload(send, aPolicy("country", 5), aPolicy("range", 5))
+	f.want("", "ratelimitd_unconfirmed_used_ratio")
 }

@@ -19,8 +19,8 @@ type overshootVecs struct {
 	dropped  prometheus.Counter
 }
 
-// newOvershootVecs has buckets from one attempt, somebody who stopped when told,
-// over a few, a person who tries again, to thousands, a machine that never looks.
+// newOvershootVecs has buckets from one attempt, a caller that stopped when denied, over a few, a person with several
+// attempts, to thousands, a machine that ignores denials.
 func newOvershootVecs() overshootVecs {
 	return overshootVecs{
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -76,7 +76,7 @@ func storeOutcome(err error) string {
 	return "error"
 }
 
-// Store returns next with its operations observed. It is a limiter.Exclusive when
+// Store returns next with its operations observed. It is a store.Exclusive when
 // next is.
 func (m *Metrics) Store(next store.Store) store.Store {
 	if exclusive, ok := next.(store.Exclusive); ok {

@@ -74,7 +74,7 @@ func TestFullTable(t *testing.T) {
 		t.Errorf("%d keys of %+v", len(r.Worst), r)
 	}
 	full := table.Len()
-	for _, key := range many { // who is in it starts anew there, whoever else is
+	for _, key := range many { // a key that is in the table starts again, others take their places
 		places[table.Count(Attempt{Tally: tally, Key: key, At: noon.Add(time.Minute), Ends: noon.Add(time.Minute)})]++
 	}
 	if places[First] != 2*shardCount || table.Len() != full {

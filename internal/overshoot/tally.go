@@ -43,6 +43,7 @@ type Report struct {
 
 	WorstSince time.Time
 	Worst      []Heavy // keys with the most attempts since then, the worst first
+	Unlisted   int64   // no other key has more attempts since then
 }
 
 // Heavy is a key that is often past its limit.
@@ -117,7 +118,7 @@ func (t *Tally) past(top int, now time.Time) (totals, Report) {
 	sums := t.ended
 	sums.perEpisode, sums.times = sums.perEpisode.clone(), sums.times.clone()
 	r := Report{Since: t.since}
-	r.Worst, r.WorstSince = t.worst.top(top, now)
+	r.Worst, r.Unlisted, r.WorstSince = t.worst.top(top, now)
 	if r.WorstSince.Before(t.since) {
 		r.WorstSince = t.since
 	}

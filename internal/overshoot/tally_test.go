@@ -32,6 +32,7 @@ func TestReport(t *testing.T) {
 		Times:      Spread{Count: 3, P50: 2, P90: 10, P99: 10, Max: 10, Buckets: got.Times.Buckets},
 		WorstSince: noon,
 		Worst:      []Heavy{{Key: k[0], Attempts: 90}, {Key: k[2], Attempts: 2}},
+		Unlisted:   1,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -1,7 +1,6 @@
 package overshoot
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 	"time"
@@ -68,12 +67,15 @@ type byPrefix struct{}
 func (byPrefix) Hash(key store.Key) uint64 { return key.Prefix() }
 
 // top returns the n keys with the most attempts for certain, of those known since
-// then. Keys with as many are in their own order.
-func (w *worst) top(n int, now time.Time) (all []Heavy, since time.Time) {
+// then, and how many no other key has more than. Keys with as many are in their own order.
+func (w *worst) top(n int, now time.Time) (all []Heavy, unlisted int64, since time.Time) {
 	w.turn(now)
 	halves := [2]*sketch{w.current, w.last}
 	seen := make(map[store.Key]bool)
 	for _, half := range halves {
+		if half != nil {
+			unlisted += half.GetMaximumError()
+		}
 		for _, key := range keysOf(half) {
 			if !seen[key] {
 				seen[key] = true
@@ -81,10 +83,21 @@ func (w *worst) top(n int, now time.Time) (all []Heavy, since time.Time) {
 			}
 		}
 	}
+	all, unlisted = cutWorst(all, unlisted, n)
+	return all, unlisted, w.began.Add(-worstHalf)
+}
+
+// cutWorst returns the n worst of all, and how many attempts no other key has more than, if keys that are not among all
+// have unlisted at most.
+func cutWorst(all []Heavy, unlisted int64, n int) ([]Heavy, int64) {
 	slices.SortFunc(all, func(a, b Heavy) int {
-		return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), bytes.Compare(a.Key.Bytes(), b.Key.Bytes()))
+		return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), a.Key.Compare(b.Key))
 	})
-	return all[:min(n, len(all))], w.began.Add(-worstHalf)
+	n = min(n, len(all))
+	for _, h := range all[n:] {
+		unlisted = max(unlisted, h.Attempts+h.Error)
+	}
+	return all[:n], unlisted
 }
 
 // keysOf returns the keys that s knows.

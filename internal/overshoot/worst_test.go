@@ -20,7 +20,7 @@ func TestWorstOfAZipfStream(t *testing.T) {
 		counts[key]++
 		w.add(key, 1, noon.Add(time.Duration(i)*time.Hour/attempts))
 	}
-	got, since := w.top(20, noon.Add(time.Hour-1))
+	got, _, since := w.top(20, noon.Add(time.Hour-1))
 	if len(got) != 20 || !since.Equal(noon) {
 		t.Fatalf("%d keys since %v", len(got), since)
 	}
@@ -49,7 +49,7 @@ func TestNobodyIsWorseThanOthers(t *testing.T) {
 	for _, key := range keys(5000) {
 		w.add(key, 1, noon)
 	}
-	all, _ := w.top(5000, noon)
+	all, _, _ := w.top(5000, noon)
 	if len(all) > sketchSize {
 		t.Errorf("%d keys", len(all))
 	}
@@ -77,7 +77,7 @@ func TestWorstForgets(t *testing.T) {
 		{3*worstHalf - 1, []store.Key{k[1]}},
 		{3 * worstHalf, nil},
 	} {
-		got, since := w.top(20, noon.Add(s.at))
+		got, _, since := w.top(20, noon.Add(s.at))
 		if want := noon.Add(s.at.Truncate(worstHalf) - worstHalf); !since.Equal(want) {
 			t.Errorf("%v: since %v, want %v", s.at, since, want)
 		}
@@ -99,7 +99,7 @@ func TestWorstAfterALongSilence(t *testing.T) {
 	w := worst{began: noon}
 	w.add(k[0], 1000, noon)
 	w.add(k[1], 1, noon.Add(30*24*time.Hour))
-	if got, _ := w.top(20, noon.Add(30*24*time.Hour)); len(got) != 1 || got[0].Key != k[1] {
+	if got, _, _ := w.top(20, noon.Add(30*24*time.Hour)); len(got) != 1 || got[0].Key != k[1] {
 		t.Errorf("%v", got)
 	}
 }

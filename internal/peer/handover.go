@@ -20,7 +20,7 @@ func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slic
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = peerpb.NewPeerClient(conn).HandOver(ctx, knowledgeOf(view, slices))
+	_, err = peerpb.NewPeerClient(conn).HandOver(meaning(ctx, to), knowledgeOf(view, slices))
 	return err
 }
 
@@ -28,12 +28,17 @@ func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slic
 type Views interface {
 	// Known returns the number of the latest one.
 	Known() int64
+	// Self returns which member this instance is; empty: none.
+	Self() cluster.ID
 	// Take takes over what others knew of slices up to the view before that one.
 	Take(view int64, slices []cluster.Handed)
 }
 
 // HandOver takes over what a peer knew of slices.
-func (s *Server) HandOver(_ context.Context, k *peerpb.Knowledge) (*peerpb.Taken, error) {
+func (s *Server) HandOver(ctx context.Context, k *peerpb.Knowledge) (*peerpb.Taken, error) {
+	if err := meant(ctx, s.members.Self()); err != nil {
+		return nil, err
+	}
 	slices, err := handedOf(k)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
@@ -16,11 +21,56 @@ import (
 // any more is lost for minutes without an error. gRPC's own keepalive asks every ten seconds at most.
 const (
 	askEvery     = 500 * time.Millisecond
-	answerWithin = time.Second     // else the member is not reached
-	dialWithin   = 2 * time.Second // more than answerWithin, which says then what is wrong
+	lateAfter    = 500 * time.Millisecond // without an answer the member is late
+	answerWithin = time.Second            // else the member is not reached
+	dialWithin   = 2 * time.Second        // more than answerWithin, which says then what is wrong
 	listenEvery  = 50 * time.Millisecond
 	longestDeaf  = 2 * listenEvery // that counts as listening
 )
+
+// memberHeader is the header of a stream's answer that says which member answers; empty: it is none yet. An earlier version
+// sends none.
+const memberHeader = "ratelimitd-member"
+
+// errOther is an address where somebody else than the member answers, as behind a load balancer.
+var errOther = errors.New("another instance answers at the peer's address: give each instance a --peer-address of its own")
+
+// isOther reports whether the one who answers, by its headers, is another than member.
+func isOther(headers metadata.MD, member cluster.ID) bool {
+	said := headers.Get(memberHeader)
+	return len(said) > 0 && said[0] != "" && said[0] != string(member)
+}
+
+// errWrongMember is what a member says to a caller that means another one.
+var errWrongMember = status.Error(codes.NotFound, "this is another member: each instance needs a --peer-address of its own")
+
+// meaning returns ctx for a single call to the member.
+func meaning(ctx context.Context, member cluster.Member) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, memberHeader, string(member.ID))
+}
+
+// meant returns an error if ctx's call means another member than self. An earlier version says none.
+func meant(ctx context.Context, self cluster.ID) error {
+	asked, _ := metadata.FromIncomingContext(ctx)
+	if self != "" && isOther(asked, self) {
+		return errWrongMember
+	}
+	return nil
+}
+
+// memberHealth answers those who ask for a member by its id.
+type memberHealth struct {
+	*health.Server
+	members Views
+}
+
+// Check says that all is well, unless another member is asked for.
+func (h *memberHealth) Check(ctx context.Context, asked *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if self := h.members.Self(); asked.GetService() != "" && self != "" && asked.GetService() != string(self) {
+		return nil, errWrongMember
+	}
+	return h.Server.Check(ctx, new(healthpb.HealthCheckRequest))
+}
 
 // errSilent is a member that has not answered, nor refused, within answerWithin.
 var errSilent = errors.New("the peer does not answer")
@@ -33,16 +83,23 @@ func (l *link) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// open opens the stream of calls. It returns errSilent if nobody answers, and any other error if
-// connections are refused.
+// open opens the stream of calls. It returns errSilent if nobody answers, errOther if another member does, and any other
+// error if connections are refused. named is the member to ask for by its id; empty: an earlier version answers.
 func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn) (
-	grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers], error,
+	stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers], named cluster.ID, err error,
 ) {
 	late := time.AfterFunc(answerWithin, func() { stop(errSilent) })
 	defer late.Stop()
-	stream, err := peerpb.NewPeerClient(conn).Decide(ctx)
+	stream, err = peerpb.NewPeerClient(conn).Decide(ctx)
+	var headers metadata.MD
 	if err == nil {
-		_, err = stream.Header() // which the server sends at once
+		headers, err = stream.Header() // which the server sends at once
+	}
+	if err == nil && isOther(headers, l.member.ID) {
+		err = errOther
+	}
+	if len(headers.Get(memberHeader)) > 0 {
+		named = l.member.ID
 	}
 	if err == nil && !late.Stop() {
 		err = errSilent
@@ -50,11 +107,12 @@ func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grp
 	if err != nil && context.Cause(ctx) != nil {
 		err = context.Cause(ctx)
 	}
-	return stream, err
+	return stream, named, err
 }
 
-// watch asks until ctx ends, which it ends itself with errSilent when there is no answer.
-func watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn) {
+// watch asks for the member called named until ctx ends, which it ends itself with errSilent when there is no answer, and
+// with errOther when another member answers. It tells whether answers are late.
+func (l *link) watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn, named cluster.ID) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
@@ -63,27 +121,43 @@ func watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientC
 		case <-ctx.Done():
 			return
 		}
-		if errors.Is(ask(ctx, conn), errSilent) {
-			stop(errSilent)
+		late := false
+		err := ask(ctx, conn, named, func() {
+			late = true
+			l.pool.members.Reach(l.member.ID, cluster.Late)
+		})
+		switch {
+		case errors.Is(err, errSilent), errors.Is(err, errOther):
+			stop(err)
 			return
+		case err == nil && !late:
+			l.pool.members.Reach(l.member.ID, cluster.Reached)
 		}
 	}
 }
 
-// ask asks once. It returns errSilent without an answer after answerWithin, in which this process listened.
-func ask(ctx context.Context, conn *grpc.ClientConn) error {
+// ask asks once. It calls late without an answer after lateAfter, and returns errSilent without one after answerWithin,
+// in which this process listened.
+func ask(ctx context.Context, conn *grpc.ClientConn, named cluster.ID, late func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		if listen(ctx, time.Now, answerWithin) {
+		if !listen(ctx, time.Now, lateAfter) {
+			return
+		}
+		late()
+		if listen(ctx, time.Now, answerWithin-lateAfter) {
 			stop(errSilent)
 		}
 	})
-	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: string(named)})
 	stop(nil)
 	listening.Wait()
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent
+	}
+	if status.Code(err) == codes.NotFound {
+		return errOther
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func newLink(p *Pool, member cluster.Member) *link {
 
 var _ owner.Peer = (*link)(nil)
 
-// Decide sends call to the owner and fills in answer; see limiter.Peer.
+// Decide sends call to the owner and fills in answer; see owner.Peer.
 func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
 	span, parent := tracing.HandOn(ctx, string(l.member.ID), call)
 	err := l.ask(ctx, call, parent, answer)
@@ -100,7 +100,7 @@ func (l *link) ask(ctx context.Context, call *owner.Call, parent tracing.Parent,
 	return read(o.answer, answer)
 }
 
-// Tell sends call to the owner, who does not answer it; see limiter.Peer.
+// Tell sends call to the owner, who does not answer it; see owner.Peer.
 func (l *link) Tell(call *owner.Call) {
 	if !l.connected.Load() {
 		return
@@ -126,7 +126,7 @@ func (l *link) run(ctx context.Context) {
 			l.pool.log.Warn("the connection to a peer ended", "member", l.member.ID, "error", err)
 		}
 		switch {
-		case errors.Is(err, errSilent):
+		case errors.Is(err, errSilent), errors.Is(err, errOther):
 			l.pool.members.Reach(l.member.ID, cluster.Unreached)
 		case !reached: // else it may be so again at once
 			l.pool.members.Reach(l.member.ID, cluster.Refused)
@@ -147,7 +147,7 @@ func (l *link) converse(ctx context.Context) (reached bool, err error) {
 	defer func() { _ = conn.Close() }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	stream, err := l.open(ctx, stop, conn)
+	stream, named, err := l.open(ctx, stop, conn)
 	if err != nil {
 		return false, err
 	}
@@ -155,7 +155,7 @@ func (l *link) converse(ctx context.Context) (reached bool, err error) {
 	l.pool.members.Reach(l.member.ID, cluster.Reached)
 	var others sync.WaitGroup
 	others.Go(func() { stop(l.send(ctx, stream)) })
-	others.Go(func() { watch(ctx, stop, conn) })
+	others.Go(func() { l.watch(ctx, stop, conn, named) })
 	err = l.receive(stream)
 	stop(err)
 	others.Wait()

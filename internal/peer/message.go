@@ -21,7 +21,7 @@ const (
 // callOf returns h as it travels.
 func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Version: h.Version, Op: string(h.Op), Cost: h.Cost,
+		View: h.View, Policy: h.Policy, Print: h.Print, Version: h.Version, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
 	}
 	if h.Prepare != (store.EventID{}) {
@@ -40,7 +40,7 @@ func callOf(h *owner.Call) *peerpb.Call {
 func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	h := owner.Call{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Version: call.GetVersion(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
-		View: call.GetView(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
+		View: call.GetView(), Limit: call.GetLimit(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
 		h.Prepare = store.EventID(id)

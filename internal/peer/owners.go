@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// Owners says who decides for a key, by what members agree on. It implements limiter.Owners.
+// Owners says who decides for a key, by what members agree on. It implements owner.Owners.
 type Owners struct {
 	cluster *cluster.Cluster
 	pool    *Pool
@@ -32,7 +32,7 @@ func hashOf(key store.Key) seen.Hash {
 // SliceOf returns the slice that key belongs to.
 func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
 
-// Place returns who decides for key; see limiter.Owners.
+// Place returns who decides for key; see owner.Owners.
 func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
@@ -55,7 +55,7 @@ func notYet(err error) error {
 	return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 }
 
-// PlaceFor returns the right to decide for key, which a peer handed on; see limiter.Owners.
+// PlaceFor returns the right to decide for key, which a peer handed on; see owner.Owners.
 func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error) {
 	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
 	switch {
@@ -67,7 +67,7 @@ func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner
 	return (*right)(t), nil
 }
 
-// Guest returns the right to count for others' keys; see limiter.Owners.
+// Guest returns the right to count for others' keys; see owner.Owners.
 func (o *Owners) Guest(ctx context.Context) (owner.Right, error) {
 	t, err := o.cluster.EnterGuest(ctx)
 	if err != nil {

@@ -47,11 +47,14 @@ func (f deciderFunc) DecideForPeer(ctx context.Context, h *owner.Call, a *owner.
 
 // views is what an instance knows of views.
 type views struct {
+	self  cluster.ID
 	view  int64
 	taken []cluster.Handed
 }
 
 func (*views) Known() int64 { return 9 }
+
+func (v *views) Self() cluster.ID { return v.self }
 
 func (v *views) Take(view int64, slices []cluster.Handed) {
 	v.view, v.taken = view, append(v.taken, slices...)
@@ -60,13 +63,21 @@ func (v *views) Take(view int64, slices []cluster.Handed) {
 // serve runs a server that decides by f, and returns its address and what stops it.
 func serve(t *testing.T, address string, creds credentials.TransportCredentials, f deciderFunc) (string, func()) {
 	t.Helper()
+	return serveAs(t, address, creds, new(views), f)
+}
+
+// serveAs is serve for an instance that knows of views what known does.
+func serveAs(
+	t *testing.T, address string, creds credentials.TransportCredentials, known *views, f deciderFunc,
+) (string, func()) {
+	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := NewServer(listener, creds, f, new(views), nil)
+	server := NewServer(listener, creds, f, known, nil)
 	go func() { done <- server.Run(ctx) }()
 	end := sync.OnceFunc(func() {
 		stop()
@@ -270,6 +281,42 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	if _, err := await(t, pool, take(1)); err != nil || !members.is(cluster.Reached) {
 		t.Errorf("back again, the owner answers %v, reached %t", err, members.is(cluster.Reached))
 	}
+}
+
+// TestCallsOfTheEndAreAnswered holds that an instance which ends answers the call that it decides, and those that come
+// until the others know that it has left.
+func TestCallsOfTheEndAreAnswered(t *testing.T) {
+	held, goOn := make(chan struct{}), make(chan struct{})
+	address, stop := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
+		a.Recorded = count.RecordedNo
+		if h.Cost == 1 {
+			held <- struct{}{}
+			<-goOn
+		}
+		return nil
+	})
+	pool, _ := connect(t, address, plain)
+	if _, err := await(t, pool, take(1)); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		slow := take(2)
+		slow.Cost = 1
+		failed <- handOn(context.Background(), pool, slow, new(owner.Answer))
+	}()
+	<-held
+	ended := make(chan struct{})
+	go func() { defer close(ended); stop() }()
+	<-time.After(quietBefore / 2)
+	if err := handOn(t.Context(), pool, take(3), new(owner.Answer)); err != nil {
+		t.Errorf("a call that came while the instance ended: %v", err)
+	}
+	close(goOn)
+	if err := <-failed; err != nil {
+		t.Errorf("a call that was being decided: %v", err)
+	}
+	<-ended
 }
 
 func TestManyCallsTravelTogether(t *testing.T) {

@@ -23,14 +23,10 @@ const minSecret = 16
 // one key that is derived from it (RFC 5869), and take no other. Nobody who listens learns
 // anything of the secret.
 func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
-	if len(secret) < minSecret {
-		return nil, fmt.Errorf("%d bytes are too short for a secret: use %d or more", len(secret), minSecret)
-	}
-	seed, err := hkdf.Key(sha256.New, secret, nil, "ratelimitd peers, version 1", ed25519.SeedSize)
+	key, err := peerKey(secret)
 	if err != nil {
 		return nil, err
 	}
-	key := ed25519.NewKeyFromSeed(seed)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<34, 0)}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -44,6 +40,18 @@ func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
 		InsecureSkipVerify: true, // of names and authorities: the key itself is held against the one that must be shown
 		VerifyConnection:   holds(public),
 	}), nil
+}
+
+// peerKey returns the key that all show who know secret.
+func peerKey(secret []byte) (ed25519.PrivateKey, error) {
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("%d bytes are too short for a secret: use %d or more", len(secret), minSecret)
+	}
+	seed, err := hkdf.Key(sha256.New, secret, nil, "ratelimitd peers, version 1", ed25519.SeedSize)
+	if err != nil {
+		return nil, err
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
 }
 
 // holds returns what refuses peers that show another key than public. TLS has verified that they

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
@@ -27,8 +30,14 @@ const (
 	maxUnderWay = 16384           // calls of one stream that are being decided; further ones wait to be read
 	longestCall = 5 * time.Second // whatever a peer says it has
 	minPing     = 5 * time.Second
+	handshake   = 5 * time.Second  // until a connection can carry calls: some packets
+	idleFor     = 30 * time.Second // without a call, which a peer's connection always has
 	pingEvery   = 10 * time.Second // on a connection without traffic
 	pingTimeout = 2 * time.Second
+
+	// Members hand calls on to one that has left until its answers say so.
+	quietBefore = 200 * time.Millisecond // without a call, before connections are closed
+	endWithin   = 2 * time.Second
 )
 
 // Decider decides what is handed to this instance. A limiter.Engine is one.
@@ -40,16 +49,30 @@ type Decider interface {
 type Server struct {
 	peerpb.UnimplementedPeerServer
 
-	listener net.Listener
+	listener *grpcbound.Listener
 	decider  Decider
 	members  Views
 	tracer   *tracing.Tracer
 	server   *grpc.Server
 
-	// Shadows returns what this instance counted of a policy's shadows, as Pool.Shadow of another one has it; nil: nothing.
+	underWay atomic.Int64 // calls
+	answered atomic.Int64 // calls, ever
+
+	// Reports returns what this instance counted of what is asked, as Pool.Report of another one has it; nil: nothing.
 	// It is to be set before Run.
-	Shadows func(policy string) []byte
+	Reports func(question []byte) []byte
+
+	// TurnedAway learns which bound refused or closed a connection. It must not block; nil: nobody does. It is to be
+	// set before Run.
+	TurnedAway func(connections.Bound)
 }
+
+// Bounds of the connections to a Server. A stranger can't show the secret, so its connection never has a call; without
+// a bound of their own, strangers would use up the descriptors of the process.
+const (
+	maxConnections = 4096 // of so many instances
+	maxStrangers   = 256  // connections without a call: the oldest is closed for a new one
+)
 
 // NewServer returns what has decider decide the calls of those who connect to listener by
 // creds, and members, which is a cluster.Cluster, take over what they hand over. Calls that are traced go
@@ -57,19 +80,33 @@ type Server struct {
 func NewServer(
 	listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views, tracer *tracing.Tracer,
 ) *Server {
-	s := &Server{listener: listener, decider: decider, members: members, tracer: tracer}
-	s.server = grpc.NewServer(
+	s := &Server{decider: decider, members: members, tracer: tracer}
+	places := connections.NewPlaces(maxConnections, s.turnedAway)
+	places.LimitIdle(maxStrangers)
+	s.listener = grpcbound.Limit(listener, places)
+	s.server = grpc.NewServer(append(grpcbound.Options(),
 		grpc.Creds(creds),
+		grpc.ConnectionTimeout(handshake),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
-	)
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleFor, Time: pingEvery, Timeout: pingTimeout}),
+	)...)
 	peerpb.RegisterPeerServer(s.server, s)
-	healthpb.RegisterHealthServer(s.server, health.NewServer())
+	healthpb.RegisterHealthServer(s.server, &memberHealth{Server: health.NewServer(), members: members})
 	return s
 }
 
-// Run answers calls until ctx ends. It returns nil, or why it could not go on.
+// Connections returns how many connections are open.
+func (s *Server) Connections() int { return s.listener.Len() }
+
+func (s *Server) turnedAway(bound connections.Bound) {
+	if s.TurnedAway != nil {
+		s.TurnedAway(bound)
+	}
+}
+
+// Run answers calls until ctx ends, and then those that still come, until there are none or two seconds are over. It
+// returns nil, or why it could not go on.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -80,10 +117,27 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
+		s.awaitQuiet()
 		s.server.Stop()
 		return nil
 	})
 	return g.Wait()
+}
+
+// awaitQuiet waits until no call has been under way for quietBefore, or endWithin is over.
+func (s *Server) awaitQuiet() {
+	tick := time.NewTicker(quietBefore / 10)
+	defer tick.Stop()
+	began := time.Now()
+	since, answered := began, s.answered.Load()
+	for now := range tick.C {
+		if n := s.answered.Load(); n != answered || s.underWay.Load() > 0 {
+			since, answered = now, n
+		}
+		if now.Sub(since) >= quietBefore || now.Sub(began) >= endWithin {
+			return
+		}
+	}
 }
 
 // answering is the stream of one peer.
@@ -91,7 +145,7 @@ type answering = grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]
 
 // Decide answers the calls of one peer until it ends the stream.
 func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]) error {
-	if err := stream.SendHeader(metadata.MD{}); err != nil { // so that the peer knows that it is heard
+	if err := stream.SendHeader(metadata.Pairs(memberHeader, string(s.members.Self()))); err != nil { // the peer knows that it is heard
 		return err
 	}
 	answers := make(chan *peerpb.Answer, maxUnderWay)
@@ -117,7 +171,9 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			s.underWay.Add(1)
 			underWay.Go(func() {
+				defer func() { s.answered.Add(1); s.underWay.Add(-1) }()
 				answer := s.decide(ctx, call)
 				if call.GetNumber() > 0 {
 					select {

@@ -128,7 +128,8 @@ type simWorld struct {
 	round    int
 	admitted map[string]int64
 	local    map[string][]admission // by key, under guarantee local
-	confirms map[string]int64       // by key, units that somebody tried to confirm
+	confirms map[string]int64       // by key, units that somebody tried to confirm, one confirmation of each first demand
+	numbers  map[string]int64       // by conversion and the first demand of a call that confirmed it, its cost
 	vague    map[string]bool        // keys of which nobody knows what is counted or confirmed
 	lost     []time.Time            // when an owner died, stood still or was set out
 	decided  int
@@ -537,7 +538,7 @@ func (w *simWorld) start() {
 func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
-		local: make(map[string][]admission), confirms: make(map[string]int64), vague: make(map[string]bool),
+		local: make(map[string][]admission), confirms: make(map[string]int64), numbers: make(map[string]int64), vague: make(map[string]bool),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[store.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
@@ -673,9 +674,19 @@ func (w *simWorld) confirm(demands []limiter.Demand, receipt string) {
 	if len(w.alive) > 0 {
 		in = w.alive[w.rng.IntN(len(w.alive))]
 	}
-	for _, d := range demands {
-		if in != nil && d.Policy == simConversion {
-			w.confirms[d.Policy+" "+string(d.Identifier)] += d.Cost
+	for i, d := range demands {
+		if in == nil || d.Policy != simConversion {
+			continue
+		}
+		key := d.Policy + " " + string(d.Identifier)
+		number := key + " by " + demands[0].Policy + " " + string(demands[0].Identifier)
+		cost, before := w.numbers[number]
+		switch {
+		case i == 0 || !before: // else another confirmation of the call's first demand counts
+			w.confirms[key] += d.Cost
+			w.numbers[number] = d.Cost
+		case cost != d.Cost: // which of them came first nobody knows
+			w.vague[key] = true
 		}
 	}
 	w.mu.Unlock()

@@ -54,8 +54,11 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 		return
 	}
 	limit, by := n.Member("limit"), n.Member("by")
-	if after := n.Member("after"); after != nil {
-		f.Add(after, "only a %s has it: write limit", policy.Conversion.Name)
+	for _, of := range []string{"after", "unconfirmed"} {
+		if member := n.Member(of); member != nil {
+			f.Add(member, "only a %s has it: write limit", policy.Conversion.Name)
+			return
+		}
 	}
 	path := yamlfile.Join(n.Path, "limit")
 	switch {
@@ -68,15 +71,22 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 
 // formatUnits writes how many units l holds.
 func formatUnits(l *policy.Limit) string {
-	if len(l.By) == 0 && l.Algorithm == policy.Conversion.Name {
-		return fmt.Sprintf("after: %d", l.Limit)
+	name, by := "limit", "by"
+	switch {
+	case l.Unconfirmed:
+		name, by = "unconfirmed", "unconfirmed"
+	case l.Algorithm == policy.Conversion.Name:
+		name = "after"
+	}
+	if l.Max != 0 {
+		return formatRequest(l)
 	}
 	if len(l.By) == 0 {
-		return fmt.Sprintf("limit: %d", l.Limit)
+		return fmt.Sprintf("%s: %d", name, l.Limit)
 	}
 	var b strings.Builder
 	for _, value := range slices.Sorted(maps.Keys(l.By)) {
 		fmt.Fprintf(&b, "%s: %d, ", scalar(value), l.By[value])
 	}
-	return fmt.Sprintf("by: {%s%s: %d}", b.String(), defaultValue, l.Limit)
+	return fmt.Sprintf("%s: {%s%s: %d}", by, b.String(), defaultValue, l.Limit)
 }

@@ -40,16 +40,29 @@ func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 // needAfter adds that a conversion says nowhere after how many units it denies, or in two places, or
 // by the name that other limits have for it.
 func needAfter(f *yamlfile.File, n *yamlfile.Node) {
-	limit, after, by := n.Member("limit"), n.Member("after"), n.Member("by")
+	limit, after, by, unconfirmed := n.Member("limit"), n.Member("after"), n.Member("by"), n.Member("unconfirmed")
 	path := yamlfile.Join(n.Path, "after")
 	switch {
 	case limit != nil:
 		f.Add(limit, "a %s has none: write after, and how many units may be sent before too few are confirmed", policy.Conversion.Name)
+	case unconfirmed != nil && (after != nil || by != nil):
+		f.Add(unconfirmed, "after and by say otherwise how many units pass: keep unconfirmed alone, or remove it")
+	case unconfirmed != nil:
 	case after != nil && by != nil:
 		f.Add(after, "by says it, for all others under default: remove after, or by")
 	case after == nil && by == nil && !n.Partial && !f.Wrong(path):
 		f.AddAt(n.Position, path, "missing: say after how many units too few confirmed ones deny, such as 50")
 	}
+}
+
+// readUnconfirmed reads how many units may be unconfirmed, for all or for some identifiers.
+func readUnconfirmed(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	l.Unconfirmed = true
+	if n.Kind == yamlfile.Map {
+		readBy(f, n, l)
+		return
+	}
+	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
 }
 
 // formatConfirmed writes what l makes of confirmations.

@@ -27,6 +27,7 @@ var (
 	deriveMembers = []member[policy.Derivation]{
 		{"policy", "name the policy that a part is counted under", word(func(d *policy.Derivation) *string { return &d.Policy })},
 		{"from", "say which part, such as country", readPart},
+		{"when", "", word(func(d *policy.Derivation) *policy.When { return &d.When })},
 	}
 	partMembers = []member[policy.Derivation]{
 		{"prefix", "", number(func(d *policy.Derivation) *int { return &d.Digits })},
@@ -166,7 +167,11 @@ func formatIdentifiers(b *bytes.Buffer, p *policy.Policy) {
 	}
 	b.WriteString("    derive:\n")
 	for _, d := range p.Derive {
-		fmt.Fprintf(b, "      - {policy: %s, from: %s}\n", scalar(d.Policy), formatPart(&d))
+		when := ""
+		if d.When != "" {
+			when = ", when: " + string(d.When)
+		}
+		fmt.Fprintf(b, "      - {policy: %s, from: %s%s}\n", scalar(d.Policy), formatPart(&d), when)
 	}
 }
 

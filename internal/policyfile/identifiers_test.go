@@ -84,6 +84,7 @@ func TestWrongIdentifiers(t *testing.T) {
 		"too many digits":    {"e164", "[{policy: country, from: {prefix: 15}}]", "prefix 15 is out of range: use 1 to 14"},
 		"a prefix of no way": {"ip", "[{policy: net, from: prefix}]", `"prefix" is a part of identifiers in the form e164`},
 		"two parts":          {"ip", "[{policy: net, from: {prefix: 3, ip-prefix: 24}}]", "say one part"},
+		"a carrier of mail":  {"email", "[{policy: country, from: carrier}]", `"carrier" is a part of identifiers in the form e164`},
 		"an unknown policy":  {"e164", "[{policy: planet, from: country}]", `there is no policy "planet"`},
 		"what takes none":    {"e164", "[{policy: net, from: country}]", `"net" normalizes to ip, which "country" is not`},
 	} {

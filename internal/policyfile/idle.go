@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -28,7 +29,8 @@ func Idle(p *policy.Policy) (told []string) {
 			if i == j || limits[i].Shadow || !bounds(&limits[i], &limits[j]) || j < i && !limits[j].Shadow && bounds(&limits[j], &limits[i]) {
 				continue
 			}
-			told = append(told, fmt.Sprintf("policy %s: the limit %s can never deny: %s admits no more than it in any case",
+			told = append(told, fmt.Sprintf("policy %s: the limit %s can never deny: %s admits no more than it in any case: "+
+				"write a smaller number, or remove it",
 				p.Name, limits[j].Name, limits[i].Name))
 			break
 		}
@@ -40,26 +42,32 @@ func Idle(p *policy.Policy) (told []string) {
 func bounds(a, b *policy.Limit) bool {
 	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
-	case len(a.By) > 0 || len(b.By) > 0: // which numbers meet depends on the identifier
+	case len(a.By) > 0 || len(b.By) > 0 || a.Max > 0 || b.Max > 0: // which numbers meet depends on the identifier or the request
 		return false
-	case goesByConfirmation(a) || goesByConfirmation(b): // what they admit depends on what is confirmed
+	case a.GoesByConfirmation() || b.Until != "": // what they admit depends on what is confirmed
 		return false
 	case a.Limit == 0 || a.Calendar != "" && !alike:
 		return false
+	case b.Algorithm == policy.Conversion.Name: // which denies no sooner than if nothing were confirmed
+		return mostOf(a, b) <= b.Limit
 	case alike: // they count alike
 		return a.Capacity() <= b.Capacity() && a.Limit <= b.Limit
 	case b.InCell():
 		return a.Algorithm == b.Algorithm && a.Capacity() <= b.Capacity() && rate(a) <= rate(b) ||
 			!a.InCell() && rate(a) <= rate(b) && 2*a.Limit <= b.Capacity()
-	case a.InCell():
-		return float64(a.Capacity())+rate(a)*float64(seenBy(b))+1 <= float64(b.Limit)
 	}
-	return windows(a, b) <= b.Limit/a.Limit
+	return mostOf(a, b) <= b.Limit
 }
 
-// goesByConfirmation reports whether what is confirmed has a say in what l admits.
-func goesByConfirmation(l *policy.Limit) bool {
-	return l.Until != "" || l.Algorithm == policy.Conversion.Name
+// mostOf returns how many units a admits at most within what b looks at.
+func mostOf(a, b *policy.Limit) int64 {
+	if a.InCell() {
+		return int64(min(math.Ceil(float64(a.Capacity())+rate(a)*float64(seenBy(b))+1), 1<<62))
+	}
+	if times := windows(a, b); times <= math.MaxInt64/a.Limit {
+		return times * a.Limit
+	}
+	return math.MaxInt64
 }
 
 // sameButFor returns b with the name of a.
@@ -85,7 +93,7 @@ func seenBy(b *policy.Limit) time.Duration {
 	switch {
 	case b.Calendar != "":
 		return b.Window + time.Hour // of a day on which clocks are set back
-	case b.Algorithm == slidingLog || b.Algorithm == fixedWindow:
+	case b.Algorithm == slidingLog || b.Algorithm == fixedWindow || b.Algorithm == policy.Conversion.Name:
 		return b.Window
 	}
 	return 2 * b.Window // a part of the window before counts

@@ -41,7 +41,7 @@ var (
 		{"normalize", "", readNormalize},
 		{"derive", "", readDerive},
 		{"countries", "", choice(func(p *policy.Policy) *policy.Choice { return &p.Countries }, "[DE, AT]")},
-		{"number_types", "", choice(func(p *policy.Policy) *policy.Choice { return &p.NumberTypes }, "[premium_rate, shared_cost]")},
+		{"number_types", "", choice(func(p *policy.Policy) *policy.Choice { return &p.NumberTypes }, "[premium_rate, unknown]")},
 		{"block_for", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockFor })},
 		{"block_factor", "", readBlockFactor},
 		{"block_max", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockMax })},
@@ -49,8 +49,9 @@ var (
 	limitMembers = []member[policy.Limit]{
 		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
 		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
-		{"limit", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
+		{"limit", "", readLimit},
 		{"after", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
+		{"unconfirmed", "", readUnconfirmed},
 		{"by", "", readBy},
 		{"window", "say how long a window is, such as 1h", readWindow},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
@@ -61,6 +62,12 @@ var (
 		{"probe", "", readProbe},
 		{"until", "", word(func(l *policy.Limit) *policy.Until { return &l.Until })},
 		{"shadow", "", yes(func(l *policy.Limit) *bool { return &l.Shadow })},
+	}
+	requestMembers = []member[policy.Limit]{
+		{"from", "write from: request", readFrom},
+		{"max", "say the largest limit that a request may bring, such as max: 1000", readMax},
+		{"default", "say the limit of requests that bring none, such as default: 100, or 0, which denies them",
+			units(func(l *policy.Limit) *int64 { return &l.Limit })},
 	}
 	consistencyMembers = []member[policy.Consistency]{
 		{"write", "", level(policy.ParseWriteLevel, func(c *policy.Consistency) *policy.Level { return &c.Write })},

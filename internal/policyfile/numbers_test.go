@@ -2,6 +2,7 @@ package policyfile_test
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,35 @@ func TestWrongNumbers(t *testing.T) {
 		_, err := policyfile.Parse("p.yaml", []byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "p.yaml:") != 1 {
 			t.Errorf("%s: %v, want %q and nothing else", name, err, c.want)
+		}
+	}
+}
+
+// TestLimitsByCarrier reads limits by a derived carrier, and refuses what no carrier is.
+func TestLimitsByCarrier(t *testing.T) {
+	const text = `policies:
+  - name: sms-send
+    normalize: e164
+    derive: [{policy: sms-carrier, from: carrier}]
+    limits: [{algorithm: sliding-log, limit: 5, window: 1h}]
+  - name: sms-carrier
+    limits: [{algorithm: fixed-window, by: {NAME: 9, default: 1000}, window: 1h}]
+`
+	for name, want := range map[string]string{
+		"DE/Vodafone": "", "unknown": "",
+		"Vodafone": "which carrier never is: use a country and a carrier such as DE/Vodafone, or unknown",
+		"de/O2":    "which carrier never is", "DE": "which carrier never is", "DE/": "which carrier never is",
+	} {
+		policies, err := policyfile.Parse("p.yaml", []byte(strings.Replace(text, "NAME", strconv.Quote(name), 1)))
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", name, err, want)
+		case want == "" && (err != nil || policies[0].Derive[0].From != policy.PartCarrier):
+			t.Errorf("%s: %v", name, err)
+		case want == "":
+			if again, err := policyfile.Parse("p.yaml", policyfile.Format(policies)); err != nil || again[0].Derive[0].From != policy.PartCarrier {
+				t.Errorf("%s: formatted and read again: %v", name, err)
+			}
 		}
 	}
 }

@@ -259,7 +259,7 @@ var (
 )
 
 // Ready says why nobody should ask this instance: it has no policies, or can't tell whether others have later
-// ones. What the store has and nobody can read is no reason: those in force stay.
+// ones. A version in the store that cannot be read is no reason: the policies in force stay.
 func (f *Follower) Ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

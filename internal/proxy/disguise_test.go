@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ func TestPathsOfTwoMeanings(t *testing.T) {
 - {name: item, path: "/items/{id}", limits: [{policy: two}]}
 - {name: login, path: /login, limits: [{policy: two}]}
 - {name: files, path: /files/, limits: []}
+- {name: name, path: "/names/{id}", limits: []}
 `, hello)
 	for _, c := range []struct{ target, want string }{
 		{"/items/a%2Fb", "none Bad Request"},
@@ -34,6 +36,19 @@ func TestPathsOfTwoMeanings(t *testing.T) {
 		{`/files/..\login`, "none Bad Request"},
 		{"/items/a;b%5C..%5Clogin", "none Bad Request"},
 		{"/files/a%5Cb", "files OK"},
+		{"/%256cogin", "none Bad Request"}, // which is /login to applications that decode twice
+		{"/%25256cogin", "none Bad Request"},
+		{"/l%256fgin/", "none Bad Request"},
+		{"/items%252Fa", "none Bad Request"},
+		{"/items/a%252Fb", "none Bad Request"},
+		{"/items/a%255Cb", "none Bad Request"},
+		{"/login%253Bx", "none Bad Request"},
+		{"/login%250a", "none Bad Request"},
+		{"/files/%252e%252e/login", "none Bad Request"},
+		{"/names/100%25", "name OK"},
+		{"/names/a%25zz", "name OK"},
+		{"/names/a%2541", "name OK"}, // the same route by each meaning
+		{"/files/a%252Fb%253B", "files OK"},
 	} {
 		_, _ = f.dial("GET " + c.target + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		if got := f.wait(); got != c.want {
@@ -125,6 +140,70 @@ func TestPathsWithAnEnding(t *testing.T) {
 		_, _ = f.dial("GET " + c.target + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		if got := f.wait(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.target, got, c.want)
+		}
+	}
+}
+
+// TestPathsWithAFormat are of the route whose pattern names one.
+func TestPathsWithAFormat(t *testing.T) {
+	f := newFront(t, `
+- {name: login, path: /login, limits: []}
+- {name: login-as, path: "/login.{format}", limits: []}
+- {name: version, path: "/v{n}/items", limits: []}
+`, hello)
+	for _, c := range []struct{ target, want string }{
+		{"/login", "login OK"},
+		{"/login.", "login OK"},
+		{"/login.json", "login-as OK"},
+		{"/LOGIN.JSON/", "login-as OK"},
+		{"/login.a.b", "login-as OK"},
+		{"/login%2ejson", "login-as OK"},
+		{"/loginjson", "none OK"},
+		{"/login.json/x", "none OK"},
+		{"/v2/items", "version OK"},
+		{"/v/items", "none OK"},
+	} {
+		_, _ = f.dial("GET " + c.target + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		if got := f.wait(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.target, got, c.want)
+		}
+	}
+}
+
+// TestOverridingHeaders do not reach the application, which would go by another method or path than
+// the route was found by, unless they are kept or a route goes by them.
+func TestOverridingHeaders(t *testing.T) {
+	const routes = "- {path: /delete, headers: {X-Forwarded-Method: DELETE}, limits: []}\n- {path: /, limits: []}"
+	const overriding = "X-Original-URL: 1\r\nX-Original-Uri: 2\r\nX-Rewrite-URL: 3\r\nX-HTTP-Method-Override: 4\r\nX-HTTP-Method: 5\r\n" +
+		"X-Method-Override: 6\r\nX_Original_Url: 7\r\nx.rewrite.url: 8\r\nX-Original-Method: 9\r\nX-Forwarded-Uri: 10\r\nX-Forwarded-Path: 11\r\n"
+	seen := func(w http.ResponseWriter, r *http.Request) {
+		var names []string
+		for name := range r.Header {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		_, _ = io.WriteString(w, strings.Join(names, " "))
+	}
+	for kept, want := range map[string]string{
+		"none":                   "X-Forwarded-For X-Forwarded-Host X-Forwarded-Method X-Forwarded-Proto X-Other",
+		"x-http-method-override": "X-Forwarded-For X-Forwarded-Host X-Forwarded-Method X-Forwarded-Proto X-Http-Method-Override X-Other",
+	} {
+		f := newFront(t, routes, seen, func(o *proxy.Options) {
+			var err error
+			if o.KeepHeaders, err = proxy.ParseKeepHeaders(kept); err != nil {
+				t.Fatal(err)
+			}
+		})
+		const request = "GET / HTTP/1.1\r\nHost: a\r\nX-Other: a\r\nX-Forwarded-Method: DELETE\r\nConnection: close\r\n"
+		_, answers := f.dial(request + overriding + "\r\n")
+		answer, err := io.ReadAll(answers)
+		if _, got, _ := strings.Cut(string(answer), "\r\n\r\n"); got != want || err != nil {
+			t.Errorf("keeping %s, the application sees %s, want %s, %v", kept, got, want, err)
+		}
+	}
+	for text, wrong := range map[string]bool{"": false, "X-Original-URL, X-HTTP-Method": false, "X-Other": true, "X-Original-URL,": true} {
+		if _, err := proxy.ParseKeepHeaders(text); (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "X-Rewrite-Url") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -113,12 +113,13 @@ func (p *parser) path(n *yamlfile.Node, into *string) {
 	segments := strings.Split(strings.TrimPrefix(*into, "/"), "/")
 	wrong := !strings.HasPrefix(*into, "/") || strings.ContainsAny(*into, "*?# ") || hasControls(*into) || leadsAway(segmentsOf(*into))
 	for i, s := range segments {
-		opened := strings.HasPrefix(s, "{")
-		wrong = wrong || opened != strings.HasSuffix(s, "}") || opened && len(s) == len("{}") ||
-			strings.HasSuffix(s, "...}") && i < len(segments)-1 || strings.ContainsAny(strings.Trim(s, "{}"), "{}")
+		before, name, opened := strings.Cut(strings.TrimSuffix(s, "}"), "{")
+		wrong = wrong || opened != strings.HasSuffix(s, "}") || opened && name == "" || strings.ContainsAny(before+name, "{}") ||
+			strings.HasSuffix(name, "...") && (before != "" || i < len(segments)-1)
 	}
 	if wrong {
-		p.Add(n, "%q is no pattern of paths: write it such as /items/{id}, /files/ with all below it, or /files/{rest...}", n.Text)
+		p.Add(n, "%q is no pattern of paths: write it such as /items/{id}, /login.{format}, /files/ with all below it, or /files/{rest...}",
+			n.Text)
 	}
 }
 

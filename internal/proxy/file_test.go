@@ -59,6 +59,20 @@ routes:
 	}
 }
 
+// TestPatterns are refused unless a request could match them.
+func TestPatterns(t *testing.T) {
+	for path, ok := range map[string]bool{
+		"/login.{format}": true, "/v{n}/items": true, "/{id}": true, "/a/{rest...}": true, "/": true,
+		"/login.{}": false, "/{format}.json": false, "/a{b}{c}": false, "/a{b": false, "/a}": false, "/a{{b}}": false,
+		"/a{rest...}": false, "/{rest...}/a": false, "/{a}}": false,
+	} {
+		_, err := proxy.Parse("p.yaml", []byte("routes: [{path: '"+path+"', limits: []}]"), nil)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "routes[0].path") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // TestRoutesOfAnEmptyFile are none.
 func TestRoutesOfAnEmptyFile(t *testing.T) {
 	for _, file := range []string{"", "upstream: http://a\n", "routes: []\n"} {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/hex"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,9 +16,9 @@ func segmentsOf(path string) []string {
 }
 
 // meaningsOf returns the segments of a path by each meaning that applications give it: of an
-// escaped slash, which ends a segment or is a part of it, of a backslash, likewise, and of what
-// follows a semicolon, which is a part of the segment or a parameter (RFC 3986, section 3.3)
-// that does not count.
+// escaped slash, which ends a segment or is a part of it, of a backslash, likewise, of an escaped
+// percent sign, which is one or begins an escape, and of what follows a semicolon, which is a part
+// of the segment or a parameter (RFC 3986, section 3.3) that does not count.
 func meaningsOf(u *url.URL) (meanings [][]string) {
 	path := strings.ToLower(u.Path)
 	meanings = append(meanings, segmentsOf(path))
@@ -25,16 +26,63 @@ func meaningsOf(u *url.URL) (meanings [][]string) {
 	if strings.Contains(escaped, "%2f") {
 		meanings = append(meanings, segmentsOf(decoded(strings.ReplaceAll(escaped, "%2f", "%00"))))
 	}
-	if strings.Contains(path, `\`) {
+	for _, again := range decodings(u.Path)[1:] {
+		meanings = append(meanings, segmentsOf(strings.ToLower(again)))
+	}
+	if contain(meanings, `\`) {
 		meanings = append(meanings, rewritten(meanings, func(s string) string { return strings.ReplaceAll(s, `\`, "/") })...)
 	}
-	if strings.Contains(path, ";") {
+	if contain(meanings, ";") {
 		meanings = append(meanings, rewritten(meanings, func(s string) string {
 			bare, _, _ := strings.Cut(s, ";")
 			return bare
 		})...)
 	}
 	return meanings
+}
+
+func contain(meanings [][]string, text string) bool {
+	return slices.ContainsFunc(meanings, func(segments []string) bool {
+		return slices.ContainsFunc(segments, func(s string) bool { return strings.Contains(s, text) })
+	})
+}
+
+// mostDecodings is how often a path is decoded at most. Some applications decode what their
+// server, or a server in front of that, has decoded already.
+const mostDecodings = 3
+
+// decodings returns a decoded path, and what it becomes each time that it is decoded again.
+func decodings(path string) []string {
+	all := []string{path}
+	for len(all) < mostDecodings {
+		again := decodedAgain(path)
+		if again == path {
+			break
+		}
+		all, path = append(all, again), again
+	}
+	return all
+}
+
+// decodedAgain returns path with its escapes decoded. It leaves a percent sign that begins none.
+func decodedAgain(path string) string {
+	at := strings.IndexByte(path, '%')
+	if at < 0 {
+		return path
+	}
+	b := append(make([]byte, 0, len(path)), path[:at]...)
+	for i := at; i < len(path); i++ {
+		var code [1]byte
+		if path[i] == '%' && i+2 < len(path) {
+			if _, err := hex.Decode(code[:], []byte(path[i+1:i+3])); err == nil {
+				b = append(b, code[0])
+				i += 2
+				continue
+			}
+		}
+		b = append(b, path[i])
+	}
+	return string(b)
 }
 
 // rewritten returns what paths mean when each of their segments stands for another text.

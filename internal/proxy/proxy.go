@@ -1,8 +1,8 @@
 // Package proxy is a reverse proxy that limits what passes it: requests, bytes both ways,
 // and what the application reports, by the policies of a limiter.Engine.
 //
-// Every route and what it is limited by is in a file that Parse reads. What is denied is
-// answered as package api answers it. The package does not know where counts are kept.
+// Every route and what it is limited by is in a file that Parse reads. Denials are answered as in package api. The package
+// does not know where counts are kept.
 package proxy
 
 import (
@@ -15,14 +15,18 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -34,6 +38,13 @@ const DefaultUpstreamTimeout = 30 * time.Second
 // next part of an answer, as nginx has it. Whole bodies may take as long as they like.
 const DefaultStalled = time.Minute
 
+// DefaultMaxRequests is how many requests may be under way at the same time: with a connection and
+// buffers for each of both sides, some 400 MiB.
+const DefaultMaxRequests = 1 << 12
+
+// Full is the bound of requests under way. HTTP/2 has many on one connection.
+const Full connections.Bound = "requests"
+
 // Options of a Proxy. Upstream is needed.
 type Options struct {
 	Upstream        *url.URL              // http, https, or h2c for HTTP/2 without TLS
@@ -41,9 +52,14 @@ type Options struct {
 	Stalled         time.Duration         // how long nothing of a body may pass a client's connection; 0: DefaultStalled
 	Routes          []Route               // the first that matches a request is its route; none: it passes
 	TrustedProxies  origin.Proxies        // whose X-Forwarded headers are believed, and passed on
+	KeepHeaders     []string              // passed on though they override a request's method or path; see ParseKeepHeaders
+	MaxRequests     int                   // under way at the same time, and connections to the application; 0: DefaultMaxRequests
 	Headers         encode.HeaderFamilies // of answers; zero: encode.HeadersDefault
 	Logger          *slog.Logger          // nil: nothing is logged
 	Now             func() time.Time      // for durations only; nil: time.Now
+
+	// Reached learns of every request that Full turns away. It must not block. nil: nobody does.
+	Reached func(connections.Bound)
 
 	// Observe learns of every answered request: the name of its route, or RouteNone, and the id of
 	// its trace, empty unless somebody will see that. It must not block. nil: nobody does.
@@ -57,11 +73,13 @@ const RouteNone = "none"
 
 // Proxy is an http.Handler; make one with New. It is safe for concurrent use.
 type Proxy struct {
-	engine  *limiter.Engine
-	opts    Options
-	reverse httputil.ReverseProxy
-	counted headerNames
-	logged  gate.Second
+	engine   *limiter.Engine
+	opts     Options
+	reverse  httputil.ReverseProxy
+	counted  headerNames
+	dropped  headerNames
+	logged   gate.Lines
+	underWay atomic.Int64 // requests
 
 	stopped context.Context // ends what was upgraded
 	stop    context.CancelFunc
@@ -72,6 +90,7 @@ type Proxy struct {
 func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	p := &Proxy{engine: engine, opts: *opts}
 	p.opts.UpstreamTimeout = cmp.Or(p.opts.UpstreamTimeout, DefaultUpstreamTimeout)
+	p.opts.MaxRequests = cmp.Or(p.opts.MaxRequests, DefaultMaxRequests)
 	p.opts.Stalled = cmp.Or(p.opts.Stalled, DefaultStalled)
 	if p.opts.Logger == nil {
 		p.opts.Logger = slog.New(slog.DiscardHandler)
@@ -83,6 +102,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 		p.opts.Routes[i].prepare()
 	}
 	p.counted = countedBy(p.opts.Routes)
+	p.dropped = dropped(p.counted, p.opts.KeepHeaders)
 	transport, err := newTransport(&p.opts)
 	if err != nil {
 		return nil, err
@@ -129,6 +149,7 @@ func newTransport(opts *Options) (*http.Transport, error) {
 	return &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		Protocols:              protocols,
+		MaxConnsPerHost:        opts.MaxRequests,
 		MaxIdleConnsPerHost:    idleUpstream,
 		IdleConnTimeout:        idleUpstreamFor,
 		TLSHandshakeTimeout:    dialTimeout,
@@ -143,6 +164,8 @@ func newTransport(opts *Options) (*http.Transport, error) {
 // application the addresses that are known: of a client that is not trusted, the connection's.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(p.opts.Upstream)
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // httputil removes what the application may read otherwise than net/url does
+	p.keepTrailers(r)
 	tracing.Inject(r.In.Context(), r.Out.Header)
 	r.Out.Host = r.In.Host
 	if p.opts.TrustedProxies.Trust(r.In.RemoteAddr) {
@@ -167,6 +190,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &passage{proxy: p, request: r}
 	dropHopByHop(r.Header)
 	p.counted.dropDisguised(r.Header)
+	p.dropped.dropDisguised(r.Header)
+	p.dropped.drop(r.Header)
 	stayLimited(r)
 	out.begin(r)
 	p.serving.RLock()
@@ -180,6 +205,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		span.Answered(r.Method, "proxy "+x.name(), status, nil)
 	}()
+	if !p.enter() {
+		encode.WriteError(out, store.ErrOverloaded)
+		return
+	}
+	defer p.underWay.Add(-1)
 	wrong := ""
 	if x.route, wrong = p.routeFor(r); wrong != "" {
 		encode.WriteStatus(out, http.StatusBadRequest, wrong)
@@ -188,6 +218,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.admit(out) {
 		p.pass(out, r, x)
 	}
+}
+
+// enter reports whether there is room for one more request.
+func (p *Proxy) enter() bool {
+	if p.underWay.Add(1) <= int64(p.opts.MaxRequests) {
+		return true
+	}
+	p.underWay.Add(-1)
+	if p.opts.Reached != nil {
+		p.opts.Reached(Full)
+	}
+	return false
 }
 
 // routeFor returns the route of r, which all meanings of its path must agree on, or what is wrong
@@ -200,8 +242,10 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	switch {
 	case !ok && (r.Host != "" || r.ProtoAtLeast(1, 1)): // older clients may send none
 		return nil, "The host is no name and no address, or has more after it than one port: send one such as example.com:8080."
-	case hasControls(r.URL.Path):
+	case slices.ContainsFunc(decodings(r.URL.Path), hasControls):
 		return nil, "The path has control characters in it: send it without."
+	case strings.Contains(r.URL.RawQuery, " "): // by HTTP/2, which would end the target by HTTP/1.1
+		return nil, "The query has a space in it: send %20."
 	}
 	for i, segments := range meaningsOf(r.URL) {
 		if leadsAway(segments) {
@@ -209,7 +253,7 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 		}
 		other := p.routeOf(r, host, trimmed(segments))
 		if i > 0 && other != route {
-			return nil, "The path has several meanings: send it without escaped slashes and without semicolons."
+			return nil, "The path has several meanings: send it without escaped slashes and percent signs, and without semicolons."
 		}
 		route = other
 	}
@@ -302,9 +346,14 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 // statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.
 const statusClientGone = 499
 
-// note logs what is wrong, once a second.
+// note logs what is wrong, once a second, and how much more there was.
 func (p *Proxy) note(text string, attrs ...any) {
-	if p.logged.Open(time.Now()) {
-		p.opts.Logger.Warn(text, attrs...)
+	unlogged, pass := p.logged.Pass(time.Now())
+	if !pass {
+		return
 	}
+	if unlogged > 0 {
+		attrs = append(attrs, gate.Unlogged, unlogged)
+	}
+	p.opts.Logger.Warn(text, attrs...)
 }

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
 // Route says which requests it matches, and what limits them. A zero field matches everything.
 type Route struct {
 	Name    string            // for metrics and the log
 	Host    string            // without a port; "*.example.com": any below it
-	Path    string            // pattern: /items/{id}, /files/{rest...}, /files/ with all below it
+	Path    string            // pattern: /items/{id}, /login.{format}, /files/{rest...}, /files/ with all below it
 	Methods []string          // any of them; GET is HEAD, too
 	Headers map[string]string // all of them, in canonical form; "*": any value
 	Limits  []Limit           // none: requests pass
@@ -84,14 +84,20 @@ func (route *Route) matchesPath(segments []string) bool {
 		return false
 	}
 	for i, want := range route.segments {
-		if !isParameter(want) && want != segments[i] {
+		if !matchesSegment(want, segments[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func isParameter(segment string) bool { return strings.HasPrefix(segment, "{") }
+// matchesSegment reports whether a segment is one of a pattern, which may end in {name}: any text.
+func matchesSegment(pattern, segment string) bool {
+	if before, _, open := strings.Cut(pattern, "{"); open {
+		return len(segment) > len(before) && strings.HasPrefix(segment, before)
+	}
+	return segment == pattern
+}
 
 // matchesHost compares with what hostname returned of a request's host.
 func (route *Route) matchesHost(host string) bool {

@@ -11,6 +11,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10 // cookies of browsers, and some more
+	maxStreams        = 100      // requests at the same time on one connection of HTTP/2, as RFC 9113 has them at least (section 6.5.2)
 )
 
 // NewHTTPServer returns a server for p with every bound set but that of connections. It speaks
@@ -26,5 +27,6 @@ func NewHTTPServer(p *Proxy) *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/clients/conformance"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -34,6 +35,18 @@ func TestAddressesOfHeaders(t *testing.T) {
 	f.mustHaveUsed(1, "two", "203.0.113.7")
 	f.mustBe(200, "GET", "/", "", "X-Real-Ip", "2001:DB8::1")
 	f.mustHaveUsed(1, "two", "2001:db8::/64")
+}
+
+// TestAddresses counts requests for the caller that the table of addresses says.
+func TestAddresses(t *testing.T) {
+	f := newFront(t, "- {path: /, limits: [{policy: bytes}]}", hello, trust("127.0.0.0/8"))
+	for _, c := range conformance.Addresses(t) {
+		before := f.used("bytes", c.Caller)
+		f.mustBe(200, "GET", "/", "", "X-Forwarded-For", c.Address)
+		if after := f.used("bytes", c.Caller); after != before+1 {
+			t.Errorf("%s is not %s: %s", c.Address, c.Caller, c.Why)
+		}
+	}
 }
 
 // TestAProxyThatHidesItsClients is not their address: all would share one limit.

@@ -76,7 +76,7 @@ func (s *Set) Has(h Hash) bool {
 	return false
 }
 
-// Layers returns what is in s now. What is added to s later does not change it.
+// Layers returns the present content of s. Later additions to s do not change it.
 func (s *Set) Layers() []Layer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

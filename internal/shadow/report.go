@@ -15,6 +15,7 @@ type Report struct {
 	Undecided int64     // of these: the store did not answer, and nobody knows what shadows would have done
 	WouldDeny int64     // calls that were allowed, and that some shadow would have denied
 	Callers   *Callers  // of these; nil: not known
+	Confirmed *int64    `json:",omitempty"` // units, since; nil: no shadow goes by what is confirmed
 	Limits    []Limit   // that are shadows, in the policy's order
 }
 
@@ -42,6 +43,10 @@ func (r *Report) Add(other *Report) {
 	}
 	r.Calls, r.Denied, r.Undecided = r.Calls+other.Calls, r.Denied+other.Denied, r.Undecided+other.Undecided
 	r.WouldDeny, r.Callers = r.WouldDeny+other.WouldDeny, union(r.Callers, other.Callers)
+	if r.Confirmed != nil && other.Confirmed != nil {
+		sum := *r.Confirmed + *other.Confirmed
+		r.Confirmed = &sum
+	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		j := slices.IndexFunc(other.Limits, func(o Limit) bool { return o.Name == l.Name })

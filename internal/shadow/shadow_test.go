@@ -94,6 +94,48 @@ func TestShadowsAreCounted(t *testing.T) {
 	}
 }
 
+// TestShadowsThatGoByConfirmations counts what is confirmed, from several instances, where a shadow goes by that, so that
+// a report tells whether it can be judged.
+func TestShadowsThatGoByConfirmations(t *testing.T) {
+	p := policy.Policy{Name: "codes", Mode: policy.ModeShadow, Limits: []policy.Limit{
+		{Name: "unconfirmed", Algorithm: "conversion", Unconfirmed: true, Limit: 2, MinConversion: 50, Window: 10 * time.Hour},
+	}}
+	send := func(x *instance) string {
+		x.Helper()
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "codes", Identifier: "DE"}}}
+		answer, err := x.engine.Do(x.Context(), &call)
+		if err != nil {
+			x.Fatal(err)
+		}
+		return answer.Receipt
+	}
+	x, other := newInstance(t, p, tightened()), newInstance(t, p)
+	first, second := send(x), send(x)
+	send(x)
+	if r := x.report("codes"); r.WouldDeny != 1 || r.Confirmed == nil || *r.Confirmed != 0 {
+		t.Errorf("before anything is confirmed: %+v", r)
+	}
+	for _, receipt := range []string{first, second, second} {
+		if _, err := x.engine.Confirm(t.Context(), receipt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(x)
+	if _, err := other.engine.Confirm(t.Context(), send(other)); err != nil {
+		t.Fatal(err)
+	}
+	r, told := x.report("codes"), other.report("codes")
+	if r.WouldDeny != 1 || *r.Confirmed != 2 {
+		t.Errorf("%+v, %d confirmed", r, *r.Confirmed)
+	}
+	if r.Add(&told); *r.Confirmed != 3 || *x.report("codes").Confirmed != 2 {
+		t.Errorf("both together have %d", *r.Confirmed)
+	}
+	if r := x.report("p"); r.Confirmed != nil {
+		t.Errorf("logs go by no confirmation: %+v", r)
+	}
+}
+
 // TestSpansGoBackForAWhile holds that hours are kept for a week, and minutes for an hour.
 func TestSpansGoBackForAWhile(t *testing.T) {
 	x := newInstance(t, tightened())

@@ -75,6 +75,13 @@ func (t *Table) Observe(op count.Op, key store.Key, _ int64, d *count.Decision) 
 	tally.observe(key, d, t.now())
 }
 
+// Confirmed counts units that are confirmed under a policy.
+func (t *Table) Confirmed(policy string, _ store.Key, units int64) {
+	if tally := (*t.tallies.Load())[policy]; tally != nil {
+		tally.confirm(units)
+	}
+}
+
 // Report returns what this instance counted of policy; false: nothing of it is in shadow.
 func (t *Table) Report(policy string) (Report, bool) {
 	tally := (*t.tallies.Load())[policy]

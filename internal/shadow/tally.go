@@ -45,6 +45,9 @@ func newTally(p *policy.Policy, print uint64, now time.Time, callers bool) *tall
 		if !t.whole && !p.Limits[i].Shadow {
 			continue
 		}
+		if p.Limits[i].GoesByConfirmation() && t.total.Confirmed == nil {
+			t.total.Confirmed = new(int64)
+		}
 		of := Limit{Name: p.Limits[i].Name}
 		if callers {
 			of.Callers = newCallers()
@@ -85,6 +88,15 @@ func (t *tally) observe(key store.Key, d *count.Decision, now time.Time) {
 	}
 }
 
+// confirm counts units that are confirmed.
+func (t *tally) confirm(units int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.total.Confirmed != nil {
+		*t.total.Confirmed += units
+	}
+}
+
 // denies reports whether a shadow would have denied d, which was allowed.
 func (t *tally) denies(d *count.Decision) bool {
 	if t.whole {
@@ -103,6 +115,10 @@ func (t *tally) report(now time.Time) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.total
+	if r.Confirmed != nil {
+		confirmed := *r.Confirmed
+		r.Confirmed = &confirmed
+	}
 	r.Callers, r.Limits = r.Callers.clone(), make([]Limit, len(t.limits))
 	for i, l := range t.limits {
 		r.Limits[i] = t.total.Limits[i]

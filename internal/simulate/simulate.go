@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -40,6 +41,7 @@ type Options struct {
 	PolicyField string      // with the name of the policy that a line asks for; empty: Asks say
 	Identifier  string      // the field with whom is counted; empty: accesslog.FieldIP
 	Cost        string      // the field with the units; empty: one each
+	Confirmed   string      // the field that says whether the event was confirmed; empty: nobody says it
 	Where       []Condition // lines that do not meet all of them are left out
 
 	ShowIdentifiers bool                          // else the report has hashes of them
@@ -106,6 +108,7 @@ type run struct {
 	fields  []string // of accesslog.Options
 	asks    []ask
 	cost    int // indexes into fields; -1: there is none
+	confirm int
 	policy  int
 	who     int // where policy says what is asked for
 	where   []int
@@ -127,12 +130,15 @@ type ask struct {
 // Run simulates. Errors name the flag of ratelimitd simulate, the policy or the log that they
 // are about.
 func Run(ctx context.Context, opts *Options) (*report.Report, error) {
-	r := &run{Options: opts, cost: -1, policy: -1, from: -1}
+	r := &run{Options: opts, cost: -1, confirm: -1, policy: -1, from: -1}
 	if err := r.plan(); err != nil {
 		return nil, err
 	}
 	var err error
-	if r.replay, err = replay.New(&replay.Options{Policies: opts.Policies, Against: opts.Against, MaxCallers: opts.MaxCallers}); err != nil {
+	if r.replay, err = replay.New(&replay.Options{
+		Policies: opts.Policies, Against: opts.Against, Together: r.together(), MaxCallers: opts.MaxCallers,
+		Confirms: opts.Confirmed != "",
+	}); err != nil {
 		return nil, err
 	}
 	reading := &accesslog.Options{Format: opts.Format, TimeField: opts.TimeField, Fields: r.fields}
@@ -193,10 +199,23 @@ func (r *run) plan() error {
 	if r.Cost != "" {
 		r.cost = r.field(r.Cost)
 	}
+	if r.Confirmed != "" {
+		r.confirm = r.field(r.Confirmed)
+	}
 	for i := range r.Where {
 		r.where = append(r.where, r.field(r.Where[i].Field))
 	}
 	return nil
+}
+
+// together returns the names of the policies that a line asks for, if there are several.
+func (r *run) together() (names []string) {
+	if len(r.asks) > 1 {
+		for _, a := range r.asks {
+			names = append(names, a.policy)
+		}
+	}
+	return names
 }
 
 // field returns the index of a field that is wanted.
@@ -253,7 +272,19 @@ func (r *run) take(record *accesslog.Record) error {
 		return nil
 	}
 	r.events++
+	if r.confirm >= 0 && isConfirmed(record.Fields[r.confirm]) {
+		return r.replay.Confirm()
+	}
 	return nil
+}
+
+// isConfirmed reports whether a field says that something was: a time does, and true.
+func isConfirmed(text []byte) bool {
+	switch strings.ToLower(string(bytes.TrimSpace(text))) {
+	case "", "-", "0", "false", "no", "null":
+		return false
+	}
+	return true
 }
 
 // demand makes demands of a line. ok is false if it is left out, which is counted.
@@ -279,10 +310,10 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 			r.left.NoPolicy++
 			return false
 		}
-		r.add(string(name), record.Fields[r.who], cost)
+		r.add(string(name), r.caller(record, r.who), cost)
 	}
 	for _, a := range r.asks {
-		r.add(a.policy, record.Fields[a.field], cost)
+		r.add(a.policy, r.caller(record, a.field), cost)
 	}
 	if len(r.demands) == 0 {
 		r.left.NoIdentifier++
@@ -291,10 +322,21 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 	return true
 }
 
+// caller returns who is counted by a field: of an address, the client that a server counts.
+func (r *run) caller(record *accesslog.Record, field int) keys.Identifier {
+	text := record.Fields[field]
+	if accesslog.IsAddress(r.fields[field]) {
+		if client, ok := origin.ClientOf(string(text)); ok {
+			return keys.Identifier(client)
+		}
+	}
+	return keys.Identifier(bytes.TrimSpace(text))
+}
+
 // add adds a demand, unless nobody is to be counted.
-func (r *run) add(policy string, id []byte, cost int64) {
-	if id = bytes.TrimSpace(id); len(id) > 0 {
-		r.demands = append(r.demands, limiter.Demand{Policy: policy, Identifier: keys.Identifier(id), Cost: cost})
+func (r *run) add(policy string, id keys.Identifier, cost int64) {
+	if len(id) > 0 {
+		r.demands = append(r.demands, limiter.Demand{Policy: policy, Identifier: id, Cost: cost})
 	}
 }
 
@@ -321,7 +363,7 @@ func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 	return report.New(&r.replay.Result, &report.About{
 		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
 		Lines: log.Lines, Events: r.events, Late: log.Late, Reorder: r.Reorder, LeftOut: r.left,
-		Unreadable: log.Unreadable, Examples: log.Examples,
-		Against: r.Against != nil, ShowIdentifiers: r.ShowIdentifiers,
+		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Examples: log.Examples, Listed: log.Listed, Forwarded: log.Forwarded,
+		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), ShowIdentifiers: r.ShowIdentifiers,
 	}), nil
 }

@@ -44,7 +44,7 @@ func (IDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 }
 
 func newID() (id trace.TraceID) {
-	for !id.IsValid() {
+	for !id.IsValid() || !isOpaque(id) { // else logs would not have it
 		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	}

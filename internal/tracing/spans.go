@@ -118,8 +118,8 @@ func (s Span) Decided(d *count.Decision, demands int, err error) {
 	s.span.End()
 }
 
-// undecided ends the span of a decision that there is none of. What a caller got wrong may be what they
-// sent, and is not said.
+// undecided ends the span of a call that was not decided. It records no mistake of the caller, because its text may have
+// what they sent.
 func (s Span) undecided(err error) {
 	failed := (*count.StoreError)(nil)
 	switch {

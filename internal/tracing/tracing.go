@@ -50,9 +50,10 @@ type Span struct {
 // nothing if not.
 func (s Span) Sampled() bool { return s.span != nil }
 
-// TraceID returns the id of the trace, in hex; empty: there is none.
+// TraceID returns the id of the trace, in hex, for logs and metrics; empty: there is none, or its caller may have made it of
+// a phone number.
 func (s Span) TraceID() string {
-	if !s.id.IsValid() {
+	if !s.id.IsValid() || !isOpaque(s.id) {
 		return ""
 	}
 	return s.id.String()
@@ -73,7 +74,7 @@ func (s Span) fail(err error) {
 	}
 }
 
-// What spans are begun with, made once: most are of what is not sampled.
+// Options of spans, made once to save allocations: most spans are not sampled.
 var (
 	ofServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 	ofClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
@@ -122,7 +123,7 @@ func start(ctx context.Context, by trace.Tracer, name string, with []trace.SpanS
 	return within, Span{span, id}
 }
 
-// Inject sets the headers by which whoever is asked goes on with the trace of ctx, if somebody will see that.
+// Inject sets the headers by which the server continues the trace of ctx, if it is sampled.
 func Inject(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsSampled() {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))

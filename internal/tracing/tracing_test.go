@@ -44,7 +44,8 @@ func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (f
 	return found
 }
 
-// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and where nobody will see it, whoever says that.
+// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and where the caller or the sampler has left it
+// out.
 func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 	never, recorder := newTracer(trace.NeverSample())
 	seldom, _ := newTracer(trace.TraceIDRatioBased(0))
@@ -126,9 +127,13 @@ func TestShareOfTracesIsSampled(t *testing.T) {
 
 // TestSpanOfThisProcessIsFollowed where no header says another one, as by a program that has the service in itself.
 func TestSpanOfThisProcessIsFollowed(t *testing.T) {
+	opaque, err := api.TraceIDFromHex("4bf92f3577b34da6a3ce929d0e0e4736")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, flags := range map[bool]api.TraceFlags{true: api.FlagsSampled, false: 0} {
 		tracer, _ := newTracer(trace.ParentBased(trace.AlwaysSample()))
-		within := api.NewSpanContext(api.SpanContextConfig{TraceID: api.TraceID{1}, SpanID: api.SpanID{2}, TraceFlags: flags})
+		within := api.NewSpanContext(api.SpanContextConfig{TraceID: opaque, SpanID: api.SpanID{2}, TraceFlags: flags})
 		_, span := tracer.Call(api.ContextWithSpanContext(t.Context(), within), "call", tracing.Parent{})
 		if span.Sampled() != want || want && span.TraceID() != within.TraceID().String() {
 			t.Errorf("flags %s: sampled %t, trace %s", flags, span.Sampled(), span.TraceID())

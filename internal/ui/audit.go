@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"time"
 )
 
 // linesKept bounds the lines of the audit log that the page shows.
@@ -26,16 +27,33 @@ func (u *UI) AuditLine(line []byte) {
 	t.lines = append(t.lines, slices.Clone(json.RawMessage(line)))
 }
 
-// latest returns the lines about policies that may be asked about, the newest first.
-func (t *auditTail) latest(may func(policy string) bool) []json.RawMessage {
+// latest returns the lines, the newest first.
+func (t *auditTail) latest() []json.RawMessage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lines := []json.RawMessage{}
-	for _, line := range slices.Backward(t.lines) {
-		var about struct{ Policy string }
-		if json.Unmarshal(line, &about) == nil && may(about.Policy) {
-			lines = append(lines, line)
+	lines := slices.Clone(t.lines)
+	slices.Reverse(lines)
+	return lines
+}
+
+// linesAbout returns the lines about policies that may be asked about.
+func linesAbout(lines []json.RawMessage, may func(policy string) bool) (about []json.RawMessage) {
+	for _, line := range lines {
+		var of struct{ Policy string }
+		if json.Unmarshal(line, &of) == nil && may(of.Policy) {
+			about = append(about, line)
 		}
 	}
-	return lines
+	return about
+}
+
+// newestLines returns the newest of the lines of several instances, by their own clocks, the newest first.
+func newestLines(lines []json.RawMessage) []json.RawMessage {
+	at := func(line json.RawMessage) time.Time {
+		var of struct{ Time time.Time }
+		_ = json.Unmarshal(line, &of) // the zero time is the oldest
+		return of.Time
+	}
+	slices.SortStableFunc(lines, func(a, b json.RawMessage) int { return at(b).Compare(at(a)) })
+	return lines[:min(linesKept, len(lines))]
 }

@@ -3,10 +3,11 @@ package ui
 import (
 	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
-// policiesKept bounds the policies of which the last hour is kept, at 3 kB each.
+// policiesKept bounds the policies of which the last hour is kept, at 6 kB each.
 const policiesKept = 1000
 
 // The latencies that are kept.
@@ -35,10 +36,11 @@ type moment struct {
 }
 
 func newMoment(before, now *reading) moment {
+	requests, store := now.requests.since(&before.requests), now.store.since(&before.store)
 	return moment{
 		at: now.at, lasted: max(now.at.Sub(before.at).Seconds(), 0.001),
 		latency: [latencies]float64{
-			now.requests.quantile(0.5, &before.requests), now.requests.quantile(0.99, &before.requests), now.store.quantile(0.99, &before.store),
+			requests.quantile(0.5), requests.quantile(0.99), store.quantile(0.99),
 		},
 		failures: max(0, now.storeFailures-before.storeFailures), degraded: max(0, now.degraded-before.degraded),
 	}
@@ -103,7 +105,7 @@ func (h *history) order() []int {
 }
 
 // History is the last hour of one policy, or of all together: members of the same index are of one
-// sample, the oldest first.
+// sample, the oldest first, at the time when it ended. The first is there twice, also at the time when it began.
 type History struct {
 	Times      []int64    `json:"times"`   // Unix seconds
 	Allowed    []float64  `json:"allowed"` // decisions per second, as those below
@@ -114,10 +116,8 @@ type History struct {
 	StoreP99MS []*float64 `json:"store_p99_ms"` // nil: the store was not asked
 }
 
-// History returns the last hour of the policy of that name, or of all that may be asked about if it is
-// empty. It ends with what was counted since the last sample.
-func (u *UI) History(policy string, may func(policy string) bool) History {
-	shown := func(name string) bool { return may(name) && (policy == "" || policy == name) }
+// History returns the last hour of the policies that are shown. It ends with what was counted since the last sample.
+func (u *UI) History(shown func(policy string) bool) History {
 	now := u.read()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,7 +135,7 @@ func (u *UI) History(policy string, may func(policy string) bool) History {
 		}
 		told.add(&u.history.moments[i], sum)
 	}
-	if now.at.Sub(u.sampled.at) < readEvery && len(told.Times) > 0 {
+	if now.at.Sub(u.sampled.at) < readEvery {
 		return told // too little to tell a rate from
 	}
 	var sum outcomes
@@ -150,13 +150,116 @@ func (u *UI) History(policy string, may func(policy string) bool) History {
 }
 
 func (h *History) add(m *moment, sum outcomes) {
-	h.Times = append(h.Times, m.at.Unix())
-	h.Allowed = append(h.Allowed, round(sum[allowed]/m.lasted))
-	h.Denied = append(h.Denied, round(sum[denied]/m.lasted))
-	h.WouldDeny = append(h.WouldDeny, round(sum[wouldDeny]/m.lasted))
-	h.P50MS = append(h.P50MS, milliseconds(m.latency[requestP50]))
-	h.P99MS = append(h.P99MS, milliseconds(m.latency[requestP99]))
-	h.StoreP99MS = append(h.StoreP99MS, milliseconds(m.latency[storeP99]))
+	p := point{rates: [rates]float64{sum[allowed] / m.lasted, sum.denials() / m.lasted, sum[wouldDeny] / m.lasted}}
+	for i, seconds := range m.latency {
+		p.latencies[i] = milliseconds(seconds)
+	}
+	h.append(m.at.Add(-time.Duration(m.lasted*float64(time.Second))).Unix(), m.at.Unix(), &p)
+}
+
+// rates are how many rates a History has: of allowed, denied and would-deny.
+const rates = 3
+
+// point is what a History has of the time between two of its times.
+type point struct {
+	rates     [rates]float64
+	latencies [latencies]*float64
+}
+
+// append appends p, from began on, which is there already unless h is empty, to ended.
+func (h *History) append(began, ended int64, p *point) {
+	times := []int64{began, ended}
+	if len(h.Times) > 0 {
+		times = times[1:]
+	}
+	for _, t := range times {
+		h.Times = append(h.Times, t)
+		for i, line := range h.rates() {
+			*line = append(*line, round(p.rates[i]))
+		}
+		for i, line := range h.latencies() {
+			*line = append(*line, p.latencies[i])
+		}
+	}
+}
+
+func (h *History) rates() [rates]*[]float64 {
+	return [...]*[]float64{&h.Allowed, &h.Denied, &h.WouldDeny}
+}
+
+func (h *History) latencies() [latencies]*[]*float64 {
+	return [...]*[]*float64{requestP50: &h.P50MS, requestP99: &h.P99MS, storeP99: &h.StoreP99MS}
+}
+
+// SumOfHistories returns the last hour of several instances together. Decisions are added up; latencies are those of the
+// instance that was slowest.
+func SumOfHistories(all []History) (sum History) {
+	all = slices.DeleteFunc(all, func(h History) bool { return !h.valid() })
+	switch len(all) {
+	case 0:
+		sum.Times, sum.Allowed, sum.Denied, sum.WouldDeny = []int64{}, []float64{}, []float64{}, []float64{}
+		sum.P50MS, sum.P99MS, sum.StoreP99MS = []*float64{}, []*float64{}, []*float64{}
+		return sum
+	case 1:
+		return all[0]
+	}
+	first, last := int64(math.MaxInt64), int64(0)
+	for i := range all {
+		first, last = min(first, all[i].Times[0]), max(last, all[i].Times[len(all[i].Times)-1])
+	}
+	first = max(first, last-int64(time.Hour/time.Second)-int64(sampleEvery/time.Second)) // whatever an instance reports
+	for began := first; began < last; {
+		ended := min(began+int64(sampleEvery/time.Second), last)
+		var p point
+		for i := range all {
+			p.add(all[i].between(began, ended))
+		}
+		sum.append(began, ended, &p)
+		began = ended
+	}
+	return sum
+}
+
+// valid reports whether h has samples, as many on each line.
+func (h *History) valid() bool {
+	n := len(h.Times)
+	for i := range rates {
+		if len(*h.rates()[i]) != n || len(*h.latencies()[i]) != n {
+			return false
+		}
+	}
+	return n > 1
+}
+
+// between returns what h has between two times: its average rates, and its longest latencies.
+func (h *History) between(began, ended int64) (p point) {
+	covered := int64(0)
+	for i := 1; i < len(h.Times); i++ {
+		lasts := min(h.Times[i], ended) - max(h.Times[i-1], began)
+		if lasts <= 0 {
+			continue
+		}
+		covered += lasts
+		var of point
+		for j := range rates {
+			of.rates[j], of.latencies[j] = float64(lasts)*(*h.rates()[j])[i], (*h.latencies()[j])[i]
+		}
+		p.add(of)
+	}
+	for j := range p.rates {
+		p.rates[j] /= float64(max(1, covered))
+	}
+	return p
+}
+
+// add adds the rates of other to p, and takes the longer latencies.
+func (p *point) add(other point) {
+	for j := range rates {
+		p.rates[j] += other.rates[j]
+		if l := other.latencies[j]; p.latencies[j] == nil || l != nil && *l > *p.latencies[j] {
+			p.latencies[j] = l
+		}
+	}
 }
 
 // milliseconds returns seconds as such; nil for NaN.

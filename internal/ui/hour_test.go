@@ -42,6 +42,11 @@ type hour struct {
 	decided  map[string][3]float64 // allowed, denied and would-deny, by policy
 }
 
+// stateOf returns how an instance is that is alone.
+func stateOf(page *ui.UI, may func(policy string) bool) ui.State {
+	return page.Sum(ui.ScopeInstance, []ui.Report{page.Report()}, nil, may)
+}
+
 // lines hands on the audit log's.
 type lines func(line []byte)
 
@@ -57,7 +62,7 @@ func newHour(t *testing.T) *hour {
 	registry := prometheus.NewRegistry()
 	h.measured = metrics.New(registry, clock)
 	store := embedded.New(&embedded.Options{Now: clock})
-	h.engine = limiter.New(store, &limiter.Options{Now: clock, Observer: h.measured, Feed: store})
+	h.engine = limiter.New(store, &limiter.Options{Now: clock, Observer: h.measured, ObserveCall: h.measured.ObserveCall, Feed: store})
 	window := func(name string, limit int64, length time.Duration) []policy.Limit {
 		return []policy.Limit{{Name: name, Algorithm: "sliding-log", Limit: limit, Window: length}}
 	}
@@ -79,21 +84,36 @@ func newHour(t *testing.T) *hour {
 			ClockToleranceMS: 100,
 		},
 		Metrics: registry, Now: clock, Policies: h.policies, Worst: h.worst,
-		Members: func() ui.Members {
-			return ui.Members{View: 12, Mode: "owners", Installed: true, List: []ui.Member{
-				{ID: "7QK3M2XWYB", Address: "10.0.0.11:7946", Share: 0.338, Self: true},
-				{ID: "C4ZTP6NHVA", Address: "10.0.0.12:7946", Share: 0.329},
-				{ID: "XR5LEG2JDU", Address: "10.0.0.13:7946", Share: 0.333},
-			}}
-		},
+		Members: membersOfHour,
 	})
 	h.audit = audit.New(slog.New(slog.NewJSONHandler(lines(h.page.AuditLine), nil)), clock)
 	h.server = httptest.NewServer(api.New(h.engine, &api.Options{Now: clock, Audit: h.audit, UI: &api.UI{
-		Page: ui.Page(), State: func(may func(string) bool) any { return h.page.State(may) },
-		History: func(policy string, may func(string) bool) any { return h.page.History(policy, may) },
+		Page: ui.Page(),
+		State: func(_ context.Context, _ string, may func(string) bool) (any, error) {
+			own := h.page.Report()
+			own.Self = true
+			idle := ui.Report{State: ui.State{Instance: own.Instance, Since: own.Since, Store: ui.Store{Ready: true}, Clock: own.Clock}}
+			all := []ui.Report{own, idle, idle}
+			for i, m := range membersOfHour().List {
+				all[i].ID = m.ID
+			}
+			return h.page.Sum(ui.ScopeInstances, all, nil, may), nil
+		},
+		History: func(_ context.Context, _, policy string, _ func(string) bool) (any, error) {
+			return ui.SumOfHistories([]ui.History{h.page.History(func(name string) bool { return policy == "" || policy == name })}), nil
+		},
 	}, Shadow: h.shadow}))
 	t.Cleanup(h.server.Close)
 	return h
+}
+
+// membersOfHour are the instance and two that nobody asks.
+func membersOfHour() ui.Members {
+	return ui.Members{View: 12, Mode: "owners", Installed: true, List: []ui.Member{
+		{ID: "7QK3M2XWYB", Address: "10.0.0.11:7946", Share: 0.338, Self: true},
+		{ID: "C4ZTP6NHVA", Address: "10.0.0.12:7946", Share: 0.329},
+		{ID: "XR5LEG2JDU", Address: "10.0.0.13:7946", Share: 0.333},
+	}}
 }
 
 // shadow tells what a policy in mode shadow would have denied within the hour, by four callers.
@@ -106,7 +126,7 @@ func (h *hour) shadow(_ context.Context, name string) encode.Shadow {
 		Limits: []encode.ShadowLimit{
 			{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []encode.ShadowSpan{span}, Minutes: []encode.ShadowSpan{}},
 		},
-		Instances: []encode.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []encode.ShadowUnanswered{},
+		Instances: []encode.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []encode.Unanswered{},
 	}
 }
 
@@ -188,13 +208,16 @@ func TestHour(t *testing.T) {
 	h := newHour(t)
 	h.pass(t)
 	everything := func(string) bool { return true }
-	state := h.page.State(everything)
+	state := stateOf(h.page, everything)
 	if len(state.Policies) != 5 || state.Policies[0].Name != "api" {
 		t.Fatalf("%d policies: %+v", len(state.Policies), state.Policies)
 	}
 	for _, p := range state.Policies {
 		if got := [3]float64{p.Allowed, p.Denied, p.WouldDeny}; got != h.decided[p.Name] {
 			t.Errorf("%s: %v allowed, denied and would-deny, want %v", p.Name, got, h.decided[p.Name])
+		}
+		if got := [3]float64{p.Calls.Allowed, p.Calls.Denied, p.Calls.WouldDeny}; got != h.decided[p.Name] {
+			t.Errorf("%s: %v calls allowed, denied and would-deny, want %v", p.Name, got, h.decided[p.Name])
 		}
 	}
 	if len(state.Worst) != 10 || state.Worst[0].Attempts < state.Worst[9].Attempts {
@@ -203,15 +226,15 @@ func TestHour(t *testing.T) {
 	if p50 := state.Latency.P50MS; p50 == nil || *p50 < 0.8 || *p50 > 1.8 {
 		t.Errorf("p50 is %v", p50)
 	}
-	history := h.page.History("sms-send", everything)
+	history := h.page.History(func(name string) bool { return name == "sms-send" })
 	var denied float64
-	for _, perSecond := range history.Denied {
+	for _, perSecond := range history.Denied[1:] {
 		denied += 15 * perSecond
 	}
-	if math.Abs(denied-h.decided["sms-send"][1]) > 5 || len(history.Times) != 240 {
+	if math.Abs(denied-h.decided["sms-send"][1]) > 5 || len(history.Times) != 241 {
 		t.Errorf("%d points with %v denials, want %v", len(history.Times), denied, h.decided["sms-send"])
 	}
-	only := h.page.State(func(policy string) bool { return policy == "login" })
+	only := stateOf(h.page, func(policy string) bool { return policy == "login" })
 	if len(only.Policies) != 1 || only.Decisions.Denied != h.decided["login"][1] {
 		t.Errorf("who may ask about login sees %+v", only.Policies)
 	}
@@ -219,16 +242,13 @@ func TestHour(t *testing.T) {
 		h.now = h.now.Add(5 * time.Second)
 		h.page.Read(t.Context())
 	}
-	if d := h.page.State(everything).Decisions; d != (ui.Decisions{}) {
+	if d := stateOf(h.page, everything).Decisions; d != (ui.Decisions{}) {
 		t.Errorf("an hour later: %+v", d)
 	}
 }
 
-// TestPictures writes the pictures of the docs, with -pictures.
+// TestPictures takes a picture of the page in both themes, small enough for the docs. With -pictures it writes them there.
 func TestPictures(t *testing.T) {
-	if !*pictures {
-		t.Skip("it writes files, and does with -pictures")
-	}
 	h := newHour(t)
 	h.pass(t)
 	for name, who := range map[string]string{"override.set": "ops-anna", "explain": "support"} {
@@ -243,8 +263,10 @@ func TestPictures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile("../../docs/images/ui-"+name+".png", picture, 0o644); err != nil {
-			t.Fatal(err)
+		if *pictures {
+			if err := os.WriteFile("../../docs/images/ui-"+name+".png", picture, 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if !bytes.HasPrefix(picture, []byte("\x89PNG")) || len(picture) > 150_000 {
 			t.Errorf("%s: a picture of %d bytes", name, len(picture))

@@ -16,7 +16,9 @@ import (
 const policies = `policies:
   - name: login
     limits: [{algorithm: sliding-log, limit: 2, window: 1h}, {name: next, algorithm: sliding-log, limit: 1, window: 1h, shadow: true}]
+  - {name: codes, limits: [{algorithm: conversion, unconfirmed: 4, min_conversion: 50%, window: 1h}]}
   - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
+  - {name: german, normalize: e164, countries: {allow: [DE]}, block_for: 1h, limits: [{algorithm: sliding-log, limit: 1, window: 1h}]}
   - {name: a-policy-whose-name-is-as-long-as-names-may-be-63-characters-xx, limits: [{algorithm: token-bucket, limit: 5, window: 1m}]}
 `
 
@@ -36,10 +38,19 @@ func TestPage(t *testing.T) {
 		s.Take(t, "login")
 		s.Take(t, "tighter")
 	}
+	s.Take(t, "codes")
+	for _, number := range []string{"+4915112345678", "+4915112345678", "+4915112345678", "+4915112345678", "+33612345678"} {
+		s.TakeOf(t, "german", number)
+	}
 	b := openTab(t, 1200, 900, false)
 	b.open(s.URL)
-	b.see("#policies tr:nth-child(1)", "login\t1\t2\t1")
-	b.see("#policies tr:nth-child(2)", "tighter shadow\t1\t0\t3")
+	b.see("#policies tr:nth-child(1)", "german\t1\t4\t80.0 %\t1 over limit, 2 blocked, 1 refused\t0")
+	b.see("#policies tr:nth-child(2)", "login\t1\t2\t50.0 %\tover limit\t1")
+	b.see("#policies tr:nth-child(3)", "tighter shadow\t1\t0\t0.0 %\t–\t3")
+	if evaluate[bool](b, "document.querySelector('#tiles .bad') !== null") {
+		t.Errorf("denials, which are what a limiter is for, look like a failure: %s", b.text("#tiles"))
+	}
+	b.see("#confirmations", "codes\t–\t1\t0\t0.0 %\t1\t25.0 %")
 	b.see("#shadow", "tighter\tfixed-window-1h\t4\t3\t75.0 %\t1\t")
 	b.see("#shadow", "login\tnext\t4\t1\t25.0 %\t1\t")
 	b.see("#shadow .spark", "█")
@@ -52,10 +63,20 @@ func TestPage(t *testing.T) {
 		chromedp.SendKeys(css("#ask [name=identifier]"), "+4915112345678"+kb.Enter), // which explains
 	)
 	b.see("#answer", "Denied now")
-	b.see("#answer", `"act":"explain"`)
-	b.do(chromedp.Click(css("#ask [value=set]")))
-	b.see("#answer", "The override is in force, and ends in")
-	b.see("#answer", `"act":"override.set","who":"anonymous","outcome":"done","policy":"login"`)
+	b.see("#answer", "Recorded in the audit log at ")
+	b.see("#answer", ": explain, by anonymous.")
+	b.do(chromedp.Click(css("#ask [value=set]"))) // before anything is chosen
+	complaint := evaluate[string](b, "document.querySelector('#ask [name=kind]').validationMessage")
+	if complaint != "Choose the effect of the override." {
+		t.Errorf("an override without an effect: %q", complaint)
+	}
+	b.do(chromedp.SetValue(css("#ask [name=kind]"), "allow"), chromedp.Click(css("#ask [value=set]")))
+	b.see("#confirm", "Allow everything for +4915112345678 under login, for 1 h?")
+	b.do(chromedp.KeyEvent(kb.Enter)) // on what has the focus, which is Cancel
+	b.see("#overrides", "None.")
+	b.do(chromedp.Click(css("#ask [value=set]")), chromedp.Click(css("#confirm-yes")))
+	b.see("#answer", "The override is in force for")
+	b.see("#answer", ": override.set, by anonymous.")
 	b.see("#audit tr:nth-child(1)", "override.set")
 	b.see("#overrides", "allow")
 	if got := s.Take(t, "login"); got != http.StatusOK {
@@ -64,12 +85,18 @@ func TestPage(t *testing.T) {
 	b.do(chromedp.Click(css("#ask [value=explain]")))
 	b.see("#answer", "Allowed now")
 	b.do(chromedp.Click(css("#ask [value=end]")))
+	b.see("#confirm", "End the override for +4915112345678 under login?")
+	b.do(chromedp.Click(css("#confirm-yes")))
 	b.see("#answer", "No override is in force.")
 	b.see("#overrides", "None.")
 
+	b.do(chromedp.SetValue(css("#ask [name=unit]"), "ever"))
 	b.do(chromedp.SendKeys(css("#ask [name=kind]"), "other"), chromedp.Click(css("#ask [value=set]"))) // the limits that the policy has
+	b.see("#confirm", "Apply other limits (sliding-log-1h 2, next 1) for +4915112345678 under login, without end?")
+	b.do(chromedp.Click(css("#confirm-yes")))
 	b.see("#answer", "The override is in force")
 	b.see("#overrides", "limits: sliding-log-1h 2")
+	b.see("#overrides", "never")
 	b.quiet()
 }
 
@@ -79,6 +106,7 @@ func TestPageFits(t *testing.T) {
 	for range 4 {
 		s.Take(t, "login")
 		s.Take(t, "a-policy-whose-name-is-as-long-as-names-may-be-63-characters-xx")
+		s.Take(t, "codes")
 	}
 	background := make(map[string]bool)
 	for _, dark := range []bool{true, false} {
@@ -88,13 +116,9 @@ func TestPageFits(t *testing.T) {
 		b.see("#decisions-chart", "Denied")
 		b.do(chromedp.SetValue(css("#ask [name=policy]"), "login"), chromedp.SendKeys(css("#ask [name=identifier]"), "+4915112345678"+kb.Enter))
 		b.see("#answer", "Denied now")
-		wide := evaluate[[]string](b, `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 360.5)
-			.map((e) => e.outerHTML.slice(0, 90))`)
-		if len(wide) > 0 {
-			t.Errorf("beyond the edge are\n%s", strings.Join(wide, "\n"))
-		}
-		if width := evaluate[int](b, "document.documentElement.scrollWidth"); width > 360 {
-			t.Errorf("the page is %d pixels wide", width)
+		b.fits(360)
+		if broken := evaluate[[]string](b, brokenWords); len(broken) > 0 {
+			t.Errorf("broken within words are %q", broken)
 		}
 		background[evaluate[string](b, "getComputedStyle(document.body).backgroundColor")] = true
 		b.quiet()
@@ -103,6 +127,23 @@ func TestPageFits(t *testing.T) {
 		t.Errorf("dark and light have the background %v", background)
 	}
 }
+
+// fits holds that nothing of the page is beyond a screen of so many pixels.
+func (b *tab) fits(width int) {
+	b.t.Helper()
+	wide := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll("body *")]
+		.filter((e) => e.getBoundingClientRect().right > %d.5).map((e) => e.outerHTML.slice(0, 90))`, width))
+	if len(wide) > 0 {
+		b.t.Errorf("beyond the edge are\n%s", strings.Join(wide, "\n"))
+	}
+	if is := evaluate[int](b, "document.documentElement.scrollWidth"); is > width {
+		b.t.Errorf("the page is %d pixels wide", is)
+	}
+}
+
+// brokenWords are the limits in the answer's table that take several lines.
+const brokenWords = `[...document.querySelectorAll("#answer td:first-child")]
+	.filter((e) => e.getBoundingClientRect().height > 30).map((e) => e.innerText)`
 
 // TestPageByKeyboard reaches every control by Tab, and sees which one has the focus.
 func TestPageByKeyboard(t *testing.T) {

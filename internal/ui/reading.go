@@ -8,22 +8,33 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// What became of decisions, in the order in which the page has it.
+// Outcomes of decisions. Denials have four reasons.
 const (
 	allowed = iota
-	denied
+	denied  // over a limit
+	blocked
+	refused
+	degradedDenied
 	wouldDeny
+	callsAllowed
+	callsDenied
+	callsWouldDeny
 	kinds
 )
 
-// outcomes are numbers of decisions by what became of them.
+// callsOf maps the kinds of decisions to those of calls.
+var callsOf = [...]int{
+	allowed: callsAllowed, denied: callsDenied, blocked: callsDenied, refused: callsDenied, degradedDenied: callsDenied,
+	wouldDeny: callsWouldDeny,
+}
+
+// outcomes are numbers of decisions, and of calls, by what became of them.
 type outcomes [kinds]float64
 
-// kindOf maps outcomes as the metrics have them. What on_store_error, a block or mode off decides is
-// allowed or denied as well.
+// kindOf maps outcomes as the metrics have them. Decisions that mode off or on_store_error allowed count as allowed.
 var kindOf = map[string]int{
 	"allowed": allowed, "off": allowed, "degraded_allowed": allowed,
-	"denied": denied, "blocked": denied, "degraded_denied": denied,
+	"denied": denied, "blocked": blocked, "refused": refused, "degraded_denied": degradedDenied,
 	"would_deny": wouldDeny,
 }
 
@@ -38,8 +49,9 @@ var storeSucceeds = []string{"ok", "conflict", "canceled"}
 type reading struct {
 	at            time.Time
 	policies      map[string]outcomes
-	requests      histogram // durations of decisions asked for by HTTP or by Envoy
-	store         histogram // durations of the store's operations
+	confirmations map[destination]confirmations
+	requests      Histogram // durations of decisions asked for by HTTP or by Envoy
+	store         Histogram // durations of the store's operations
 	storeFailures float64
 	degraded      float64
 	gauges        map[string]float64 // by name
@@ -48,7 +60,9 @@ type reading struct {
 
 // newReading picks what the page shows from all metrics.
 func newReading(at time.Time, families []*dto.MetricFamily) reading {
-	r := reading{at: at, policies: make(map[string]outcomes), gauges: make(map[string]float64)}
+	r := reading{
+		at: at, policies: make(map[string]outcomes), confirmations: make(map[destination]confirmations), gauges: make(map[string]float64),
+	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			r.add(f.GetName(), m)
@@ -61,8 +75,19 @@ func (r *reading) add(name string, m *dto.Metric) {
 	switch name {
 	case "ratelimitd_decisions_total":
 		of := r.policies[label(m, "policy")]
-		of[kindOf[label(m, "outcome")]] += m.GetCounter().GetValue()
+		if kind, known := kindOf[label(m, "outcome")]; known {
+			of[kind] += m.GetCounter().GetValue()
+		}
 		r.policies[label(m, "policy")] = of
+	case "ratelimitd_calls_total":
+		of := r.policies[label(m, "policy")]
+		if kind, known := kindOf[label(m, "outcome")]; known {
+			of[callsOf[kind]] += m.GetCounter().GetValue()
+		}
+		r.policies[label(m, "policy")] = of
+	case "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total",
+		"ratelimitd_unconfirmed_used_ratio":
+		r.addConfirmations(name, m)
 	case "ratelimitd_http_request_duration_seconds":
 		if slices.Contains(decisionRoutes, label(m, "route")) {
 			r.requests.add(m.GetHistogram())
@@ -117,53 +142,68 @@ func (o outcomes) sum() (n float64) {
 	return n
 }
 
-// histogram is how durations are spread, in seconds. The zero histogram has none.
-type histogram struct {
-	bounds []float64 // upper, of all buckets but the last, which has none
-	counts []float64 // of each bucket and those below it
+// denials returns the number of denials, whatever their reason.
+func (o outcomes) denials() float64 { return o[denied] + o[blocked] + o[refused] + o[degradedDenied] }
+
+// Histogram is how durations are spread, in seconds. The zero Histogram has none.
+type Histogram struct {
+	Bounds []float64 `json:"bounds"` // upper, of all buckets but the last, which has none
+	Counts []float64 `json:"counts"` // of each bucket and those below it
 }
 
 // add adds one of the same buckets.
-func (h *histogram) add(from *dto.Histogram) {
+func (h *Histogram) add(from *dto.Histogram) {
 	buckets := from.GetBucket()
-	if h.bounds == nil {
-		for _, b := range buckets {
-			h.bounds = append(h.bounds, b.GetUpperBound())
-		}
-		h.counts = make([]float64, len(buckets)+1)
+	if n := len(buckets); n > 0 && math.IsInf(buckets[n-1].GetUpperBound(), 1) { // which is there for its exemplar
+		buckets = buckets[:n-1]
 	}
-	if len(buckets) != len(h.bounds) {
-		return
-	}
+	of := Histogram{make([]float64, len(buckets)), make([]float64, len(buckets)+1)}
 	for i, b := range buckets {
-		h.counts[i] += float64(b.GetCumulativeCount())
+		of.Bounds[i], of.Counts[i] = b.GetUpperBound(), float64(b.GetCumulativeCount())
 	}
-	h.counts[len(buckets)] += float64(from.GetSampleCount())
+	of.Counts[len(buckets)] = float64(from.GetSampleCount())
+	h.plus(&of)
 }
 
-// quantile returns the q-quantile of what h has and before has not, as Prometheus's
-// histogram_quantile estimates it: NaN if there is nothing.
-func (h *histogram) quantile(q float64, before *histogram) float64 {
-	last := len(h.counts) - 1
-	more := func(i int) float64 {
-		if before.counts == nil {
-			return h.counts[i]
-		}
-		return h.counts[i] - before.counts[i]
+// plus adds other, if it has the same buckets.
+func (h *Histogram) plus(other *Histogram) {
+	if h.Counts == nil {
+		h.Bounds, h.Counts = other.Bounds, slices.Clone(other.Counts)
+		return
 	}
-	if last < 0 || more(last) <= 0 {
+	if !slices.Equal(h.Bounds, other.Bounds) || len(h.Counts) != len(other.Counts) {
+		return
+	}
+	for i := range h.Counts {
+		h.Counts[i] += other.Counts[i]
+	}
+}
+
+// since returns what h has and before has not.
+func (h *Histogram) since(before *Histogram) Histogram {
+	more := Histogram{h.Bounds, slices.Clone(h.Counts)}
+	for i := range before.Counts {
+		more.Counts[i] -= before.Counts[i]
+	}
+	return more
+}
+
+// quantile returns the q-quantile, as Prometheus's histogram_quantile estimates it: NaN if there is nothing.
+func (h *Histogram) quantile(q float64) float64 {
+	last := len(h.Counts) - 1
+	if last < 1 || last != len(h.Bounds) || h.Counts[last] <= 0 {
 		return math.NaN()
 	}
-	rank := q * more(last)
-	for i, bound := range h.bounds {
-		if more(i) < rank {
+	rank := q * h.Counts[last]
+	for i, bound := range h.Bounds {
+		if h.Counts[i] < rank {
 			continue
 		}
 		lower, below := 0.0, 0.0
 		if i > 0 {
-			lower, below = h.bounds[i-1], more(i-1)
+			lower, below = h.Bounds[i-1], h.Counts[i-1]
 		}
-		return lower + (bound-lower)*(rank-below)/(more(i)-below)
+		return lower + (bound-lower)*(rank-below)/(h.Counts[i]-below)
 	}
-	return h.bounds[last-1] // or longer
+	return h.Bounds[last-1] // or longer
 }

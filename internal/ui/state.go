@@ -1,45 +1,65 @@
 package ui
 
 import (
-	"cmp"
 	"encoding/json"
-	"slices"
 	"time"
 )
 
-// State is how an instance is now, as the page and "ratelimitd top" show it. Durations of null are of
-// nothing: there was no request.
+// State is how instances are now, as the page and "ratelimitd top" show it: all that decide together, or one of them.
+// Durations of null are of nothing: there was no request.
 type State struct {
-	Instance  Instance          `json:"instance"`
-	Now       time.Time         `json:"now"`
-	Since     time.Time         `json:"since"`     // when the hour of decisions began, or the instance
-	Decisions Decisions         `json:"decisions"` // of all policies that may be asked about
-	Policies  []PolicyState     `json:"policies"`  // those with the most decisions first
-	LeftOut   int               `json:"left_out"`  // policies that are not listed
-	Latency   Latency           `json:"latency"`   // of requests for decisions, within the last minute
-	Store     Store             `json:"store"`
-	Clock     Clock             `json:"clock"`
-	Members   *Members          `json:"members"` // null: the instance is alone
-	Worst     []WorstKey        `json:"worst"`
-	Audit     []json.RawMessage `json:"audit"` // the latest lines, the newest first
-	Warnings  []string          `json:"warnings"`
+	Scope         string              `json:"scope"`      // ScopeInstance or ScopeInstances
+	Instance      Instance            `json:"instance"`   // that is asked; or the one that is asked for, if it answered
+	Instances     []InstanceState     `json:"instances"`  // whose figures these are
+	Unanswered    []Unanswered        `json:"unanswered"` // instances whose figures are missing
+	Now           time.Time           `json:"now"`
+	Since         time.Time           `json:"since"`         // when the hour of decisions began, or the instance that began first
+	Decisions     Decisions           `json:"decisions"`     // of all policies that may be asked about
+	Policies      []PolicyState       `json:"policies"`      // those with the most decisions first
+	LeftOut       int                 `json:"left_out"`      // policies that are not listed
+	Confirmations []ConfirmationState `json:"confirmations"` // of the last day, those with the most that is unconfirmed first
+	Latency       Latency             `json:"latency"`       // of requests for decisions, within the last minute
+	Store         Store               `json:"store"`
+	Clock         Clock               `json:"clock"`
+	Members       *Members            `json:"members"` // as the one that is asked knows them; null: it is alone
+	Worst         []WorstKey          `json:"worst"`
+	Audit         []json.RawMessage   `json:"audit"` // the latest lines, the newest first
+	Warnings      []string            `json:"warnings"`
 }
 
 // Decisions are numbers of decisions within the hour, and per second of the last few.
 type Decisions struct {
 	Allowed            float64 `json:"allowed"`
-	Denied             float64 `json:"denied"`
+	Denied             float64 `json:"denied"` // for whatever reason
+	DeniedFor          Reasons `json:"denied_for"`
 	WouldDeny          float64 `json:"would_deny"` // allowed by mode shadow, and denied under enforce
 	AllowedPerSecond   float64 `json:"allowed_per_second"`
 	DeniedPerSecond    float64 `json:"denied_per_second"`
 	WouldDenyPerSecond float64 `json:"would_deny_per_second"`
 }
 
-// PolicyState is a policy and its decisions.
+// Reasons are numbers of denials within the hour, by their reason.
+type Reasons struct {
+	OverLimit  float64 `json:"over_limit"`
+	Blocked    float64 `json:"blocked"`     // by block_for or an override
+	Refused    float64 `json:"refused"`     // by countries or number_types
+	StoreError float64 `json:"store_error"` // by on_store_error: the store did not answer
+}
+
+// PolicyState is a policy, its decisions, and the calls that asked for it.
 type PolicyState struct {
 	Name string `json:"name"`
 	Mode string `json:"mode"`
 	Decisions
+	Calls Calls `json:"calls"`
+}
+
+// Calls are numbers of calls that asked for a policy within the hour, by what their callers were told: another
+// demand or a derived policy may have denied them.
+type Calls struct {
+	Allowed   float64 `json:"allowed"`
+	Denied    float64 `json:"denied"`
+	WouldDeny float64 `json:"would_deny"`
 }
 
 // Latency is how long something took.
@@ -66,38 +86,6 @@ type Clock struct {
 	WithinTolerance bool     `json:"within_tolerance"`
 }
 
-// policiesListed bounds the policies of one answer: nobody reads more.
-const policiesListed = 200
-
-// State returns how the instance is now, as far as may lets its caller ask about policies. A line of
-// the audit log that is about no policy is for who may ask about any, and of the name "".
-func (u *UI) State(may func(policy string) bool) State {
-	now := u.read()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	s := State{Instance: u.opts.Instance, Now: now.at, Since: u.since(), Audit: u.audit.latest(may), Worst: []WorstKey{}, Warnings: []string{}}
-	s.Policies, s.LeftOut = u.decisions(&now, may, &s.Decisions)
-	minute := &u.recent[0]
-	s.Latency = latencyOf(&now.requests, &minute.requests)
-	s.Store = u.store(&now, minute)
-	s.Clock = u.clock(&now)
-	for _, w := range u.worst {
-		if may(w.Policy) {
-			s.Worst = append(s.Worst, w)
-		}
-	}
-	slices.SortFunc(s.Worst, func(a, b WorstKey) int { return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(a.Key, b.Key)) })
-	s.Worst = s.Worst[:min(worstKept, len(s.Worst))]
-	if u.opts.Members != nil {
-		members := u.opts.Members()
-		s.Members = &members
-	}
-	if u.opts.Warnings != nil {
-		s.Warnings = append(s.Warnings, u.opts.Warnings()...)
-	}
-	return s
-}
-
 // since returns when the oldest sample was taken.
 func (u *UI) since() time.Time {
 	if u.history.taken < samplesKept {
@@ -106,33 +94,29 @@ func (u *UI) since() time.Time {
 	return u.history.moments[u.history.next].at
 }
 
-// decisions returns those of each policy, and adds them up in all.
-func (u *UI) decisions(now *reading, may func(string) bool, all *Decisions) (listed []PolicyState, leftOut int) {
+// policies returns the decisions of each policy.
+func (u *UI) policies(now *reading) []PolicyState {
 	before := u.before(now.at)
 	per := max(now.at.Sub(before.at).Seconds(), 1)
-	listed = []PolicyState{}
-	var hour, rate outcomes
+	listed := []PolicyState{}
 	for _, p := range u.opts.Policies() {
-		if !may(p.Name) {
-			continue
-		}
 		ofHour := u.ofHour(now, p.Name)
 		ofSeconds := now.policies[p.Name].since(before.policies[p.Name])
-		hour, rate = hour.plus(ofHour), rate.plus(ofSeconds)
-		listed = append(listed, PolicyState{p.Name, p.Mode, newDecisions(ofHour, ofSeconds, per)})
+		listed = append(listed, PolicyState{
+			p.Name, p.Mode, newDecisions(ofHour, ofSeconds, per), Calls{ofHour[callsAllowed], ofHour[callsDenied], ofHour[callsWouldDeny]},
+		})
 	}
-	*all = newDecisions(hour, rate, per)
-	slices.SortStableFunc(listed, func(a, b PolicyState) int { return cmp.Compare(b.sum(), a.sum()) })
-	if leftOut = len(listed) - policiesListed; leftOut > 0 {
-		listed = listed[:policiesListed]
-	}
-	return listed, max(0, leftOut)
+	return listed
 }
 
 func newDecisions(hour, seconds outcomes, per float64) Decisions {
 	return Decisions{
-		hour[allowed], hour[denied], hour[wouldDeny],
-		round(seconds[allowed] / per), round(seconds[denied] / per), round(seconds[wouldDeny] / per),
+		Allowed: hour[allowed], Denied: hour.denials(), WouldDeny: hour[wouldDeny],
+		DeniedFor: Reasons{
+			OverLimit: hour[denied], Blocked: hour[blocked], Refused: hour[refused], StoreError: hour[degradedDenied],
+		},
+		AllowedPerSecond: round(seconds[allowed] / per), DeniedPerSecond: round(seconds.denials() / per),
+		WouldDenyPerSecond: round(seconds[wouldDeny] / per),
 	}
 }
 
@@ -148,13 +132,14 @@ func (u *UI) before(at time.Time) *reading {
 	return &u.recent[0]
 }
 
-func latencyOf(now, before *histogram) Latency {
-	return Latency{milliseconds(now.quantile(0.5, before)), milliseconds(now.quantile(0.99, before))}
+func latencyOf(h *Histogram) Latency {
+	return Latency{milliseconds(h.quantile(0.5)), milliseconds(h.quantile(0.99))}
 }
 
-func (u *UI) store(now, minute *reading) Store {
+// store returns how the store is, without its latency.
+func (u *UI) store(now *reading) Store {
 	s := Store{
-		Ready: u.ready, BreakerOpen: now.breakerOpen, Latency: latencyOf(&now.store, &minute.store),
+		Ready: u.ready, BreakerOpen: now.breakerOpen,
 		Failures: now.storeFailures - u.sampled.storeFailures, Degraded: now.degraded - u.sampled.degraded,
 		WaitingKeys: now.gauges["ratelimitd_local_waiting_keys"], LagSeconds: round(now.gauges["ratelimitd_local_lag_seconds"]),
 		UnsavedSeconds: round(now.gauges["ratelimitd_data_unsaved_seconds"]),

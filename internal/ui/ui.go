@@ -1,5 +1,6 @@
-// Package ui is the live page of one instance: what it decided within the last hour, how long that
-// took, how its store, its clock and its peers are, and what administrators did.
+// Package ui is the live page: what instances decided within the last hour, how long that took, how
+// their store, clocks and peers are, and what administrators did. Each instance reports what it counted, and the one that is
+// asked adds up.
 //
 // It reads what the metrics have counted, every few seconds, so that decisions pay nothing for it.
 // It serves the page, which holds no figures, and makes the figures; it does not know HTTP's
@@ -89,7 +90,8 @@ type UI struct {
 	mu      sync.Mutex
 	recent  []reading // of the last minute, the oldest first; never empty
 	history history
-	sampled reading // the one that the history ends with
+	sampled reading    // the one that the history ends with
+	day     []snapshot // of the last day, the oldest first
 	worst   []WorstKey
 	ready   bool
 }
@@ -125,6 +127,7 @@ func (u *UI) Read(ctx context.Context) {
 	ready := u.opts.Ready == nil || u.opts.Ready(ctx) == nil
 	u.mu.Lock()
 	u.ready = ready
+	u.keepDay(&now)
 	if now.at.Sub(u.sampled.at) >= sampleEvery {
 		u.history.add(&u.sampled, &now)
 		u.sampled = now
@@ -145,7 +148,7 @@ func (u *UI) mostDenied(now *reading, most int) (names []string) {
 	sums := make(map[string]float64)
 	for name := range now.policies {
 		sum := u.ofHour(now, name)
-		if n := sum[denied] + sum[wouldDeny]; n > 0 {
+		if n := sum.denials() + sum[wouldDeny]; n > 0 {
 			sums[name] = n
 		}
 	}

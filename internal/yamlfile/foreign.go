@@ -43,7 +43,7 @@ func sizeOf(n *yaml.Node, most int) int {
 func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" && key.Style&written == 0 }
 
 // merge gives n, the map of pairs, those members that are merged into it and that it has not
-// itself. What is merged first comes first.
+// itself. The first merged map wins.
 func (f *File) merge(n *Node, pairs []*yaml.Node, at place) {
 	has := make(map[string]bool)
 	for _, m := range n.Members {

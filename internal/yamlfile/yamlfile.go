@@ -52,8 +52,8 @@ func Read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, MaxSize+1))
 }
 
-// Parse parses data, which name is the name of. What is wrong is told by Err; the
-// nodes beside a mistake are there all the same, unless it is one of syntax.
+// Parse parses data, which mistakes call name. Err returns the mistakes; the other nodes are still there, unless the syntax
+// is wrong.
 func Parse(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool)}
 	f.parse(data)

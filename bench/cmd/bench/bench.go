@@ -41,7 +41,7 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[likeness]float64)}
 	b.report = report.Report{
 		Started: time.Now(), Seed: s.seed, Machine: measure.Machine(),
-		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
+		Settings: fmt.Sprintf("%v of zipf, %v of others, after %v", s.zipf, s.duration, s.warmUp),
 	}
 	if err := b.prepare(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
@@ -98,20 +98,21 @@ func (b *bench) close() error { return os.RemoveAll(b.scratch) }
 
 // job is one measurement.
 type job struct {
-	peer      *peer
-	instances int
-	policy    policy.Policy
-	keys      load.Keys
-	rate      float64
+	peer        *peer
+	instances   int
+	connections int
+	policy      policy.Policy
+	keys        load.Keys
+	rate        float64
 }
 
 // likeness is what a measurement has in common with that of the baseline which it is compared with under the same load.
 type likeness struct {
-	policy    string
-	instances int
+	policy                 string
+	instances, connections int
 }
 
-func (j job) likeness() likeness { return likeness{j.policy.Name, j.instances} }
+func (j job) likeness() likeness { return likeness{j.policy.Name, j.instances, j.connections} }
 
 // lasts returns how long to measure.
 func (b *bench) lasts(j job) time.Duration {
@@ -166,15 +167,27 @@ func (b *bench) openRates(j job, closed float64) (rates []float64) {
 // jobs returns the measurements in a closed loop.
 func (b *bench) jobs() (jobs []job) {
 	for _, p := range b.policies {
+		if !b.wants(p.Name) {
+			continue
+		}
 		for _, keys := range b.keys {
-			for _, peer := range b.peers {
-				if b.skipped[peer] || !b.wants(p.Name) {
-					continue
-				}
-				for _, instances := range b.numbers(peer) {
-					jobs = append(jobs, job{peer: peer, instances: instances, policy: p, keys: keys})
-				}
+			for _, connections := range b.connections {
+				jobs = append(jobs, b.jobsOf(job{policy: p, keys: keys, connections: connections})...)
 			}
+		}
+	}
+	return jobs
+}
+
+// jobsOf returns like for every peer that is not left out, with each number of its instances.
+func (b *bench) jobsOf(like job) (jobs []job) {
+	for _, peer := range b.peers {
+		if b.skipped[peer] {
+			continue
+		}
+		for _, instances := range b.numbers(peer) {
+			like.peer, like.instances = peer, instances
+			jobs = append(jobs, like)
 		}
 	}
 	return jobs
@@ -192,20 +205,17 @@ func (b *bench) wants(policy string) bool {
 	return b.settings.policies == "" || slices.Contains(strings.Split(b.settings.policies, ","), policy)
 }
 
-// firstSettling is how many times as long the first peer settles on Cassandra: its Java compiles for some minutes.
-const firstSettling = 3
-
 // nextSettling returns how long Cassandra is asked before j is measured, 0 for not at all, and notes that it was: once for each
-// peer and policy, with their first keys and number of instances, the first time for longer.
+// peer and policy, with their first keys, connections and number of instances, the first time until it is warm.
 func (b *bench) nextSettling(j job) time.Duration {
 	switch {
-	case !j.peer.cassandra || j.keys.String() != b.keys[0].String() || j.instances != b.instances[0]:
+	case !j.peer.cassandra || j.keys.String() != b.keys[0].String() || j.connections != b.connections[0] || j.instances != b.instances[0]:
 		return 0
 	case b.settled:
 		return b.settling
 	}
 	b.settled = true
-	return firstSettling * b.settling
+	return b.warm
 }
 
 // settle lets Cassandra's Java compile what j needs, before j is measured.
@@ -248,7 +258,7 @@ func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r, err = measure.Run(ctx, load.Options{
-		Open: s.open, Connections: b.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: lasts,
+		Open: s.open, Connections: j.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: lasts,
 		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window,
 	}, s.service, s.store)
 	if err != nil {

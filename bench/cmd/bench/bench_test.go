@@ -18,20 +18,20 @@ import (
 )
 
 func TestChoosing(t *testing.T) {
-	s, err := parse(strings.Fields("-peers embedded,redis_rate -instances 1,3 -keys hot,zipf -duration 1s"), io.Discard)
+	s, err := parse(strings.Fields("-peers embedded,redis_rate -instances 1,3 -connections 63,600 -keys hot,zipf -duration 1s"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := names(s.peers); !slices.Equal(got, []string{"embedded", "redis_rate"}) {
 		t.Errorf("peers %v", got)
 	}
-	if !slices.Equal(s.instances, []int{1, 3}) {
-		t.Errorf("instances %v", s.instances)
+	if !slices.Equal(s.instances, []int{1, 3}) || !slices.Equal(s.connections, []int{63, 600}) {
+		t.Errorf("instances %v, connections %v", s.instances, s.connections)
 	}
 	if len(s.keys) != 2 || s.keys[0].String() != "hot" || s.keys[1].String() != "zipf" || s.duration != time.Second {
 		t.Errorf("keys %v, %v", s.keys, s.duration)
 	}
-	for _, wrong := range []string{"-peers redis", "-keys cold", "-peers ,", "-instances 0", "-instances 1,", "-unknown"} {
+	for _, wrong := range []string{"-peers redis", "-keys cold", "-peers ,", "-instances 0", "-instances 1,", "-connections 0", "-unknown"} {
 		if _, err := parse(strings.Fields(wrong), io.Discard); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
@@ -56,18 +56,17 @@ func TestAllIsMeasuredUnlessChosen(t *testing.T) {
 
 // Several instances are of peers over a shared store alone, and the baseline is measured before what is compared with it.
 func TestNumbersOfInstances(t *testing.T) {
-	s, err := parse(strings.Fields("-instances 1,3 -keys hot"), io.Discard)
+	s, err := parse(strings.Fields("-instances 1,3 -connections 63,600 -keys hot -peers redis_rate,bare,cassandra"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, j := range (&bench{settings: s, policies: policy.List{{Name: "api"}}}).jobs() {
-		got = append(got, fmt.Sprint(j.peer.name, " ", j.instances))
+		got = append(got, fmt.Sprint(j.peer.name, " ", j.instances, " ", j.connections))
 	}
 	want := []string{
-		"redis_rate 1", "redis_rate 3", "redis_rate-wait 1", "redis_rate-wait 3", "bare 1", "go-limiter 1",
-		"embedded 1", "embedded-batch 1", "embedded-client 1",
-		"cassandra 1", "cassandra 3", "cassandra-client 1", "cassandra-client 3",
+		"redis_rate 1 63", "redis_rate 3 63", "bare 1 63", "cassandra 1 63", "cassandra 3 63",
+		"redis_rate 1 600", "redis_rate 3 600", "bare 1 600", "cassandra 1 600", "cassandra 3 600",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -106,22 +105,27 @@ func TestOpenRates(t *testing.T) {
 // A node that was just started has compiled nothing yet, so whoever is first on it settles longer; others once, with their first keys.
 func TestTheFirstOnCassandraSettlesLonger(t *testing.T) {
 	zipf, unique := keys(t, "zipf"), keys(t, "unique")
-	b := &bench{settings: &settings{settling: time.Minute, instances: []int{1, 3}, keys: []load.Keys{zipf, unique}}}
+	b := &bench{settings: &settings{
+		settling: time.Minute, warm: 5 * time.Minute, instances: []int{1, 3}, connections: []int{63, 600}, keys: []load.Keys{zipf, unique},
+	}}
 	memory, store := &peer{}, &peer{cassandra: true}
 	for i, step := range []struct {
-		peer      *peer
-		instances int
-		keys      load.Keys
-		want      time.Duration
+		peer        *peer
+		instances   int
+		connections int
+		keys        load.Keys
+		want        time.Duration
 	}{
-		{memory, 1, zipf, 0},
-		{store, 1, zipf, 3 * time.Minute},
-		{store, 3, zipf, 0},
-		{store, 1, unique, 0},
-		{store, 1, zipf, time.Minute},
-		{memory, 1, zipf, 0},
+		{memory, 1, 63, zipf, 0},
+		{store, 1, 63, zipf, 5 * time.Minute},
+		{store, 3, 63, zipf, 0},
+		{store, 1, 600, zipf, 0},
+		{store, 1, 63, unique, 0},
+		{store, 1, 63, zipf, time.Minute},
+		{memory, 1, 63, zipf, 0},
 	} {
-		if got := b.nextSettling(job{peer: step.peer, instances: step.instances, keys: step.keys}); got != step.want {
+		j := job{peer: step.peer, instances: step.instances, connections: step.connections, keys: step.keys}
+		if got := b.nextSettling(j); got != step.want {
 			t.Errorf("step %d settles for %v, want %v", i, got, step.want)
 		}
 	}

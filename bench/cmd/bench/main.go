@@ -31,10 +31,10 @@ type settings struct {
 	instances      []int // of peers over a shared store
 	keys           []load.Keys
 	policies       string // names; empty: all
-	connections    int
+	connections    []int  // callers at a time
 	duration, zipf time.Duration
 	warmUp         time.Duration
-	settling       time.Duration
+	settling, warm time.Duration
 	seed           uint64
 	smoke          bool
 	hosts          []string // of Cassandra
@@ -77,12 +77,13 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	instances := flags.String("instances", "3", "comma-separated, how many processes of each peer over a shared store there are")
 	keys := flags.String("keys", "", fmt.Sprintf("comma-separated, of %v (default all)", load.Distributions()))
 	flags.StringVar(&s.policies, "policies", "", "comma-separated, of policies.yaml (default all)")
-	flags.IntVar(&s.connections, "connections", 64, "how many callers there are")
+	connections := flags.String("connections", "63,600", "comma-separated, how many callers there are at a time")
 	flags.DurationVar(&s.duration, "duration", 15*time.Second, "how long to measure under each distribution but zipf")
 	flags.DurationVar(&s.zipf, "zipf", 30*time.Second, "how long to measure under zipf, and at half the rate")
 	flags.DurationVar(&s.warmUp, "warmup", 5*time.Second, "how long to ask before that")
-	flags.DurationVar(&s.settling, "settle", time.Minute,
-		"how long to ask on Cassandra before the first measurement under a policy, and three times that before all")
+	flags.DurationVar(&s.warm, "warm", 5*time.Minute,
+		"how long to load Cassandra before the first measurement on it: its Java compiles meanwhile")
+	flags.DurationVar(&s.settling, "settle", time.Minute, "how long to load Cassandra before the first measurement under each further policy")
 	flags.Uint64Var(&s.seed, "seed", rand.Uint64N(1e9), "of the keys drawn")
 	flags.Var(&s.cassandra, "cassandra", "comma-separated process ids of Cassandra's nodes (default: found by where they listen)")
 	flags.BoolVar(&s.smoke, "smoke", false, "all of it for fractions of a second, and any call that failed is an error")
@@ -90,27 +91,32 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		return nil, err
 	}
 	if s.smoke {
-		s.duration, s.zipf, s.warmUp, s.settling = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond, 2*time.Second
+		s.duration, s.zipf, s.warmUp = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		s.settling, s.warm = 2*time.Second, 6*time.Second
+		*connections = "63"
 	}
 	if hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS"); hosts != "" {
 		s.hosts = strings.Split(hosts, ",")
 	}
-	if err := s.count(*instances); err != nil {
+	var err, alsoErr error
+	s.instances, err = numbersOf("-instances", *instances)
+	s.connections, alsoErr = numbersOf("-connections", *connections)
+	if err := errors.Join(err, alsoErr); err != nil {
 		return nil, err
 	}
 	return s, s.choose(*chosen, *keys)
 }
 
-// count fills in the numbers of instances.
-func (s *settings) count(list string) error {
+// numbersOf returns the numbers that the list of a flag has.
+func numbersOf(name, list string) (numbers []int, err error) {
 	for item := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(item)
 		if err != nil || n < 1 {
-			return fmt.Errorf("%q is no number of instances", item)
+			return nil, fmt.Errorf("%s: %q is not a number from 1 up", name, item)
 		}
-		s.instances = append(s.instances, n)
+		numbers = append(numbers, n)
 	}
-	return nil
+	return numbers, nil
 }
 
 // choose fills in what is chosen by names.

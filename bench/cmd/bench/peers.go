@@ -184,7 +184,7 @@ func (s *subject) caller(b *bench, j job, address string) (func(int64) (load.Cal
 	}
 	return load.Target{
 		Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
-		Lifetime: b.warmUp + max(b.lasts(j), firstSettling*b.settling) + patience,
+		Lifetime: b.warmUp + max(b.lasts(j), b.warm, b.settling) + patience,
 	}.Open, nil
 }
 

@@ -18,7 +18,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/handshake"
+	"github.com/ratelimitd/ratelimitd/client/handshake"
 )
 
 // Transport sends requests to one address. It is safe for concurrent use. Make one with New.

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,6 +52,11 @@ class Service:
         self._process.send_signal(signal.SIGCONT)
 
 
+def serve(server: HTTPServer) -> None:
+    """Serves until shutdown, which waits for half a second otherwise."""
+    server.serve_forever(poll_interval=0.01)
+
+
 class Scripted:
     """An HTTP service that answers as a case says, the last answer again and again."""
 
@@ -85,7 +90,7 @@ class Scripted:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=serve, args=(self._server,), daemon=True).start()
 
     def close(self) -> None:
         self._over.set()

@@ -23,6 +23,7 @@ from ratelimitd import (
     InvalidCallError,
     KeyReusedError,
     NoReceiptError,
+    NoRoomError,
     Options,
     UnavailableError,
     UnknownPolicyError,
@@ -107,6 +108,8 @@ async def _ask(ask: Asker, step: Any) -> Any:
     key = {"idempotency_key": step["idempotency_key"]} if "idempotency_key" in step else {}
     if do == "reserve":
         return await ask("reserve", *demands, hold=step["hold_ms"] / 1000)
+    if do == "wait":
+        return await ask("wait", *demands, within=step["within_ms"] / 1000)
     if do == "settle":
         return await ask("settle", step["reservation"], **key)
     if do in ("refund", "confirm"):
@@ -135,6 +138,7 @@ KINDS = {
     KeyReusedError: "key_reused",
     InvalidCallError: "invalid",
     NoReceiptError: "no_receipt",
+    NoRoomError: "no_room",
     UnavailableError: "unavailable",
     ClosedError: "closed",
 }

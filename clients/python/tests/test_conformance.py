@@ -9,7 +9,7 @@ from ratelimitd import AsyncClient, Call, CallError, Client
 from service import Scripted, Service
 from suite import options_of, play, read_cases
 
-FILES = ("calls", "errors", "together", "operators", "unavailable")
+FILES = ("calls", "errors", "together", "operators", "unavailable", "wait")
 CASES = [pytest.param(c, id=f"{f}: {c['name']}") for f in FILES for c in read_cases(f)]
 
 

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -28,13 +29,16 @@ def test_slowed_down_calls_end_in_time_and_none_counts_twice(service: Service) -
 async def _slowed(service: Service) -> tuple[Counter[str], float]:
     counts: Counter[str] = Counter()
     slowest = 0.0
-    stopped = asyncio.Event()
+    denied, stopped = asyncio.Event(), asyncio.Event()
 
     async def caller(client: AsyncClient) -> None:
         nonlocal slowest
         while not stopped.is_set():
             began = time.monotonic()
-            counts[await _take(client, "slowed")] += 1
+            outcome = await _take(client, "slowed")
+            counts[outcome] += 1
+            if outcome == "denied":
+                denied.set()
             slowest = max(slowest, time.monotonic() - began)
             await asyncio.sleep(0.005)
 
@@ -45,7 +49,8 @@ async def _slowed(service: Service) -> tuple[Counter[str], float]:
             await asyncio.sleep(0.7)
             service.resume()
             await asyncio.sleep(0.3)
-        await asyncio.sleep(1.5)  # a probe finds it back
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(denied.wait(), 30)  # a probe finds it back
         stopped.set()
         await asyncio.gather(*callers)
     return counts, slowest

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry import baggage, context, trace
 
 from ratelimitd import AsyncClient, Call, CallError, Client, Confirm, Demand, Options
+from service import serve
 from suite import QUIET
 
 DEMAND = Demand("sms-send", "somebody")
@@ -43,7 +44,7 @@ class Noting:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=serve, args=(self.server,), daemon=True).start()
 
 
 @pytest.fixture

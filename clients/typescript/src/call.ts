@@ -13,6 +13,11 @@ export interface Demand {
   readonly identifier: string;
   /** Units; 1 by default. */
   readonly cost?: number;
+  /**
+   * How many units the identifier may have, under a policy that takes its limit from requests. Default: the policy's. It
+   * must be what the application knows of its customer, never what an end user sends.
+   */
+  readonly limit?: number;
 }
 
 /** One question with all that it may have. */
@@ -35,6 +40,8 @@ export interface Confirm {
 }
 
 const maxReserveMs = 3_600_000;
+/** Units that a call has at most. */
+export const maxCost = 1_000_000_000_000;
 const keyPattern = /^[!-~]([ -~]{0,253}[!-~])?$/;
 const loneSurrogate = /\p{Surrogate}/u; // which UTF-8 cannot have
 /** JSON escapes and UTF-8 make at most so many bytes of a UTF-16 unit that JSON.stringify returns. */
@@ -86,7 +93,12 @@ function membersOf(call: Call | Confirm): object {
   if (call.op === "confirm") {
     return { receipt: call.receipt };
   }
-  const demands = (call.demands ?? []).map(({ policy, identifier, cost }) => ({ policy, identifier, cost }));
+  const demands = (call.demands ?? []).map(({ policy, identifier, cost, limit }) => ({
+    policy,
+    identifier,
+    cost,
+    limit,
+  }));
   return {
     ...(demands.length === 1 ? demands[0] : demands.length > 1 ? { demands } : {}),
     reserve_ms: call.reserveMs,
@@ -141,10 +153,18 @@ function validate(call: Call | Confirm): void {
     throw refuse("idempotency_key", detail);
   }
   for (const [i, demand] of demands.entries()) {
+    const refuseMember = (field: string, detail: string) =>
+      refuse(demands.length > 1 ? `demands[${i}].${field}` : field, detail);
     for (const field of ["policy", "identifier"] as const) {
       if (loneSurrogate.test(demand[field])) {
-        throw refuse(demands.length > 1 ? `demands[${i}].${field}` : field, "It must be valid Unicode.");
+        throw refuseMember(field, "It must be valid Unicode.");
       }
+    }
+    if (demand.cost !== undefined && !Number.isFinite(demand.cost)) {
+      throw refuseMember("cost", `It must be a whole number from 1 to ${maxCost}.`); // JSON has no other numbers
+    }
+    if (demand.limit !== undefined && !Number.isFinite(demand.limit)) {
+      throw refuseMember("limit", "It must be a whole number from 1 to the policy's max.");
     }
   }
 }

@@ -1,10 +1,12 @@
 import { Breaker } from "./breaker.js";
 import { type Call, type Confirm, type Demand, PreparedCall, validateReceipt } from "./call.js";
+import { OncePerSecond, runCallback } from "./callback.js";
 import type { Decision, DemandDecision, Explanation, Recorded } from "./decision.js";
-import { CallError, type ErrorOp, errorOf, InvalidCallError, recordedBefore } from "./errors.js";
+import { CallError, digestOf, type ErrorOp, errorOf, InvalidCallError, NoRoomError, recordedBefore } from "./errors.js";
 import { Expiry } from "./expiry.js";
 import { Failure } from "./failure.js";
 import { Entry, type Group, Joiner, maxCalls } from "./join.js";
+import { Lines } from "./line.js";
 import { type ClientOptions, type Settings, settingsOf } from "./options.js";
 import { Tries } from "./retry.js";
 import { type TraceContext, traceFrom, traceOf } from "./trace.js";
@@ -50,8 +52,10 @@ export class Client {
   readonly #transport: Transport;
   readonly #breaker: Breaker;
   readonly #joiner: Joiner;
+  readonly #lines = new Lines();
   #failedOpen = 0;
-  #loggedAt = Number.NEGATIVE_INFINITY;
+  readonly #failedOpenLines = new OncePerSecond();
+  readonly #callbackLines = new OncePerSecond();
 
   /** Of the service at `baseURL`, such as `http://127.0.0.1:8080`. It asks nothing yet. */
   constructor(baseURL: string, options: ClientOptions = {}) {
@@ -93,6 +97,38 @@ export class Client {
   /** Records what a {@link reserve} holds. */
   settle(reservation: string, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
     return this.do({ op: "record", reservation, ...keyed(idempotencyKey) }, options);
+  }
+
+  /**
+   * Takes demands as soon as their limits allow, within so many milliseconds. It waits as long as a denial says, and a
+   * bit longer by chance, and takes again. Calls that want the same policies and identifiers come in turn.
+   *
+   * It rejects with a {@link NoRoomError} as soon as it is known that there is no room in time or that no wait helps, and
+   * where 1000 calls wait already. Other errors are those of {@link take}, and end the wait at once. Don't wait
+   * under a policy with `count: all`, where each try uses quota.
+   */
+  async wait(demands: Demands, withinMs: number, options: CallOptions = {}): Promise<Decision> {
+    if (!(withinMs > 0 && withinMs <= maxWithinMs)) {
+      throw InvalidCallError.refused("take", "withinMs", `It must be more than 0 and at most ${maxWithinMs}.`);
+    }
+    const list = listOf(demands);
+    const key = JSON.stringify(list.map(({ policy, identifier }) => JSON.stringify([policy, identifier])).sort());
+    let decision: Decision | undefined;
+    const reason = await this.#lines.run(key, withinMs, options.signal, async () => {
+      decision = await this.take(list, options);
+      return decision.allowed ? { done: true } : { done: false, waitMs: decision.retryAfterMs };
+    });
+    if (reason === "aborted") {
+      throw errorOf(
+        "take",
+        "no",
+        new Failure("aborted", "its caller aborted it", false, { cause: options.signal?.reason }),
+      );
+    }
+    if (reason !== undefined || decision === undefined) {
+      throw new NoRoomError(reason === "full" ? "too many wait already" : "there is no room in time", decision);
+    }
+    return decision;
   }
 
   /** Makes one call. It rejects with a {@link CallError}. A denial is no error. */
@@ -179,7 +215,21 @@ export class Client {
   }
 
   #trace(): TraceContext | undefined {
-    return traceFrom(this.#settings.traceContext);
+    let given: TraceContext | undefined;
+    this.#callBack("traceContext", () => {
+      given = this.#settings.traceContext?.();
+      return given;
+    });
+    return traceFrom(given);
+  }
+
+  /** Runs a callback of the options. A call goes on whatever becomes of it. */
+  #callBack(name: keyof ClientOptions, callback: () => unknown): void {
+    runCallback(callback, (error) => {
+      if (this.#callbackLines.open()) {
+        this.#settings.logger.error(`ratelimitd: ${name} threw ${error}`);
+      }
+    });
   }
 
   async #withExpiry<T>(op: ErrorOp, { signal }: CallOptions, ask: (expiry: Expiry) => Promise<T>): Promise<T> {
@@ -229,10 +279,8 @@ export class Client {
       throw error;
     }
     this.#failedOpen++;
-    this.#settings.onFailedOpen?.(call, error);
-    const now = performance.now();
-    if (now - this.#loggedAt >= 1000) {
-      this.#loggedAt = now;
+    this.#callBack("onFailedOpen", () => this.#settings.onFailedOpen?.(call, error));
+    if (this.#failedOpenLines.open()) {
       this.#settings.logger.error(
         `ratelimitd does not decide: calls are allowed without a limit (${this.#failedOpen} so far; ${error.message})`,
       );
@@ -295,6 +343,8 @@ export class Client {
     signal.removeEventListener("abort", onAbort);
     if (!(reply instanceof Failure)) {
       this.#breaker.answered(performance.now());
+    } else if (digestOf(reply.cause) !== undefined) {
+      this.#breaker.abandoned(); // by a framework
     } else if (!signal.aborted) {
       this.#breaker.failed(performance.now());
     }
@@ -352,6 +402,9 @@ export class Client {
     return reply.status < 400 ? reply : problemOf(reply);
   }
 }
+
+/** The longest wait: a year. */
+const maxWithinMs = 366 * 24 * 60 * 60 * 1000;
 
 function listOf(demands: Demands): readonly Demand[] {
   return Array.isArray(demands) ? demands : [demands as Demand];

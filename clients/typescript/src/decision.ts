@@ -74,12 +74,16 @@ export interface Decision extends DemandDecision {
 
 /** An override in force, as {@link Explanation} shows it. */
 export interface OverrideInForce {
-  readonly key: string;
+  /** Absent: it is of a prefix. */
+  readonly key?: string;
+  /** What the identifiers begin with that it is for; absent: it is of one. */
+  readonly prefix?: string;
   readonly policy: string;
   readonly kind: Override;
   readonly limits?: readonly { readonly name: string; readonly limit: number; readonly burst?: number }[];
-  readonly expiresAt: string;
-  readonly expiresInMs: number;
+  /** Null: it has no end. */
+  readonly expiresAt: string | null;
+  readonly expiresInMs: number | null;
   readonly madeAt: string;
   readonly by?: string;
 }

@@ -1,4 +1,4 @@
-import type { Recorded } from "./decision.js";
+import type { Decision, Recorded } from "./decision.js";
 import type { Failure } from "./failure.js";
 
 /** An answer that is no decision, as RFC 9457 has it. */
@@ -34,6 +34,8 @@ export class CallError extends Error {
   override readonly name: string = "CallError";
   /** Where the service gave a reason. */
   readonly problem: Problem | undefined;
+  /** That of the cause, by which Next knows its own errors, such as of a page that must be rendered for each request. */
+  declare readonly digest?: string;
 
   constructor(
     readonly op: ErrorOp,
@@ -44,7 +46,17 @@ export class CallError extends Error {
     const doubt = recorded === "unknown" ? " (whether it counts is unknown)" : "";
     super(`ratelimitd: ${op}: ${reason.message}${doubt}`, reason.cause === undefined ? {} : { cause: reason.cause });
     this.problem = reason.problem;
+    const digest = digestOf(reason.cause);
+    if (digest !== undefined) {
+      this.digest = digest;
+    }
   }
+}
+
+/** Returns the digest of an error that a framework throws from `fetch` for itself to catch. */
+export function digestOf(error: unknown): string | undefined {
+  const digest = (error as { digest?: unknown } | null | undefined)?.digest;
+  return typeof digest === "string" ? digest : undefined;
 }
 
 /** The service does not decide: it cannot be reached, is late or broken, or its store is away. */
@@ -60,6 +72,19 @@ export class AbortedError extends CallError {
 /** The client is closed. */
 export class ClosedError extends CallError {
   override readonly name: string = "ClosedError";
+}
+
+/** A wait would not end in time: what it waits for is not free before, or never, or too many wait already. */
+export class NoRoomError extends CallError {
+  override readonly name: string = "NoRoomError";
+
+  constructor(
+    message: string,
+    /** The last denial, if there was one. */
+    readonly decision: Decision | undefined,
+  ) {
+    super("take", "no", { message });
+  }
 }
 
 /** There is nothing to refund or to confirm, or not any more. */

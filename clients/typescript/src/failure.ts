@@ -1,5 +1,5 @@
 import type { Recorded } from "./decision.js";
-import type { Problem } from "./errors.js";
+import { digestOf, type Problem } from "./errors.js";
 
 /** Why a try has no decision. `foreign` is an answer that ratelimitd does not give; `open`, that requests fail at once. */
 export type FailureKind = "problem" | "foreign" | "connection" | "timeout" | "open" | "full" | "aborted" | "closed";
@@ -41,12 +41,15 @@ export class Failure {
     return this.kind === "problem";
   }
 
-  /** Whether nobody decided: a 503 of ratelimitd itself is what a policy's on_store_error says. */
+  /**
+   * Whether nobody decided: a 503 of ratelimitd itself is what a policy's on_store_error says, and an error that a framework
+   * throws for itself is not of the service.
+   */
   get nobodyDecided(): boolean {
     if (this.problem !== undefined) {
       return this.problem.status >= 500 && this.problem.status !== 503;
     }
-    return this.kind !== "aborted" && this.kind !== "closed";
+    return this.kind !== "aborted" && this.kind !== "closed" && digestOf(this.cause) === undefined;
   }
 
   /** Whether units still count after a refund or a confirm that failed so; `undefined`: it is not known what for. */

@@ -32,6 +32,7 @@ export {
   InvalidCallError,
   KeyReusedError,
   NoReceiptError,
+  NoRoomError,
   type Problem,
   UnavailableError,
   UnknownPolicyError,

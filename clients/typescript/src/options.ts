@@ -1,4 +1,5 @@
 import type { Call } from "./call.js";
+import { safeLogger } from "./callback.js";
 import type { CallError } from "./errors.js";
 import type { TraceContext } from "./trace.js";
 import type { Fetch } from "./transport.js";
@@ -10,7 +11,10 @@ export interface Logger {
 }
 
 export interface ClientOptions {
-  /** Of a call, with all its tries. Default: 2000, well over the service's own store timeout. */
+  /**
+   * Of a call, with all its tries: at most 2147483647, some 25 days. Default: 2000, well over the service's own store
+   * timeout.
+   */
   readonly timeoutMs?: number;
   /**
    * What a call gives while no ratelimitd answers. Default: `fail-closed`, an {@link UnavailableError}. `fail-open` gives
@@ -18,7 +22,7 @@ export interface ClientOptions {
    * the log has a line a second. What a service that answers denies, or cannot decide, stands.
    */
   readonly onUnavailable?: "fail-closed" | "fail-open";
-  /** Learns of every call that `fail-open` allowed, and of the error that it would have had. It must not throw. */
+  /** Learns of every call that `fail-open` allowed, and of the error that it would have had. */
   readonly onFailedOpen?: (call: Call, error: CallError) => void;
   /**
    * How often a call that was not answered is tried again, where that cannot count twice. Default: 0. If it is not, the
@@ -34,7 +38,7 @@ export interface ClientOptions {
   /** Between that and a probe, and between probes. Default: 1000. */
   readonly probeIntervalMs?: number;
   /**
-   * Gives the trace that a caller is in: it is called for each call, and must not throw. A request that several calls share
+   * Gives the trace that a caller is in: it is called for each call. A request that several calls share
    * is part of the first of their traces that is sampled. Default: requests are in no trace.
    */
   readonly traceContext?: () => TraceContext;
@@ -49,8 +53,12 @@ export interface ClientOptions {
 type Hooks = "onFailedOpen" | "traceContext";
 export type Settings = Required<Omit<ClientOptions, Hooks>> & Pick<ClientOptions, Hooks>;
 
-/** Returns options with their defaults, or throws what is wrong with them. */
+/** The longest that timers of JavaScript have: longer ones end at once. */
+const maxTimerMs = 2 ** 31 - 1;
+
+/** Returns options with their defaults, or throws what is wrong with them. An option that is `undefined` has its default. */
 export function settingsOf(options: ClientOptions): Settings {
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const settings: Settings = {
     timeoutMs: 2000,
     onUnavailable: "fail-closed",
@@ -62,18 +70,25 @@ export function settingsOf(options: ClientOptions): Settings {
     headers: {},
     fetch: (url, init) => globalThis.fetch(url, init),
     logger: console,
-    ...options,
+    ...given,
   };
   const wants = (name: keyof ClientOptions, holds: boolean, what: string) => {
     if (!holds) {
       throw new RangeError(`ratelimitd: ${name} is ${String(settings[name])}: it must be ${what}`);
     }
   };
-  wants("timeoutMs", settings.timeoutMs > 0, "more than 0 milliseconds");
-  wants("probeIntervalMs", settings.probeIntervalMs > 0, "more than 0 milliseconds");
-  wants("retries", Number.isInteger(settings.retries) && settings.retries >= 0, "0 or more");
-  wants("concurrency", Number.isInteger(settings.concurrency) && settings.concurrency >= 1, "1 or more");
-  wants("maxFailures", Number.isInteger(settings.maxFailures) && settings.maxFailures >= 1, "1 or more");
+  for (const name of ["timeoutMs", "probeIntervalMs"] as const) {
+    const ms = settings[name];
+    const holds = typeof ms === "number" && ms > 0 && ms <= maxTimerMs;
+    wants(name, holds, `milliseconds, more than 0 and at most ${maxTimerMs}`);
+  }
+  const atLeast = (name: "retries" | "concurrency" | "maxFailures", least: number) => {
+    const holds = Number.isSafeInteger(settings[name]) && settings[name] >= least;
+    wants(name, holds, `a whole number, ${least} or more`);
+  };
+  atLeast("retries", 0);
+  atLeast("concurrency", 1);
+  atLeast("maxFailures", 1);
   wants("onUnavailable", ["fail-closed", "fail-open"].includes(settings.onUnavailable), "fail-closed or fail-open");
-  return settings;
+  return { ...settings, logger: safeLogger(settings.logger) };
 }

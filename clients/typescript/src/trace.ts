@@ -11,9 +11,9 @@ export function traceOf(traces: readonly (TraceContext | undefined)[]): TraceCon
   return traces.find((trace) => trace !== undefined && isSampled(trace)) ?? traces.find((trace) => trace !== undefined);
 }
 
-/** Returns what `give` gives of Trace Context, and nothing else that it may have filled in, such as baggage. */
-export function traceFrom(give: (() => TraceContext) | undefined): TraceContext | undefined {
-  const { traceparent = "", tracestate } = give?.() ?? {};
+/** Returns what `given` has of Trace Context, and nothing else that it may have filled in, such as baggage. */
+export function traceFrom(given: TraceContext | undefined): TraceContext | undefined {
+  const { traceparent = "", tracestate } = given ?? {};
   if (!pattern.test(traceparent)) {
     return undefined;
   }

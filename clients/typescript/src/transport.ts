@@ -71,17 +71,20 @@ export class Transport {
         body,
         redirect: "manual", // identifiers go to the server that was named
         signal: options.signal,
+        ...uncached(),
       });
     } catch (error) {
       return lost(error, !isNotConnected(error));
     }
-    const head = headOf(response);
     try {
-      return await read(response, head, options);
+      const head = headOf(response);
+      return await read(response, head, options).catch((error) => {
+        if (error instanceof Unreadable) {
+          return Failure.foreign(head.status, error.message, head.retryAfterMs);
+        }
+        throw error;
+      });
     } catch (error) {
-      if (error instanceof Unreadable) {
-        return Failure.foreign(head.status, error.message, head.retryAfterMs);
-      }
       return lost(error, true);
     }
   }
@@ -94,6 +97,26 @@ export class Transport {
       Accept: `${onLine === undefined ? "" : `${mediaLines}, `}${mediaJson}, ${mediaProblem}`,
       ...(idempotencyKey !== undefined && { "Idempotency-Key": idempotencyKey }),
     };
+  }
+}
+
+/**
+ * Keeps caches from answering: Next's `fetch` would give one decision to all. The workerd of older compatibility dates
+ * refuses the option, and has no such cache.
+ */
+function uncached(): RequestInit {
+  noStore ??= acceptsNoStore() ? { cache: "no-store" } : {};
+  return noStore;
+}
+
+let noStore: RequestInit | undefined;
+
+function acceptsNoStore(): boolean {
+  try {
+    new Request("http://127.0.0.1/", { cache: "no-store" });
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => service.kill());
 
-for (const file of ["calls", "errors", "together", "operators", "unavailable"]) {
+for (const file of ["calls", "errors", "together", "operators", "unavailable", "wait"]) {
   describe(file, () => {
     for (const c of readCases(file)) {
       test(c.name, () => run(c));

@@ -1,6 +1,7 @@
 /** Runs what is packed in each runtime that the client is for. workerd stands for those of the edge. */
+import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readdirSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -31,13 +32,21 @@ describe("runtimes", () => {
 
   const main = `${build}/smoke-main.js`;
   const args = () => [urls.service, urls.nobody, urls.silent];
-  it("Node", () => run(process.execPath, [main, ...args()]));
+  it("the oldest Node that package.json promises", () => {
+    const { engines } = JSON.parse(readFileSync("node_modules/ratelimitd/package.json", "utf8"));
+    assert.equal(engines.node, `>=${process.versions.node.split(".")[0]}`);
+    return run(process.execPath, [main, ...args()]);
+  });
+  it("Node 24", () => run("npx", ["--yes", "--package", "node@24.9.0", "--", "node", main, ...args()]));
   it("Deno", () => run(`${bin}/deno`, ["run", "--allow-net", "--allow-env", main, ...args()]));
   it("Bun", () => run(`${bin}/bun`, [main, ...args()]));
-  it("workerd", () => {
-    writeFileSync(`${build}/smoke.capnp`, worker(urls));
-    return run(`${bin}/workerd`, ["test", `${build}/smoke.capnp`, "--import-path=/"]);
-  });
+  for (const date of ["2026-06-01", "2024-01-01"]) {
+    it(`workerd of ${date}`, () => {
+      const config = `${build}/smoke-${date}.capnp`;
+      writeFileSync(config, worker(urls, date));
+      return run(`${bin}/workerd`, ["test", config, "--import-path=/"]);
+    });
+  }
 });
 
 /** Runs a program, which fails where the smoke test does. */
@@ -45,8 +54,8 @@ async function run(program: string, args: readonly string[]): Promise<void> {
   await promisify(execFile)(program, args, { timeout: 120_000 });
 }
 
-/** The configuration of a workerd that has the client's modules, and no API of Node. It cannot tell a lost connection from none. */
-function worker(urls: Urls): string {
+/** The configuration of a workerd that has the client's modules, and no API of Node. It cannot tell a lost connection from none. That of older dates refuses the option `cache` of fetch. */
+function worker(urls: Urls, date: string): string {
   const dist = `${process.cwd()}/node_modules/ratelimitd/dist`;
   const files = readdirSync(dist).filter((name) => name.endsWith(".js"));
   const test = `import { smoke } from "./smoke.js";\nexport default { test: () => smoke(${JSON.stringify(urls)}, "unknown") };`;
@@ -58,6 +67,6 @@ function worker(urls: Urls): string {
   ];
   return `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (services = [(name = "main", worker = .main), (name = "net", network = (allow = ["local"]))]);
-const main :Workerd.Worker = (compatibilityDate = "2026-06-01", globalOutbound = "net", modules = [${modules.join()}]);
+const main :Workerd.Worker = (compatibilityDate = "${date}", globalOutbound = "net", modules = [${modules.join()}]);
 `;
 }

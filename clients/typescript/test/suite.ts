@@ -14,6 +14,7 @@ import {
   InvalidCallError,
   KeyReusedError,
   NoReceiptError,
+  NoRoomError,
   type Op,
   UnavailableError,
   UnknownPolicyError,
@@ -31,9 +32,10 @@ interface CallOfCase {
 }
 
 export interface Step {
-  do: Op | "reserve" | "settle" | "refund" | "confirm" | "reset" | "explain" | "batch" | "close";
+  do: Op | "reserve" | "settle" | "wait" | "refund" | "confirm" | "reset" | "explain" | "batch" | "close";
   demands?: Demand[];
   hold_ms?: number;
+  within_ms?: number;
   reservation?: string;
   idempotency_key?: string;
   receipt?: string;
@@ -132,7 +134,15 @@ async function single(client: Client, step: Step): Promise<Json> {
 }
 
 async function ask(client: Client, step: Step): Promise<unknown> {
-  const { demands = [], hold_ms = 0, reservation = "", receipt = "", policy = "", identifier = "" } = step;
+  const {
+    demands = [],
+    hold_ms = 0,
+    within_ms = 0,
+    reservation = "",
+    receipt = "",
+    policy = "",
+    identifier = "",
+  } = step;
   const options = step.idempotency_key === undefined ? {} : { idempotencyKey: step.idempotency_key };
   switch (step.do) {
     case "check":
@@ -142,6 +152,8 @@ async function ask(client: Client, step: Step): Promise<unknown> {
       return client[step.do](demands, options);
     case "reserve":
       return client.reserve(demands, hold_ms);
+    case "wait":
+      return client.wait(demands, within_ms);
     case "settle":
       return client.settle(reservation, options);
     case "refund":
@@ -168,6 +180,7 @@ const kinds = [
   ["key_reused", KeyReusedError],
   ["invalid", InvalidCallError],
   ["no_receipt", NoReceiptError],
+  ["no_room", NoRoomError],
   ["unavailable", UnavailableError],
   ["closed", ClosedError],
 ] as const;

@@ -1,13 +1,20 @@
 /** Plays the suite's cases of middleware on every framework that has an adapter. */
 import assert from "node:assert/strict";
 import { randomInt, randomUUID } from "node:crypto";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
+import { createRequire } from "node:module";
 import { after, before, describe, test } from "node:test";
 import { getRequestListener } from "@hono/node-server";
 import { getConnInfo } from "@hono/node-server/conninfo";
+import "reflect-metadata";
+import type { MiddlewareConsumer } from "@nestjs/common";
+import * as Nest from "@nestjs/common";
+import { NestFactory } from "@nestjs/core";
 import express from "express";
 import fastify from "fastify";
 import { Hono } from "hono";
+import Koa from "koa";
+import koaConnect from "koa-connect";
 import { Client } from "ratelimitd";
 import * as onExpress from "ratelimitd/express";
 import * as onFastify from "ratelimitd/fastify";
@@ -15,6 +22,8 @@ import * as onHono from "ratelimitd/hono";
 import * as onNext from "ratelimitd/next";
 import { Service, Web } from "./service.js";
 import { readCases } from "./suite.js";
+
+const express4 = createRequire(import.meta.url)("express4") as typeof express;
 
 interface WebRequest {
   path: string;
@@ -53,15 +62,42 @@ interface Told {
 
 /** Starts an app of a framework, whose handlers answer "served". */
 const frameworks: Record<string, (client: Client, options: Told) => Promise<Web>> = {
-  express: (client, options) => {
-    const app = express();
+  "express 5": (client, options) => ofExpress(express(), client, options),
+  "express 4": (client, options) => ofExpress(express4(), client, options),
+  koa: (client, options) => {
+    const app = new Koa();
     const limit = onExpress.limiter(client, options);
-    for (const [path, rules] of entries) {
-      app.all(path, limit(rules), (request, response) => {
-        response.send(served(onExpress.decisionOf(request)));
-      });
+    const limits = new Map(entries.map(([path, rules]) => [path, koaConnect(limit(rules))]));
+    app.use((context, next) => limits.get(context.path)?.(context, next));
+    app.use((context) => {
+      context.body = served(onExpress.decisionOf(context.req));
+    });
+    return Web.serve(app.callback());
+  },
+  nest: async (client, options) => {
+    const limit = onExpress.limiter<express.Request>(client, options);
+    class Pages {
+      serve(request: express.Request): string {
+        return served(onExpress.decisionOf(request));
+      }
     }
-    return Web.serve(app);
+    class Module {
+      configure(consumer: MiddlewareConsumer): void {
+        for (const [path, rules] of entries) {
+          consumer.apply(limit(rules)).forRoutes({ path, method: Nest.RequestMethod.ALL });
+        }
+      }
+    }
+    // As decorators do, which this is compiled without.
+    Nest.Controller()(Pages);
+    Nest.Req()(Pages.prototype, "serve", 0);
+    const serve = Object.getOwnPropertyDescriptor(Pages.prototype, "serve") as PropertyDescriptor;
+    Nest.HttpCode(200)(Pages.prototype, "serve", serve);
+    Nest.All(entries.map(([path]) => path))(Pages.prototype, "serve", serve);
+    Nest.Module({ controllers: [Pages] })(Module);
+    const app = await NestFactory.create(Module, { logger: false });
+    await app.init();
+    return Web.serve(app.getHttpAdapter().getInstance());
   },
   fastify: async (client, options) => {
     const app = fastify();
@@ -96,6 +132,16 @@ const frameworks: Record<string, (client: Client, options: Told) => Promise<Web>
   },
 };
 
+function ofExpress(app: Pick<express.Express, "all"> & RequestListener, client: Client, options: Told): Promise<Web> {
+  const limit = onExpress.limiter(client, options);
+  for (const [path, rules] of entries) {
+    app.all(path, limit(rules), (request, response) => {
+      response.send(served(onExpress.decisionOf(request)));
+    });
+  }
+  return Web.serve(app);
+}
+
 function served(decision: { receipt?: string } | undefined): string {
   return decision?.receipt === undefined ? "served, undecided" : "served";
 }
@@ -109,9 +155,22 @@ after(() => service.kill());
 for (const [name, start] of Object.entries(frameworks)) {
   describe(name, () => {
     for (const c of readCases<WebCase>("web")) {
-      test(c.name, () => run(c, start));
+      test(c.name, () => unhurried(() => run(c, start)));
     }
   });
+}
+
+/** Plays a case again that failed and took long: the waits that it expects are of whole seconds after its first request. */
+async function unhurried(play: () => Promise<void>, more = 2): Promise<void> {
+  const began = Date.now();
+  try {
+    await play();
+  } catch (error) {
+    if (more === 0 || Date.now() - began < 500) {
+      throw error;
+    }
+    await unhurried(play, more - 1);
+  }
 }
 
 async function run(c: WebCase, start: (client: Client, options: Told) => Promise<Web>): Promise<void> {

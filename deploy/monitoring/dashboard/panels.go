@@ -17,6 +17,16 @@ func perSecond(counter, selector, by string) string {
 	return "sum by (" + by + ") (rate(" + counter + "{" + selector + "}[$__rate_interval]))"
 }
 
+// inTime returns by how much a counter rose in a time, by policy and country.
+func inTime(counter, d string) string {
+	return "sum by (policy, country) (increase(" + counter + "{" + policyScope + "}[" + d + "]))"
+}
+
+// sentInTime is inTime of units that were sent and not refunded.
+func sentInTime(d string) string {
+	return "(" + inTime("ratelimitd_sent_units_total", d) + " - " + inTime("ratelimitd_refunded_units_total", d) + ")"
+}
+
 // quantile returns one of a histogram, by labels.
 func quantile(q, histogram, selector, by string) string {
 	labels := "le"
@@ -28,16 +38,21 @@ func quantile(q, histogram, selector, by string) string {
 
 const (
 	decisions = "ratelimitd_decisions_total"
+	calls     = "ratelimitd_calls_total"
 	denied    = `denied|blocked|refused`
 )
 
 // empty says what a panel shows that has no line: by title, of those that may have none while all is well.
 var empty = map[string]string{
-	"Denials, by policy and outcome": "No denials are known",
-	"How far callers go":             "No window is known to have ended for a caller over its limit",
-	"Since the last sweep":           "No sweep is known to have ended",
-	"Disagreements and caveats":      "None are known",
-	"Certificates expire in":         "No certificates are known",
+	"Denials, by policy and outcome":   "No denials are known",
+	"How far callers go":               "No window is known to have ended for a caller over its limit",
+	"Sent, by policy and country":      "Nothing is known to have been sent",
+	"Confirmed, by policy and country": "Nothing is known to have been sent",
+	"Unconfirmed in a day":             "Nothing is known to be unconfirmed",
+	"Bounds used":                      "No bound is known to be used",
+	"Since the last sweep":             "No sweep is known to have ended",
+	"Disagreements and caveats":        "None are known",
+	"Certificates expire in":           "No certificates are known",
 }
 
 // rows are what the dashboard shows: what is asked first comes first.
@@ -51,6 +66,11 @@ var rows = []row{
 			"Denied, by policy", "Share of the decisions under a policy.", units.PercentUnit,
 			[]query{{perSecond(decisions, policyScope+`, outcome=~"`+denied+`|degraded_denied"`, "policy") + " / " +
 				perSecond(decisions, policyScope, "policy"), "{{policy}}"}},
+		},
+		{
+			"Calls denied, by policy", "Share of the calls that ask for a policy, by whichever of their policies denies them.", units.PercentUnit,
+			[]query{{perSecond(calls, policyScope+`, outcome=~"`+denied+`|degraded_denied"`, "policy") + " / " +
+				perSecond(calls, policyScope, "policy"), "{{policy}}"}},
 		},
 		{
 			"Denials, by policy and outcome", "refused is by countries or number_types, would_deny by a shadow.", units.RequestsPerSecond,
@@ -86,6 +106,27 @@ var rows = []row{
 			units.Short,
 			[]query{{strings.ReplaceAll(
 				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h") + " > 0", "{{policy}}"}},
+		},
+	}},
+	{"What is confirmed", []panel{
+		{
+			"Sent, by policy and country",
+			"Units, or their cost, of the last hour, under policies that go by what is confirmed, without those refunded.", units.Short,
+			[]query{{sentInTime("1h") + " > 0", "{{policy}} {{country}}"}},
+		},
+		{
+			"Confirmed, by policy and country", "Share of what was sent in the last hour.", units.PercentUnit,
+			[]query{{inTime("ratelimitd_confirmed_units_total", "1h") + " / (" + sentInTime("1h") + " > 0)",
+				"{{policy}} {{country}}"}},
+		},
+		{
+			"Unconfirmed in a day", "Units, or their cost, that were sent in the last 24 hours, and not confirmed.", units.Short,
+			[]query{{"clamp_min(" + sentInTime("24h") + " - " +
+				inTime("ratelimitd_confirmed_units_total", "24h") + ", 0) > 0", "{{policy}} {{country}}"}},
+		},
+		{
+			"Bounds used", "Part of each bound of unconfirmed units.", units.PercentUnit,
+			[]query{{"max by (policy, country) (ratelimitd_unconfirmed_used_ratio{" + policyScope + "}) > 0", "{{policy}} {{country}}"}},
 		},
 	}},
 	{"Store", []panel{

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from ratelimitd import AsyncClient, Client
+from ratelimitd import AsyncClient, Client, Demand
 
 caller = os.environ.get("PAGE_CALLER", "")  # a number that no other block has
 phone = "+4915112345" + caller.zfill(3)

@@ -5,7 +5,7 @@ import { Client } from "ratelimitd";
 declare global {
   var phone: string, address: string, mail: string, account: string, url: string;
   var limits: Client;
-  var app: any, login: any, send: any, getConnInfo: any;
+  var app: any, login: any, send: any, exportAll: any, getConnInfo: any;
   function sendCode(phone: string): Promise<boolean>;
   function createAccount(mail: string): Promise<void>;
   function passwordIsRight(account: string): Promise<boolean>;
@@ -32,6 +32,7 @@ Object.assign(globalThis, {
   app: express(),
   login: () => {},
   send: () => {},
+  exportAll: () => {},
   sendCode: async () => !(await does("send the code")()), // the gateway refuses it
   createAccount: does("create the account"),
   passwordIsRight: does("check the password"),

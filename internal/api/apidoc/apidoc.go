@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 )
 
 // Request is one example of the document.
@@ -32,18 +32,18 @@ type Answer struct {
 // and what ask answers to each, in their order. policies is the file of those that the
 // examples go by. The error says what the document lacks.
 func Markdown(document, policies []byte, ask func(*Request) (Answer, error)) ([]byte, error) {
-	var root yaml.MapSlice
-	if err := yaml.UnmarshalWithOptions(document, &root, yaml.UseOrderedMap()); err != nil {
+	var root yaml.Node
+	if err := yaml.Unmarshal(document, &root); err != nil {
 		return nil, fmt.Errorf("reading the OpenAPI document: %w", err)
 	}
-	p := &page{root: object(root), ask: ask}
+	p := &page{root: objectOf(ordered(&root)), ask: ask}
 	p.printf("%s", head)
 	p.printf("%s\n", p.root.object("info").text("description"))
 	p.printf("The examples are asked of a server with these policies:\n\n```yaml\n%s```\n", policies)
 	paths := p.root.object("paths")
 	for _, path := range paths {
 		for _, method := range p.resolve(path.Value) {
-			p.operation(name(method), name(path), p.resolve(method.Value))
+			p.operation(method.Key, path.Key, p.resolve(method.Value))
 		}
 	}
 	p.errors(paths)
@@ -144,7 +144,7 @@ func (p *page) answers(responses object) {
 	p.printf("\n**Answers**\n\n")
 	var problems []string
 	for _, item := range responses {
-		status, response := name(item), p.resolve(item.Value)
+		status, response := item.Key, p.resolve(item.Value)
 		if isProblem(status) {
 			problems = append(problems, "["+status+"](#"+status+")")
 			continue
@@ -180,13 +180,13 @@ func (p *page) examples(request *Request, op object) {
 		r := *request
 		value, err := json.Marshal(jsonOf{p.resolve(item.Value).get("value")})
 		if err != nil {
-			p.fail("%s %s: the example %s: %w", r.Method, r.Path, name(item), err)
+			p.fail("%s %s: the example %s: %w", r.Method, r.Path, item.Key, err)
 		}
 		r.Body = string(value)
 		if i == 0 {
 			r.Headers = p.headerExamples(op)
 		}
-		p.example(name(item), &r)
+		p.example(item.Key, &r)
 	}
 }
 

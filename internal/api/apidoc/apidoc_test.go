@@ -25,6 +25,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
@@ -32,7 +33,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -118,10 +118,12 @@ func (v versions) Version(_ context.Context, number int64) (api.PolicyVersion, [
 
 // overshoot tells of two callers, one of whom asked for half as much again as a limit
 // of 10.
-func overshoot(string, int) (api.Overshoot, bool) {
+func overshoot(context.Context, string, int, string) (api.Overshoot, error) {
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return api.Overshoot{
-		Since: since, Attempts: 6, Units: 6, Episodes: 2, KeysOver: 1,
+		Scope: encode.ScopeInstances, Instances: []api.OvershootInstance{{Instance: "3F0C5A8E7D514B1C9F572F5D0F", Since: since, Attempts: 6}},
+		Unanswered: []encode.Unanswered{{Instance: "9A1B2C3D0E4F4A5B8C6D7E8F9A", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+		Since:      since, Attempts: 6, Units: 6, Episodes: 2, KeysOver: 1,
 		PerEpisode: api.Spread{Count: 2, P50: 1, P90: 5, P99: 5, Max: 5, Buckets: []api.SpreadBucket{
 			{AtMost: 1, Count: 1}, {AtMost: 2, Count: 1}, {AtMost: 3, Count: 1}, {AtMost: 4, Count: 1}, {AtMost: 5, Count: 2},
 		}},
@@ -132,7 +134,7 @@ func overshoot(string, int) (api.Overshoot, bool) {
 		Worst: []api.WorstKey{
 			{Key: store.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: store.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
 		},
-	}, true
+	}, nil
 }
 
 // shadow tells of a stricter limit, by one instance of two.
@@ -149,7 +151,7 @@ func shadow(context.Context, string) encode.Shadow {
 			Minutes: []encode.ShadowSpan{{Start: later.Add(5 * time.Minute), Calls: 12}},
 		}},
 		Instances:  []encode.ShadowInstance{{Instance: "one", Since: since, Calls: 42}},
-		Unanswered: []encode.ShadowUnanswered{{Instance: "two", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+		Unanswered: []encode.Unanswered{{Instance: "two", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 )
 
 // jsonOf is a YAML value that is written as JSON with its members in their order.
@@ -14,9 +12,9 @@ type jsonOf struct{ value any }
 // MarshalJSON returns the value as JSON.
 func (j jsonOf) MarshalJSON() ([]byte, error) {
 	switch v := j.value.(type) {
-	case yaml.MapSlice:
+	case object:
 		return marshalAll('{', '}', len(v), func(b *bytes.Buffer, i int) error {
-			return appendJSON(b, name(v[i]), ":", jsonOf{v[i].Value})
+			return appendJSON(b, v[i].Key, ":", jsonOf{v[i].Value})
 		})
 	case []any:
 		return marshalAll('[', ']', len(v), func(b *bytes.Buffer, i int) error { return appendJSON(b, jsonOf{v[i]}) })

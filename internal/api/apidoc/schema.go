@@ -5,12 +5,43 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 )
 
-// object is a mapping of the document, its members in their order. What is not there
-// is empty.
-type object yaml.MapSlice
+// object is a mapping of the document, its members in their order. A missing member reads as an empty one.
+type object []item
+
+// item is a member of an object.
+type item struct {
+	Key   string
+	Value any // an object, a []any or a scalar
+}
+
+// ordered returns the content of a node: mappings as objects, lists as []any.
+func ordered(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return ordered(n.Content[0])
+	case yaml.MappingNode:
+		o := make(object, 0, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			o = append(o, item{n.Content[i].Value, ordered(n.Content[i+1])})
+		}
+		return o
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, child := range n.Content {
+			list[i] = ordered(child)
+		}
+		return list
+	}
+	var scalar any
+	_ = n.Decode(&scalar) // any value takes any scalar
+	return scalar
+}
+
+// objectOf returns value if it is an object, else an empty one.
+func objectOf(value any) object { o, _ := value.(object); return o }
 
 func (o object) get(key string) any {
 	for _, item := range o {
@@ -21,7 +52,7 @@ func (o object) get(key string) any {
 	return nil
 }
 
-func (o object) object(key string) object { m, _ := o.get(key).(yaml.MapSlice); return object(m) }
+func (o object) object(key string) object { return objectOf(o.get(key)) }
 
 func (o object) list(key string) []any { l, _ := o.get(key).([]any); return l }
 
@@ -33,12 +64,9 @@ func (o object) text(key string) string {
 	return ""
 }
 
-func name(item yaml.MapItem) string { return fmt.Sprint(item.Key) }
-
 // resolve returns the mapping that value is or refers to.
 func (p *page) resolve(value any) object {
-	m, _ := value.(yaml.MapSlice)
-	o := object(m)
+	o := objectOf(value)
 	ref := o.text("$ref")
 	if ref == "" {
 		return o
@@ -55,8 +83,7 @@ func (p *page) resolve(value any) object {
 
 // typeOf says in a few words what a schema allows.
 func (p *page) typeOf(schema any) string {
-	m, _ := schema.(yaml.MapSlice)
-	o := object(m)
+	o := objectOf(schema)
 	if ref := o.text("$ref"); ref != "" {
 		called := ref[strings.LastIndexByte(ref, '/')+1:]
 		if p.isSection(called) {
@@ -112,7 +139,7 @@ func between(kind, unit string, least, most any) string {
 func (p *page) inline(o object) string {
 	var parts []string
 	for _, member := range o.object("properties") {
-		parts = append(parts, code(name(member))+": "+p.typeOf(member.Value))
+		parts = append(parts, code(member.Key)+": "+p.typeOf(member.Value))
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
@@ -130,10 +157,7 @@ func (p *page) schemas() object { return p.root.object("components").object("sch
 // isSection reports whether a schema has a section of its own: objects that an answer
 // holds, or several requests do.
 func (p *page) isSection(called string) bool {
-	schema := object(nil)
-	if m, ok := p.schemas().get(called).(yaml.MapSlice); ok {
-		schema = object(m)
-	}
+	schema := p.schemas().object(called)
 	return len(schema.list("oneOf"))+len(schema.list("allOf"))+len(schema.object("properties")) > 0
 }
 
@@ -141,11 +165,11 @@ func (p *page) isSection(called string) bool {
 func (p *page) objects() {
 	p.printf("\n## Objects\n")
 	for _, item := range p.schemas() {
-		if !p.isSection(name(item)) || p.isBody(name(item)) {
+		if !p.isSection(item.Key) || p.isBody(item.Key) {
 			continue
 		}
 		schema := p.resolve(item.Value)
-		p.printf("\n### %s\n\n", name(item))
+		p.printf("\n### %s\n\n", item.Key)
 		if described := schema.text("description"); described != "" {
 			p.printf("%s\n", paragraph(described))
 		}
@@ -179,12 +203,11 @@ func (p *page) variants(schema object) []variant {
 	}
 	var all []variant
 	for _, form := range forms {
-		m, _ := form.(yaml.MapSlice)
-		if object(m).text("$ref") != "" {
+		if objectOf(form).text("$ref") != "" {
 			all = append(all, variant{has: []string{p.typeOf(form)}})
 			continue
 		}
-		all = append(all, p.variant(object(m)))
+		all = append(all, p.variant(objectOf(form)))
 	}
 	return all
 }
@@ -195,7 +218,7 @@ func (p *page) variant(schema object) (v variant) {
 	}
 	required := schema.list("required")
 	for _, member := range schema.object("properties") {
-		v.properties = append(v.properties, property{name(member), member.Value, slices.Contains(required, any(name(member)))})
+		v.properties = append(v.properties, property{member.Key, member.Value, slices.Contains(required, any(member.Key))})
 	}
 	return v
 }
@@ -246,8 +269,7 @@ func (p *page) row(prefix string, member property) {
 		optional = " (optional)"
 	}
 	kind := p.typeOf(member.schema)
-	m, _ := member.schema.(yaml.MapSlice)
-	within, path := object(m), prefix+member.name+"."
+	within, path := objectOf(member.schema), prefix+member.name+"."
 	if items := within.object("items"); within.text("type") == "array" && items.object("properties") != nil {
 		kind = between("list of", " objects", within.get("minItems"), within.get("maxItems"))
 		within, path = items, prefix+member.name+"[]."
@@ -275,8 +297,7 @@ func (v variant) String() string {
 
 // described returns what is said of a schema, by itself or where it is defined.
 func (p *page) described(schema any) string {
-	m, _ := schema.(yaml.MapSlice)
-	if said := object(m).text("description"); said != "" {
+	if said := objectOf(schema).text("description"); said != "" {
 		return said
 	}
 	return p.resolve(schema).text("description")

@@ -3,8 +3,6 @@ package apidoc
 import (
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 )
 
 // errors writes what each problem means, with an example of each.
@@ -17,7 +15,7 @@ func (p *page) errors(paths object) {
 			for _, example := range p.content(response).object("examples") {
 				value, err := jsonOf{p.resolve(example.Value).get("value")}.MarshalJSON()
 				if err != nil {
-					p.fail("the example %s of %s: %w", name(example), status, err)
+					p.fail("the example %s of %s: %w", example.Key, status, err)
 				}
 				p.printf("\n```json\n%s\n```\n", indent(string(value)))
 			}
@@ -52,7 +50,7 @@ func (p *page) eachResponse(paths object, do func(status string, response object
 	for _, path := range paths {
 		for _, method := range p.resolve(path.Value) {
 			for _, response := range p.resolve(method.Value).object("responses") {
-				do(name(response), p.resolve(response.Value))
+				do(response.Key, p.resolve(response.Value))
 			}
 		}
 	}
@@ -67,7 +65,7 @@ func (p *page) headers() {
 		if example := header.text("example"); example != "" {
 			said += " For example " + code(example) + "."
 		}
-		p.printf("| %s | %s | %s |\n", code(name(item)), cell(p.typeOf(yaml.MapSlice(header.object("schema")))), cell(said))
+		p.printf("| %s | %s | %s |\n", code(item.Key), cell(p.typeOf(header.object("schema"))), cell(said))
 	}
 }
 

@@ -84,8 +84,8 @@ func (b *Body) ReadJSON(r *http.Request, most int64, share *memory.Share) (Value
 	return Parse(text)
 }
 
-// ReadText reads the body of r, which may have most bytes, and returns it until the next one is read. What it takes
-// is charged to share. The error of a body that there is no room for is a CallError, of which nothing is recorded.
+// ReadText reads the body of r, which may have most bytes, and returns it until the next one is read. Its memory is charged
+// to share. If there is no memory for it, the error is a CallError with nothing recorded.
 func (b *Body) ReadText(r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -163,6 +163,9 @@ func Parse(body []byte) (Value, error) {
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(body, new(json.RawMessage)); !errors.As(err, &syntax) {
 		return "", mistake("The body is not JSON.")
+	}
+	if err := noNumber(body, syntax.Offset); err != nil {
+		return "", err
 	}
 	at := strconv.FormatInt(syntax.Offset, 10)
 	if strings.Contains(syntax.Error(), "after top-level value") { // its text is all that tells the two apart

@@ -27,8 +27,8 @@ type Call struct {
 // The members of what is counted for whom, of a demand and of the body of each operation.
 var (
 	KeyNames    = []string{"policy", "identifier"}
-	demandNames = []string{"policy", "identifier", "cost"}
-	takeNames   = []string{"policy", "identifier", "cost", "demands"}
+	demandNames = []string{"policy", "identifier", "cost", "limit"}
+	takeNames   = []string{"policy", "identifier", "cost", "limit", "demands"}
 	checkNames  = append(slices.Clip(takeNames), "reserve_ms")
 	recordNames = append(slices.Clip(takeNames), "reservation")
 )
@@ -63,16 +63,21 @@ func (c *Call) Read(v Value, names []string) error {
 		return err
 	case c.Op == OpConfirm || seen.Has("receipt"):
 		return c.checkConfirm(seen, names)
-	case seen.Has("reservation") && !seen.Has("demands") && !seen.Has("policy") && !seen.Has("identifier") && !seen.Has("cost"):
+	case seen.Has("reservation") && !seen.Has("demands") && !hasDemand(seen):
 		return nil // it says itself what it is for
 	case !seen.Has("demands"):
 		c.Demands = c.one[:]
 		return RequireKey(seen)
-	case seen.Has("policy") || seen.Has("identifier") || seen.Has("cost"):
-		return Wrong("demands", "Give either demands, or policy, identifier and cost; not both.")
+	case hasDemand(seen):
+		return Wrong("demands", "Give either demands, or policy, identifier, cost and limit; not both.")
 	}
 	c.Listed = true
 	return nil
+}
+
+// hasDemand reports whether a body has members of a demand itself.
+func hasDemand(seen Members) bool {
+	return slices.ContainsFunc(demandNames, seen.Has)
 }
 
 // checkConfirm returns the error of a confirmation that is not of a receipt and nothing else.
@@ -81,7 +86,7 @@ func (c *Call) checkConfirm(seen Members, names []string) error {
 	case c.Op != OpConfirm:
 		return Wrong("receipt", "Only "+string(OpConfirm)+" has it.")
 	case !seen.Has("receipt"):
-		return Wrong("receipt", "It is missing.")
+		return Missing("receipt")
 	}
 	for _, name := range names {
 		if seen.Has(name) && name != "receipt" && name != "op" {
@@ -136,9 +141,9 @@ func (v Value) Token() (string, error) {
 	return text, err
 }
 
-// ReadKey reads {"policy", "identifier"}.
-func ReadKey(v Value) (d limiter.Demand, err error) {
-	seen, err := ReadObject(v, KeyNames, func(name string, v Value) error { return ReadDemand(&d, name, v) })
+// ReadKey reads {"policy", "identifier"}, with those members of a demand that names has beside.
+func ReadKey(v Value, names []string) (d limiter.Demand, err error) {
+	seen, err := ReadObject(v, names, func(name string, v Value) error { return ReadDemand(&d, name, v) })
 	if err == nil {
 		err = RequireKey(seen)
 	}
@@ -180,6 +185,8 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 		d.Identifier = keys.Identifier(id)
 	case "cost":
 		d.Cost, err = v.Integer(1, policy.MaxCost)
+	case "limit":
+		d.Limit, err = v.Integer(1, policy.MaxLimit)
 	}
 	return err
 }
@@ -188,7 +195,7 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 func RequireKey(seen Members) error {
 	for _, name := range KeyNames {
 		if !seen.Has(name) {
-			return Wrong(name, "It is missing.")
+			return Missing(name)
 		}
 	}
 	return nil

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzJSON has the API's reader and encoding/json read the same bytes, down to the last
-// value. What is JSON to the one is to the other. Bytes that are no UTF-8 and texts with
-// half a character, which encoding/json replaces, the reader refuses.
+// FuzzJSON has the API's reader and encoding/json read the same bytes, down to the last value.
+// Both accept the same texts as JSON. Bytes that are no UTF-8 and texts with half a character,
+// which encoding/json replaces, the reader refuses.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"a","identifier":"b","cost":1}`, ` {"a" : [1, {"b":"]}"} , "\\"] , "c":-1.5e3}`, `[[],{},[{}],{"a":[]}]`, `"a"`, `-0`,

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -42,6 +43,9 @@ func Wrong(field, detail string) error {
 	return &Error{Kind: limiter.ErrInvalid, Field: field, Detail: detail}
 }
 
+// Missing returns the error of a member that is needed and is not there.
+func Missing(name string) error { return Wrong(name, name+" is missing.") }
+
 // maxEchoedNameLen bounds the unknown names that a problem repeats: twice the longest known one, so
 // that slips are shown and little else.
 const maxEchoedNameLen = 32
@@ -53,10 +57,11 @@ func Unknown(name string, known []string) error {
 	for _, c := range []byte(name) {
 		isName = isName && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_')
 	}
+	subject := name
 	if !isName {
-		name = ""
+		name, subject = "", "One of the names"
 	}
-	return Wrong(name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
+	return Wrong(name, subject+" is not a known field. Known fields: "+strings.Join(known, ", ")+".")
 }
 
 // Under puts path in front of the field that err names; nil stays nil. A path that ends in a dot is
@@ -113,7 +118,7 @@ func (e *CallError) Field(name string) string {
 	switch {
 	case errors.As(e.Err, &demand):
 		name = DemandPath(demand.Index) + name
-	case c.Listed && len(c.Demands) == 1 && (name == "policy" || name == "identifier" || name == "cost"):
+	case c.Listed && len(c.Demands) == 1 && slices.Contains(demandNames, name):
 		name = DemandPath(0) + name
 	case c.Place == 0 && name == "idempotency_key":
 		return IdempotencyKeyHeader

@@ -1,8 +1,8 @@
 package decode
 
-// isWellFormed reports whether text is one JSON value (RFC 8259) with nothing around it.
-// What it says yes to is, and it is several times as fast as encoding/json, which has the
-// last word on what it says no to: that may be nested too deeply.
+// isWellFormed reports whether text is one JSON value (RFC 8259) with nothing around it. It is several times as fast as
+// encoding/json, and accepts no text that encoding/json refuses. A text that it refuses may still be valid, as it may be
+// nested too deeply: encoding/json decides then.
 func isWellFormed(text []byte) bool { return endOfValue(text, 0, maxDepth) == len(text) }
 
 // maxDepth bounds the nesting that isWellFormed follows: no request has more than four.

@@ -114,6 +114,9 @@ func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Dura
 	switch {
 	case d.Override == policy.OverrideBlock:
 		b = append(append(b, "An override blocks it under policy "...), d.Policy.Name...)
+		if d.RetryAfter == count.Never {
+			return append(b, ", without end."...)
+		}
 		return append(appendWait(append(b, ", for another "...), d.RetryAfter), '.')
 	case d.Blocked:
 		b = append(append(b, "Policy "...), d.Policy.Name...)

@@ -24,5 +24,5 @@ func WriteStatus(w http.ResponseWriter, status int, detail string) {
 func write(w http.ResponseWriter, render func(h http.Header, b []byte) (status int, body []byte)) {
 	status, body := render(w.Header(), nil)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // whoever is gone does not miss it
+	_, _ = w.Write(body) // an error means that the client is gone
 }

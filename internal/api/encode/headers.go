@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
@@ -16,16 +17,15 @@ type HeaderFamilies uint8
 
 // The families of headers.
 const (
-	HeadersIETF        HeaderFamilies = 1 << iota // RateLimit-Policy, RateLimit
+	HeadersIETF        HeaderFamilies = 1 << iota // RateLimit-Policy, RateLimit, as in draft 10 of the IETF
 	HeadersXRateLimit                             // X-RateLimit-Limit, -Remaining, -Reset
 	HeadersXRateLimit2                            // X-Rate-Limit-Limit, -Remaining
 	HeadersNone                                   // none of them; Retry-After stays
-	HeadersIETF06                                 // as the IETF's draft was up to 06: RateLimit-Policy, -Limit, -Remaining, -Reset
 	HeadersIETF07                                 // as in draft 07: RateLimit-Policy, RateLimit: limit=, remaining=, reset=
 
 	HeadersDefault = HeadersIETF | HeadersXRateLimit
 
-	headersDrafts = HeadersIETF | HeadersIETF06 | HeadersIETF07 // of the same names, and so one at most
+	headersDrafts = HeadersIETF | HeadersIETF07 // of the same names, and so one at most
 )
 
 // headerFamilies are the families by the name that users give them.
@@ -37,7 +37,6 @@ var headerFamilies = []struct {
 	{"x-ratelimit", HeadersXRateLimit},
 	{"x-rate-limit", HeadersXRateLimit2},
 	{"none", HeadersNone},
-	{"ietf-06", HeadersIETF06},
 	{"ietf-07", HeadersIETF07},
 }
 
@@ -117,7 +116,7 @@ func SetHeaders(h http.Header, d *count.Decision, families HeaderFamilies) {
 }
 
 // maxHeaders is how many headers SetHeaders sets at most.
-const maxHeaders = 10
+const maxHeaders = 8
 
 // headerWriter collects values one after the other, so that all of them cost one
 // string and one slice.
@@ -149,17 +148,12 @@ func (w *headerWriter) draft(b []byte, d *count.Decision, families HeaderFamilie
 	switch {
 	case families&HeadersIETF != 0:
 		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
-		b = w.end("Ratelimit", appendLimitField(b, d.Limits()))
+		b = w.end("Ratelimit", appendLimitField(b, d))
 	case families&HeadersIETF07 != 0:
 		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
 		b = appendParameter(b, "limit=", d.TightestLimit().Limit)
 		b = appendParameter(b, ", remaining=", d.Remaining)
-		b = w.end("Ratelimit", appendParameter(b, ", reset=", seconds(d.ResetAfter)))
-	case families&HeadersIETF06 != 0:
-		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
-		b = w.end("Ratelimit-Limit", appendParameter(b, "", d.TightestLimit().Limit))
-		b = w.end("Ratelimit-Remaining", appendParameter(b, "", d.Remaining))
-		b = w.end("Ratelimit-Reset", appendParameter(b, "", seconds(d.ResetAfter)))
+		b = w.end("Ratelimit", appendParameter(b, ", reset=", seconds(resetOf(d))))
 	}
 	return b
 }
@@ -197,19 +191,40 @@ func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	return b
 }
 
+// resetOf returns after how long d's tightest limit has more units: whole again at the latest.
+func resetOf(d *count.Decision) time.Duration {
+	if after, known := moreAfter(d, &d.Verdict); known {
+		return after
+	}
+	return d.ResetAfter
+}
+
 // appendLimitField appends RateLimit: an item for each limit, with what remains
-// and the seconds until it is whole again, rounded up.
-func appendLimitField(b []byte, limits []count.LimitDecision) []byte {
-	start := len(b)
+// and the seconds until there is more, rounded up.
+func appendLimitField(b []byte, d *count.Decision) []byte {
+	start, limits := len(b), d.Limits()
 	for i := range limits {
 		if limits[i].Limit.Shadow {
 			continue
 		}
 		b = appendItem(b, len(b) == start, limits[i].Limit.Name)
 		b = appendParameter(b, ";r=", limits[i].Remaining)
-		b = appendParameter(b, ";t=", seconds(limits[i].ResetAfter))
+		if after, known := moreAfter(d, &limits[i].Verdict); known {
+			b = appendParameter(b, ";t=", seconds(after))
+		}
 	}
 	return b
+}
+
+// moreAfter returns after how long a limit of d with the verdict v has more units: where v denies, when the same cost
+// fits, else when the limit is whole again at the latest. It returns false where no wait helps, and where that
+// is later than Retry-After, which the draft does not want.
+func moreAfter(d *count.Decision, v *count.Verdict) (after time.Duration, known bool) {
+	after = v.ResetAfter
+	if !v.Allowed {
+		after = v.RetryAfter
+	}
+	return after, after != count.Never && (d.Allowed || d.RetryAfter == count.Never || after <= d.RetryAfter)
 }
 
 // appendItem appends the name of an item of a list as a structured field's String

@@ -61,7 +61,7 @@ var problemKinds = []problemKind{
 	{decode.ErrBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},
-	{ErrNoOverride, http.StatusNotFound, typeBlank, "", "There is no override of this identifier under this policy."},
+	{ErrNoOverride, http.StatusNotFound, typeBlank, "", "There is no such override under this policy."},
 	{ErrNoVersion, http.StatusNotFound, typeBlank, "version",
 		"The store keeps no such version; GET /v1/policy-versions lists those that it keeps."},
 	{ErrFromFile, http.StatusConflict, typeBlank, "",
@@ -84,7 +84,7 @@ var problemKinds = []problemKind{
 		"There is nothing to refund: the receipt is none of this service, was refunded or confirmed before, or its window is over."},
 	{store.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
-		"The store does not answer, and the policy denies on that. Try again shortly."},
+		"The store does not answer, and the policy's on_store_error says deny. Try again shortly."},
 	{ErrNotReady, http.StatusServiceUnavailable, typeReducedCapacity, "", "Not ready to decide; the log says why."},
 }
 

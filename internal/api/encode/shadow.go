@@ -9,24 +9,25 @@ import (
 // Shadow is what shadows of one policy would have denied: its limits that are, or all of them in mode shadow. It is the
 // answer of GET /v1/policies/{name}/shadow.
 type Shadow struct {
-	Policy     string             `json:"policy"`
-	Mode       policy.Mode        `json:"mode"`
-	Scope      string             `json:"scope"`             // whose calls: ScopeInstance or ScopeInstances
-	Version    int64              `json:"version,omitempty"` // of the policies in force; 0: they have none
-	Since      *time.Time         `json:"since"`             // when counting began; nil: nothing is in shadow
-	Calls      int64              `json:"calls"`             // decided since
-	Denied     int64              `json:"denied"`            // of these
-	Undecided  int64              `json:"undecided"`         // of these, while the store did not answer
-	WouldDeny  int64              `json:"would_deny"`        // calls that were allowed, and that some shadow would have denied
-	Callers    *int64             `json:"callers"`           // of these, about; nil: not known
-	Limits     []ShadowLimit      `json:"limits"`
-	Instances  []ShadowInstance   `json:"instances"`  // that this was counted by
-	Unanswered []ShadowUnanswered `json:"unanswered"` // instances whose calls are missing
+	Policy     string           `json:"policy"`
+	Mode       policy.Mode      `json:"mode"`
+	Scope      string           `json:"scope"`               // whose calls: ScopeInstance or ScopeInstances
+	Version    int64            `json:"version,omitempty"`   // of the policies in force; 0: they have none
+	Since      *time.Time       `json:"since"`               // when counting began; nil: nothing is in shadow
+	Calls      int64            `json:"calls"`               // decided since
+	Denied     int64            `json:"denied"`              // of these
+	Undecided  int64            `json:"undecided"`           // of these, while the store did not answer
+	WouldDeny  int64            `json:"would_deny"`          // calls that were allowed, and that some shadow would have denied
+	Callers    *int64           `json:"callers"`             // of these, about; nil: not known
+	Confirmed  *int64           `json:"confirmed,omitempty"` // units, since; nil: no shadow goes by what is confirmed
+	Limits     []ShadowLimit    `json:"limits"`
+	Instances  []ShadowInstance `json:"instances"`  // that this was counted by
+	Unanswered []Unanswered     `json:"unanswered"` // instances whose calls are missing
 }
 
-// Whose calls a Shadow is about.
+// Whose figures an answer has.
 const (
-	ScopeInstance  = "instance"  // this one's, which is alone
+	ScopeInstance  = "instance"  // of one that is alone, or was asked for
 	ScopeInstances = "instances" // of all that decide together
 )
 
@@ -55,8 +56,8 @@ type ShadowInstance struct {
 	Calls    int64     `json:"calls"`
 }
 
-// ShadowUnanswered is an instance that counted something else, or did not say what.
-type ShadowUnanswered struct {
+// Unanswered is an instance that counted something else, or did not say what.
+type Unanswered struct {
 	Instance string `json:"instance"`
 	Address  string `json:"address"`
 	Reason   string `json:"reason"`

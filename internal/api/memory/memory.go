@@ -1,5 +1,5 @@
-// Package memory bounds the memory that the bodies of requests and their answers take, whoever sends
-// and reads them, and however slowly.
+// Package memory bounds the memory that the bodies of requests and their answers take, also while clients send and read
+// slowly.
 //
 // It knows how much a call and its answer take, and nothing of how they are read and written.
 package memory
@@ -21,7 +21,7 @@ const (
 	// are is bounded by the connections.
 	FreeBody = 4 << 10
 	// FreeAnswer is how many bytes of every answer there is room for, whatever the others take:
-	// those of one demand under a policy of limiter.MaxLimits are shorter.
+	// those of one demand under a policy of policy.MaxLimits are shorter.
 	FreeAnswer = 12 << 10
 )
 

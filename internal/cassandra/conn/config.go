@@ -32,11 +32,11 @@ type Config struct {
 	Password    string      //
 	TLS         *tls.Config // nil: plain text
 
-	Timeout           time.Duration      // of one request; zero: limiter.DefaultStoreTimeout
+	Timeout           time.Duration      // of one request; zero: demand.DefaultStoreTimeout
 	Consistency       policy.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string             // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
 	UsesLocalLevels   bool               // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
-	MigrateFirst      bool               // OpenLater brings the tables up to date before it connects
+	MigrateFirst      bool               // cassandra.OpenLater brings the tables up to date before it connects
 	Connections       int                // to each node; zero: DefaultConnections
 
 	ClockTolerance time.Duration // beyond it Skewed is true; zero: never

@@ -33,9 +33,9 @@ var countTables = []struct {
 }
 
 const (
-	lookPage  = 5000    // keys that are read at once,
+	lookPage  = 1000    // keys that are read at once: a few milliseconds of a node,
 	leastPage = 50      // and as few of a node that is too busy for more
-	lookRest  = 1       // times as long as a page took, before the next: callers wait for the same nodes
+	lookRest  = 9       // times as long as a page took, before the next: callers wait for the same nodes, which look for a tenth of the time
 	maxLook   = 1 << 20 // keys of all tables; beyond, new keys are read instead until windows are over
 )
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -58,4 +60,26 @@ func TestPagesThatFailForGood(t *testing.T) {
 			t.Errorf("%s: %d tries, error %v; want %d, %v", c.name, tries, err, c.tries, c.err)
 		}
 	}
+}
+
+// TestLookingTakesATenthOfTheTime holds that decisions have a node for nine tenths of the time, however long it takes
+// for a page.
+func TestLookingTakesATenthOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 20
+		read, looked, began := 0, time.Duration(0), time.Now()
+		err := inPages(t.Context(), func(int, []byte) ([]byte, error) {
+			read++
+			took := time.Duration(read) * time.Millisecond
+			time.Sleep(took)
+			if read == pages {
+				return nil, nil
+			}
+			looked += took
+			return []byte("more"), nil
+		})
+		if took := time.Since(began) - pages*time.Millisecond; err != nil || took != 10*looked {
+			t.Errorf("it looked for %v within %v, error %v; want a tenth", looked, took, err)
+		}
+	})
 }

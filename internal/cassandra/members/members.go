@@ -53,13 +53,9 @@ func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Ce
 	if err != nil {
 		return cluster.Cell{}, err
 	}
-	query := c.Session.Query(memberRead, m.namespace, c.Datacenter, name).WithContext(ctx).Consistency(gocql.LocalQuorum)
-	if latest {
-		query = query.Consistency(gocql.Consistency(gocql.LocalSerial))
-	}
 	var version gocql.UUID
 	var value string
-	err = c.Config.Repeatable(query).Scan(&version, &value)
+	err = c.Config.Repeatable(m.reading(c, name, latest).WithContext(ctx)).Scan(&version, &value)
 	switch {
 	case errors.Is(err, gocql.ErrNotFound):
 		return cluster.Cell{}, nil
@@ -80,12 +76,7 @@ func (m *Members) Set(ctx context.Context, name string, have cluster.Version, va
 	if err != nil {
 		return cluster.Version{}, err
 	}
-	query := c.Session.Query(memberChange, version, string(value), m.namespace, c.Datacenter, name, gocql.UUID(have))
-	if have == (cluster.Version{}) {
-		query = c.Session.Query(memberInsert, m.namespace, c.Datacenter, name, version, string(value))
-	}
-	query = query.WithContext(ctx).Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
-	applied, err := query.MapScanCAS(make(map[string]any))
+	applied, err := m.changing(c, name, have, version, value).WithContext(ctx).MapScanCAS(make(map[string]any))
 	switch {
 	case err != nil:
 		return cluster.Version{}, conn.Unavailable("changing members", err)
@@ -93,6 +84,24 @@ func (m *Members) Set(ctx context.Context, name string, have cluster.Version, va
 		return cluster.Version{}, fmt.Errorf("changing members: %w", cluster.ErrConflict)
 	}
 	return cluster.Version(version), nil
+}
+
+// changing returns what keeps value under name as version if it is still have.
+func (m *Members) changing(c *Cluster, name string, have cluster.Version, version gocql.UUID, value []byte) *gocql.Query {
+	query := c.Session.Query(memberChange, version, string(value), m.namespace, c.Datacenter, name, gocql.UUID(have))
+	if have == (cluster.Version{}) {
+		query = c.Session.Query(memberInsert, m.namespace, c.Datacenter, name, version, string(value))
+	}
+	return query.Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
+}
+
+// reading returns what reads name; the latest of it serially.
+func (m *Members) reading(c *Cluster, name string, latest bool) *gocql.Query {
+	level := gocql.LocalQuorum
+	if latest {
+		level = gocql.Consistency(gocql.LocalSerial)
+	}
+	return c.Session.Query(memberRead, m.namespace, c.Datacenter, name).Consistency(level)
 }
 
 // Beat makes b known for cluster.BeatTTL.

@@ -8,6 +8,7 @@ package migrate
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -68,6 +69,9 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 		return err
 	}
 	defer session.Close()
+	if err := warnOfOneCopy(ctx, config, nodes.session); err != nil {
+		return err
+	}
 	if err := checkPatiently(ctx, config, session); !conn.IsMistake(err) {
 		return err // with nothing to do, a user who may not create tables can migrate, too
 	}
@@ -124,16 +128,13 @@ func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (
 	}
 }
 
-// createKeyspace also warns of a keyspace that keeps one copy only.
+// createKeyspace creates the keyspace if it is not there.
 func createKeyspace(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	found, err := conn.FindKeyspace(ctx, config, nodes.session, nodes.nodes)
-	if err == nil && !found {
-		err = createKeyspaceWith(ctx, config, nodes)
-	}
-	if err != nil {
+	if err != nil || found {
 		return err
 	}
-	return warnOfOneCopy(ctx, config, nodes.session)
+	return createKeyspaceWith(ctx, config, nodes)
 }
 
 func createKeyspaceWith(ctx context.Context, config *conn.Config, nodes *agreement) error {
@@ -154,10 +155,9 @@ func createKeyspaceWith(ctx context.Context, config *conn.Config, nodes *agreeme
 	return nil
 }
 
+// warnOfOneCopy warns of a keyspace that keeps one copy only.
 func warnOfOneCopy(ctx context.Context, config *conn.Config, session *gocql.Session) error {
-	var replication map[string]string
-	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
-		WithContext(ctx).Consistency(gocql.One).Scan(&replication)
+	replication, err := readReplication(ctx, config, session)
 	if err != nil {
 		return fmt.Errorf("reading the replication of keyspace %q: %w", config.Keyspace, err)
 	}
@@ -168,6 +168,20 @@ func warnOfOneCopy(ctx context.Context, config *conn.Config, session *gocql.Sess
 		}
 	}
 	return nil
+}
+
+// readReplication reads how many copies the keyspace has, and where. A keyspace that another instance creates at the same
+// time can be used some moments before the node's catalogue has it.
+func readReplication(ctx context.Context, config *conn.Config, session *gocql.Session) (replication map[string]string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
+	defer cancel()
+	for {
+		err = session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
+			WithContext(ctx).Consistency(gocql.One).Scan(&replication)
+		if !errors.Is(err, gocql.ErrNotFound) || clock.Pause(ctx, connectRetry) != nil {
+			return replication, err
+		}
+	}
 }
 
 // createBookkeeping creates the tables that migrating itself needs. Nothing can

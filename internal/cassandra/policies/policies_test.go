@@ -25,7 +25,7 @@ func newStore(t *testing.T) (*policies.Store, *gocql.Session) {
 		t.Fatal(err)
 	}
 	cluster := gocql.NewCluster(config.Hosts...)
-	cluster.Keyspace, cluster.Timeout = config.Keyspace, config.Timeout
+	cluster.Keyspace, cluster.Timeout = config.Keyspace, 30*time.Second // tables are dropped
 	session, err := cluster.CreateSession()
 	if err != nil {
 		t.Fatal(err)

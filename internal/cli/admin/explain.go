@@ -20,12 +20,15 @@ func newExplain(p *command.Process) *cobra.Command {
 		Example: "  ratelimitd explain sms-send +4915112345678",
 	}
 	asker := remote.NewSubjectAsker(p, cmd)
+	var limit int64
+	remote.AddLimit(cmd, &limit)
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about, err := asker.Subject(cmd, args)
 		if err != nil {
 			return err
 		}
+		about.BringLimit(cmd, &limit)
 		c, q := asker.Client(), &remote.Question{Route: "explain", Body: about, Policy: about.Policy}
 		a, err := c.Ask(cmd.Context(), q)
 		if err != nil {
@@ -74,8 +77,15 @@ func (x *explanation) write(out *bytes.Buffer) {
 
 func (x *explanation) writeRest(out *bytes.Buffer) {
 	if o := x.Override; o != nil {
-		fmt.Fprintf(out, "override: %s, for another %s, by %s\n", remote.Printable(o.what()), remote.Duration(o.ExpiresInMS),
-			remote.Printable(o.By))
+		lasts := "without end"
+		if o.ExpiresInMS != nil {
+			lasts = "for another " + o.ends()
+		}
+		what := o.what()
+		if o.Prefix != "" {
+			what += " for " + o.Prefix + "…"
+		}
+		fmt.Fprintf(out, "override: %s, %s, by %s\n", remote.Printable(what), lasts, remote.Printable(o.By))
 	}
 	if x.Block != nil {
 		fmt.Fprintf(out, "block: until %s, number %d in a row\n", remote.Printable(x.Block.Until), x.Block.Strikes)

@@ -19,9 +19,9 @@ func newMembers(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "Show which instances decide together, and how much each owns",
-		Long: "Show which instances decide together, and how much each owns, as Cassandra keeps it.\n\n" +
-			"alive says whether a member gave a sign of life within the last ten seconds, and in whether\n" +
-			"it has been set out: the next view leaves it out then.",
+		Long: "Show which instances decide together, and how large a share of all keys each owns, as Cassandra keeps it.\n\n" +
+			"ALIVE tells whether a member gave a sign of life within the last ten seconds. IN is false once a member is set out:\n" +
+			"it then decides nothing more, and the next view of the members leaves it out.",
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := s.Load(cmd, p)
@@ -46,6 +46,15 @@ func newMembers(p *command.Process) *cobra.Command {
 	return cmd
 }
 
+// whyAll says why all members own keys, and not one alone.
+var whyAll = map[cluster.Why]string{
+	cluster.WhyAsked:  ": an instance was started with --owners all",
+	cluster.WhyCPU:    ": one owner alone used over half of its processors",
+	cluster.WhyMemory: ": one owner alone remembered over four fifths of --max-keys",
+	cluster.WhyLate:   ": one owner alone answered the others late",
+	cluster.WhySilent: ": the one owner gave no sign of life",
+}
+
 func printMembers(ctx context.Context, store cluster.Store, out io.Writer) error {
 	list, err := cluster.List(ctx, store)
 	if err != nil {
@@ -55,7 +64,7 @@ func printMembers(ctx context.Context, store cluster.Store, out io.Writer) error
 		_, err = fmt.Fprintln(out, "no instance has joined yet")
 		return err
 	}
-	fmt.Fprintf(out, "view %d, mode %s\n", list.View.Number, list.View.Mode)
+	fmt.Fprintf(out, "view %d, mode %s%s\n", list.View.Number, list.View.Mode, whyAll[list.View.All])
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "MEMBER\tADDRESS\tALIVE\tIN\tCONFIRMED\tOWNS")
 	for i, m := range list.Members {

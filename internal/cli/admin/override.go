@@ -2,10 +2,12 @@ package admin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -18,9 +20,48 @@ import (
 func newOverride(p *command.Process) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "override",
-		Short: "Decide an identifier otherwise than its policy says, for a while",
-		Long:  "Allow or block an identifier, or give it other limits, on every instance within a second, and see what is in force.",
+		Short: "Decide an identifier otherwise than its policy says",
+		Long: "Allow or block an identifier, or all that begin alike, or give them other limits, on every instance within a second,\n" +
+			"and see what is in force.",
 	}, newOverrideSet(p), newOverrideGet(p), newOverrideDelete(p), newOverrideList(p))
+}
+
+// prefixAsker is an Asker of commands about POLICY and IDENTIFIER or, with --prefix, all that begin with it.
+type prefixAsker struct {
+	*remote.Asker
+	prefix string
+}
+
+func newPrefixAsker(p *command.Process, cmd *cobra.Command) *prefixAsker {
+	a := &prefixAsker{Asker: remote.NewSubjectAsker(p, cmd)}
+	cmd.Flags().StringVar(&a.prefix, "prefix", "", "in place of IDENTIFIER, for all whose canonical form begins with `text`, such as +4915")
+	remote.NoFiles(cmd, "prefix")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("prefix") {
+			return command.Args(1, 1, "POLICY alone", "--prefix is in place of IDENTIFIER")(cmd, args)
+		}
+		return command.SubjectArgs(cmd, args)
+	}
+	return a
+}
+
+// overridden is whom a request about an override is for.
+type overridden struct {
+	Policy     string `json:"policy"`
+	Identifier string `json:"identifier,omitempty"`
+	Prefix     string `json:"prefix,omitempty"`
+}
+
+// about fills in the flags, and returns whom the arguments are about.
+func (a *prefixAsker) about(cmd *cobra.Command, args []string) (overridden, error) {
+	if cmd.Flags().Changed("prefix") {
+		if a.prefix == "" || !utf8.ValidString(a.prefix) {
+			return overridden{}, errors.New("--prefix: give 1 to 64 bytes of UTF-8")
+		}
+		return overridden{Policy: args[0], Prefix: a.prefix}, a.Load(cmd)
+	}
+	about, err := a.Subject(cmd, args)
+	return overridden{Policy: about.Policy, Identifier: about.Identifier}, err
 }
 
 // overridesRoute is that of overrides, below /v1.
@@ -28,11 +69,12 @@ const overridesRoute = "overrides"
 
 // overrideInForce is an override as a server answers it.
 type overrideInForce struct {
-	Key         string                 `json:"key"`
+	Key         string                 `json:"key"`    // empty: it is of a prefix
+	Prefix      string                 `json:"prefix"` // empty: it is of an identifier
 	Policy      string                 `json:"policy"`
 	Kind        string                 `json:"kind"`
 	Limits      []demand.LimitOverride `json:"limits"`
-	ExpiresInMS int64                  `json:"expires_in_ms"`
+	ExpiresInMS *int64                 `json:"expires_in_ms"` // nil: it has no end
 	By          string                 `json:"by"`
 }
 
@@ -50,8 +92,12 @@ func writeOverrides(out *bytes.Buffer, overrides []overrideInForce) {
 	fmt.Fprintln(table, "KEY\tPOLICY\tOVERRIDE\tENDS\tBY")
 	for i := range overrides {
 		o := &overrides[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", remote.Printable(o.Key[:min(len(o.Key), shownKeyDigits)]),
-			remote.Printable(o.Policy), remote.Printable(o.what()), remote.Duration(o.ExpiresInMS), remote.Printable(o.By))
+		whose := o.Key[:min(len(o.Key), shownKeyDigits)]
+		if o.Prefix != "" {
+			whose = o.Prefix + "…"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", remote.Printable(whose),
+			remote.Printable(o.Policy), remote.Printable(o.what()), o.ends(), remote.Printable(o.By))
 	}
 	_ = table.Flush() // into a buffer
 }
@@ -73,6 +119,14 @@ func (o *overrideInForce) what() string {
 		limits = append(limits, text)
 	}
 	return strings.Join(limits, " ")
+}
+
+// ends says in how long o ends.
+func (o *overrideInForce) ends() string {
+	if o.ExpiresInMS == nil {
+		return "never"
+	}
+	return remote.Duration(*o.ExpiresInMS)
 }
 
 // afterOverride is the aftermath of what changes overrides.

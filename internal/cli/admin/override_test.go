@@ -33,6 +33,14 @@ func TestOverridesFromTheCommandLine(t *testing.T) {
 		{"explain sms-send " + number + " -o json", command.ExitOK, `"because": "limit"`},
 		{"override get sms-send " + number, command.ExitOK, "sliding-log-1h=1"},
 		{"override list", command.ExitOK, "sms-send   sliding-log-1h=1"},
+		{"override set sms-send --prefix +4917 --allow --for ever", command.ExitOK, "+4917…   sms-send   allow      never"},
+		{"override get sms-send +4917012345678", command.ExitOK, "+4917…"},
+		{"take sms-send +4917012345678", command.ExitOK, "by an override (allow)"},
+		{"explain sms-send +4917012345678", command.ExitOK, "override: allow for +4917…, without end"},
+		{"override get sms-send --prefix +49", command.ExitNo, "no override"},
+		{"override set sms-send --prefix +49 " + number + " --allow --for 1h", command.ExitError, "POLICY alone"},
+		{"override set sms-send --prefix= --allow --for 1h", command.ExitError, "--prefix: give"},
+		{"override delete sms-send --prefix +4917", command.ExitOK, "deleted"},
 		{"override list -o json", command.ExitOK, `"total": 1`},
 		{"override delete sms-send " + number, command.ExitOK, "deleted"},
 		{"override list -o json", command.ExitOK, `"total": 0`},
@@ -42,6 +50,10 @@ func TestOverridesFromTheCommandLine(t *testing.T) {
 		{"override set sms-send " + number + " --allow --block --for 1h", command.ExitError, "give one of"},
 		{"override set sms-send " + number + " --allow", command.ExitError, "give --for"},
 		{"override set sms-send " + number + " --allow --for 32d", command.ExitError, "from 1s to 31d"},
+		{"override set sms-send " + number + " --allow --for never", command.ExitError, "or ever"},
+		{"override set sms-send " + number + " --block --for ever", command.ExitOK, "block      never"},
+		{"explain sms-send " + number, command.ExitOK, "override: block, without end, by anonymous"},
+		{"take sms-send " + number, command.ExitNo, "denied"},
 		{"override set sms-send " + number + " --limit x --for 1h", command.ExitError, "write NAME=UNITS"},
 		{"override set sms-send " + number + " --limit x=1 --for 1h", command.ExitError, "limits[0].name"},
 		{"override set sms-sent " + number + " --allow --for 1h", command.ExitError, "did you mean sms-send?"},
@@ -65,7 +77,7 @@ func TestOverridesFromTheCommandLine(t *testing.T) {
 		acts[read.Act+" "+read.Outcome]++
 	}
 	for act, times := range map[string]int{
-		"override.set done": 2, "override.set failed": 2, "override.delete done": 1, "reset done": 1, "explain done": 4, "explain failed": 1,
+		"override.set done": 4, "override.set failed": 2, "override.delete done": 2, "reset done": 1, "explain done": 6, "explain failed": 1,
 	} {
 		if acts[act] != times {
 			t.Errorf("%s is %d times in the audit log, want %d:\n%s", act, acts[act], times, written)
@@ -88,12 +100,14 @@ func TestOverridesOutliveTheProcess(t *testing.T) {
 	first := clitest.Start(t, nil, "--data-dir="+folder)
 	ask(first, command.ExitOK, "override set login a --block --for 1h")
 	ask(first, command.ExitOK, "override set login b --block --for 1h")
+	ask(first, command.ExitOK, "override set login c --block --for ever")
 	ask(first, command.ExitOK, "override delete login b")
 	first.Stop()
 	first.Wait(t)
 	second := clitest.Start(t, nil, "--data-dir="+folder)
 	ask(second, command.ExitNo, "take login a")
 	ask(second, command.ExitOK, "take login b")
+	ask(second, command.ExitNo, "take login c")
 	ask(second, command.ExitOK, "override set login a --allow --for 1h")
 	ask(second, command.ExitOK, "take login a")
 }

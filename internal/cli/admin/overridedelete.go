@@ -12,14 +12,14 @@ import (
 func newOverrideDelete(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "End the override of an identifier",
-		Long: "End the override of an identifier under a policy, on every instance within a second." + remote.SubjectNotes +
+		Short: "End the override of an identifier or a prefix",
+		Long: "End the override of an identifier or a prefix under a policy, on every instance within a second." + remote.SubjectNotes +
 			"  0  ended, or there was none\n  2  error: standard error says why",
 		Example: "  ratelimitd override delete sms-send +4915112345678",
 	}
-	asker := remote.NewSubjectAsker(p, cmd)
+	asker := newPrefixAsker(p, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		about, err := asker.Subject(cmd, args)
+		about, err := asker.about(cmd, args)
 		if err != nil {
 			return err
 		}

@@ -13,15 +13,16 @@ import (
 func newOverrideGet(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Print the override of an identifier",
-		Long: "Print the override of an identifier under a policy." + remote.SubjectNotes +
+		Short: "Print the override of an identifier or a prefix",
+		Long: "Print the override by which an identifier is decided under a policy: its own, or that of its longest prefix.\n" +
+			"With --prefix, print the override of that prefix." + remote.SubjectNotes +
 			"  0  it is printed\n  1  there is none\n  2  error: standard error says why",
 		Example: "  ratelimitd override get sms-send +4915112345678",
 	}
-	asker := remote.NewSubjectAsker(p, cmd)
+	asker := newPrefixAsker(p, cmd)
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		about, err := asker.Subject(cmd, args)
+		about, err := asker.about(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -34,7 +35,7 @@ func newOverrideGet(p *command.Process) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "no override")
 			return command.ErrNo
 		}
-		if printed, err := printOverride(cmd, asker, answer); printed {
+		if printed, err := printOverride(cmd, asker.Asker, answer); printed {
 			return err
 		}
 		return client.Refused(cmd.Context(), q, answer)

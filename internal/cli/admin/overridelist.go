@@ -15,8 +15,8 @@ func newOverrideList(p *command.Process) *cobra.Command {
 		Use:   "list",
 		Args:  command.NoArgs,
 		Short: "List the overrides in force",
-		Long: "List the overrides in force, the one that ends first first, by hashed key: \"ratelimitd key\" prints that of an\n" +
-			"identifier." + remote.Notes + "  0  they are printed\n  2  error: standard error says why",
+		Long: "List the overrides in force by hashed key: those without end, and then the one that ends first.\n" +
+			"\"ratelimitd key\" prints the key of an identifier." + remote.Notes + "  0  they are printed\n  2  error: standard error says why",
 		Example: "  ratelimitd override list -o json",
 	}
 	asker := remote.NewAsker(p, cmd)

@@ -20,21 +20,26 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 	o := new(overrideFlags)
 	cmd := &cobra.Command{
 		Use:   "set",
-		Short: "Allow or block an identifier, or give it other limits, for a while",
+		Short: "Allow or block an identifier, or all that begin alike, or give them other limits",
 		Long: "Allow or block an identifier, or give it other limits, until --for is over. It takes the place of an earlier\n" +
-			"override of the same identifier. What is allowed is not counted; under other limits, all is counted as ever." +
+			"override of the same identifier. With --prefix, it is for all identifiers that begin so: the longest prefix stands\n" +
+			"above shorter ones, and an identifier's own override above all. A prefix is kept in the clear.\n" +
+			"What is allowed is not counted; under other limits, all is counted as ever." +
 			remote.SubjectNotes + "  0  in force on every instance within a second\n  2  error: standard error says why",
 		Example: `  # a customer may send more today
   ratelimitd override set sms-send +4915112345678 --limit per-hour=50 --for 1d
 
   # keep an attacker away
-  ratelimitd override set login 203.0.113.7 --block --for 7d`,
+  ratelimitd override set login 203.0.113.7 --block --for 7d
+
+  # numbers of a range that is known are never limited
+  ratelimitd override set sms-send --prefix +491555 --allow --for ever`,
 	}
-	asker := remote.NewSubjectAsker(p, cmd)
+	asker := newPrefixAsker(p, cmd)
 	o.add(cmd.Flags())
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		about, err := asker.Subject(cmd, args)
+		about, err := asker.about(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -47,7 +52,7 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if printed, err := printOverride(cmd, asker, answer); printed {
+		if printed, err := printOverride(cmd, asker.Asker, answer); printed {
 			return err
 		}
 		return client.Refused(cmd.Context(), q, answer)
@@ -59,35 +64,44 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 type overrideFlags struct {
 	allow, block bool
 	limits       []string
-	lasts        time.Duration
+	lasts        lasting
+}
+
+// lasting is how long an override lasts. The zero lasting is not said yet.
+type lasting struct {
+	ever bool
+	time time.Duration
 }
 
 func (o *overrideFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.allow, "allow", false, "allow everything, and count nothing")
 	flags.BoolVar(&o.block, "block", false, "deny everything")
 	flags.StringArrayVar(&o.limits, "limit", nil, "`NAME=UNITS` of a limit of the policy, or NAME=UNITS/BURST; may be repeated")
-	command.Var(flags, &o.lasts, "for", "", "duration", "until it ends, 1s to 31d", overrideTime)
+	command.Var(flags, &o.lasts, "for", "", "duration", "until it ends, 1s to 31d, or ever", overrideTime)
 }
 
-func overrideTime(text string) (time.Duration, error) {
+func overrideTime(text string) (lasting, error) {
+	if text == "ever" {
+		return lasting{ever: true}, nil
+	}
 	d, err := policy.ParseWindow(text)
 	if err != nil || d < overrides.Shortest || d > overrides.Longest {
-		return 0, errors.New("use a duration from 1s to 31d, such as 30m or 7d")
+		return lasting{}, errors.New("use a duration from 1s to 31d, such as 30m or 7d, or ever")
 	}
-	return d, nil
+	return lasting{time: d}, nil
 }
 
 // newOverrideBody is the body of a request that sets an override.
 type newOverrideBody struct {
-	remote.Demand
+	overridden
 	Kind        string                 `json:"kind"`
 	Limits      []demand.LimitOverride `json:"limits,omitempty"`
-	ExpiresInMS int64                  `json:"expires_in_ms"`
+	ExpiresInMS *int64                 `json:"expires_in_ms"` // nil: it has no end
 }
 
 // body returns what the flags ask for.
-func (o *overrideFlags) body(about remote.Demand) (*newOverrideBody, error) {
-	body := &newOverrideBody{Demand: about, ExpiresInMS: o.lasts.Milliseconds()}
+func (o *overrideFlags) body(about overridden) (*newOverrideBody, error) {
+	body := &newOverrideBody{overridden: about}
 	given := 0
 	for _, kind := range []struct {
 		name  policy.OverrideKind
@@ -100,8 +114,12 @@ func (o *overrideFlags) body(about remote.Demand) (*newOverrideBody, error) {
 	if given != 1 {
 		return nil, errors.New("give one of --allow, --block and --limit NAME=UNITS")
 	}
-	if o.lasts == 0 {
-		return nil, errors.New("give --for: an override ends by itself, after 31d at the latest")
+	switch {
+	case o.lasts == lasting{}:
+		return nil, errors.New("give --for: a duration from 1s to 31d, or ever")
+	case !o.lasts.ever:
+		ms := o.lasts.time.Milliseconds()
+		body.ExpiresInMS = &ms
 	}
 	for _, text := range o.limits {
 		l, err := parseLimit(text)

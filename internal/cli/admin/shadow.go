@@ -49,6 +49,7 @@ type shadows struct {
 	Undecided  int64
 	WouldDeny  int64 `json:"would_deny"`
 	Callers    *int64
+	Confirmed  *int64
 	Limits     []shadowLimit
 	Instances  []struct{}
 	Unanswered []struct{ Instance, Address, Reason string }
@@ -82,6 +83,9 @@ func (s *shadows) write(out *bytes.Buffer) {
 	if s.Undecided > 0 {
 		fmt.Fprintf(out, "undecided: %d, while the store did not answer\n", s.Undecided)
 	}
+	if note := s.confirmedNote(); note != "" {
+		fmt.Fprintln(out, note)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "SHADOW\tLIMIT\tHOUR\tCALLS\tWOULD DENY\tCALLERS")
 	for i := range s.Limits {
@@ -96,6 +100,19 @@ func (s *shadows) write(out *bytes.Buffer) {
 		fmt.Fprintf(out, "missing: the calls of %s at %s: %s\n",
 			remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
 	}
+}
+
+// confirmedNote says what the shadows, if they go by what is confirmed, went by. Without a confirmation they can't be judged.
+func (s *shadows) confirmedNote() string {
+	switch {
+	case s.Confirmed == nil || s.Calls == 0:
+		return ""
+	case *s.Confirmed == 0:
+		return fmt.Sprintf("not judged: nothing was confirmed, and limits of %s go by that; POST /v1/confirm says what was",
+			remote.Printable(s.Policy))
+	}
+	return fmt.Sprintf("judged by what was confirmed: %s of %s",
+		command.Count(int(*s.Confirmed), "unit", "units"), remote.Printable(s.Policy))
 }
 
 // callers is a number of callers that may not be known.

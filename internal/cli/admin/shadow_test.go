@@ -17,6 +17,46 @@ const tightened = `policies:
   - {name: api, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
 `
 
+// TestShadowWithoutConfirmations says that a conversion can't be judged as long as nothing is confirmed, and by what it is.
+func TestShadowWithoutConfirmations(t *testing.T) {
+	s := clitest.Start(t, nil, "--ui", "--policies="+clitest.Write(t, "p.yaml", `policies:
+  - {name: codes, mode: shadow, limits: [{algorithm: conversion, unconfirmed: 2, min_conversion: 50%, window: 1h}]}
+`))
+	shown := func() string {
+		t.Helper()
+		code, stdout, stderr := clitest.Execute(t, nil, "shadow", "codes", "--server="+s.URL)
+		if code != command.ExitOK {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+		return stdout
+	}
+	if text := shown(); strings.Contains(text, "judged") {
+		t.Errorf("before any call: %s", text)
+	}
+	var receipt string
+	for range 2 {
+		_, stdout, _ := clitest.Execute(t, nil, "take", "codes", "DE", "-o", "json", "--server="+s.URL)
+		var took struct{ Receipt string }
+		if err := json.Unmarshal([]byte(stdout), &took); err != nil {
+			t.Fatal(err)
+		}
+		receipt = took.Receipt
+	}
+	const unjudged = "not judged: nothing was confirmed, and limits of codes go by that; POST /v1/confirm says what was\n"
+	if text := shown(); !strings.Contains(text, unjudged) {
+		t.Error(text)
+	}
+	if _, frame, _ := clitest.Execute(t, nil, "top", "--once", "--server="+s.URL); !strings.Contains(frame, unjudged) {
+		t.Error(frame)
+	}
+	if code, _, stderr := clitest.Execute(t, nil, "confirm", receipt, "--server="+s.URL); code != command.ExitOK {
+		t.Fatal(stderr)
+	}
+	if text := shown(); !strings.Contains(text, "judged by what was confirmed: 1 unit of codes\n") {
+		t.Error(text)
+	}
+}
+
 // TestShadow says what shadows would have denied; where there are none, that; and whose calls are missing.
 func TestShadow(t *testing.T) {
 	s := clitest.Start(t, nil, "--policies="+clitest.Write(t, "p.yaml", tightened))

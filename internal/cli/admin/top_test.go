@@ -32,13 +32,14 @@ func TestTop(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	for _, want := range [][]string{
-		{"POLICY", "MODE", "ALLOWED/S", "DENIED/S", "WOULD", "DENY/S", "ALLOWED/H", "DENIED/H", "WOULD", "DENY/H"},
-		{"login", "enforce", "", "", "", "1", "3", "1"},
-		{"tighter", "shadow", "", "", "", "1", "0", "2"},
+		{"last", "hour", "2", "allowed,", "3", "denied:", "3", "over", "limit"},
+		{"POLICY", "MODE", "ALLOW/S", "DENY/S", "ALLOW/H", "DENY/H", "SHARE", "WOULD/H"},
+		{"login", "enforce", "", "", "1", "3", "60.0", "%", "1"},
+		{"tighter", "shadow", "", "", "1", "0", "0.0", "%", "2"},
 		{"SHADOW", "OF", "LIMIT", "CALLS", "WOULD", "DENY", "SHARE", "CALLERS", "LAST", "24", "HOURS"},
 		{"tighter", "fixed-window-1h", "3", "2", "66.7", "%", "1", ""},
 		{"login", "next", "5", "1", "20.0", "%", "1", ""},
-		{"clock", "one,", "which", "all", "go", "by"},
+		{"clock", "this", "machine's,", "with", "no", "other", "to", "compare", "with"},
 	} {
 		if !hasLine(stdout, want) {
 			t.Errorf("no line %q in\n%s", want, stdout)
@@ -57,6 +58,24 @@ func TestTop(t *testing.T) {
 	}
 	if !hasLine(stdout, []string{"FURTHEST", "PAST", "A", "LIMIT", "POLICY", "ATTEMPTS"}) {
 		t.Errorf("who is past a limit has no heading:\n%s", stdout)
+	}
+}
+
+// TestTopOfOneInstance narrows to the one that there is, and names those that there are where another one is meant.
+func TestTopOfOneInstance(t *testing.T) {
+	s := clitest.Start(t, nil, "--ui")
+	code, stdout, stderr := clitest.Execute(t, nil, "top", "--once", "-o", "json", "--server="+s.URL)
+	var read struct{ Instances []struct{ Instance string } }
+	if err := json.Unmarshal([]byte(stdout), &read); err != nil || code != command.ExitOK || len(read.Instances) != 1 {
+		t.Fatalf("exit code %d, %v, %s: %s", code, err, stderr, stdout)
+	}
+	self := read.Instances[0].Instance
+	if code, stdout, stderr := clitest.Execute(t, nil, "top", "--once", "--server="+s.URL, "--instance="+self); code != command.ExitOK {
+		t.Errorf("exit code %d, %s, output\n%s", code, stderr, stdout)
+	}
+	code, _, stderr = clitest.Execute(t, nil, "top", "--once", "--server="+s.URL, "--instance=nobody")
+	if code != command.ExitError || !strings.Contains(stderr, "instance: It must be the id of one") || !strings.Contains(stderr, self) {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/url"
@@ -69,45 +68,34 @@ func (p *shadowed) any() bool {
 	return p.Mode == "shadow" || p.Mode == "enforce" && slices.ContainsFunc(p.Limits, func(l struct{ Shadow bool }) bool { return l.Shadow })
 }
 
-// write writes a row for each limit, if there are any, and whose calls are missing.
-func (t *shadowTable) write(out *bytes.Buffer, now time.Time) {
+// table has a row for each limit, and notes what can't be judged and whose calls are missing.
+func (t *shadowTable) table(now time.Time) *table {
+	of := &table{titles: []string{"SHADOW OF", "LIMIT", "CALLS", "WOULD DENY", "SHARE", "CALLERS", "LAST 24 HOURS"}, texts: 2}
 	if t.err != nil {
-		fmt.Fprintf(out, "\nshadows are not known: %v\n", t.err)
-		return
+		of.notes = []string{fmt.Sprintf("shadows are not known: %v", t.err)}
+		return of
 	}
-	rows := [][]string{{"SHADOW OF", "LIMIT", "CALLS", "WOULD DENY", "SHARE", "CALLERS", "LAST 24 HOURS"}}
-	var missing []string
 	for i := range t.policies {
 		p := &t.policies[i]
 		for _, l := range p.Limits {
-			rows = append(rows, []string{
-				remote.Printable(p.Policy), remote.Printable(l.Name), fmt.Sprint(p.Calls), fmt.Sprint(l.WouldDeny), share(l.WouldDeny, p.Calls),
-				callers(l.Callers), l.overTime(now),
+			of.rows = append(of.rows, []string{
+				remote.Printable(p.Policy), remote.Printable(l.Name), fmt.Sprint(p.Calls), fmt.Sprint(l.WouldDeny),
+				percent(float64(l.WouldDeny), float64(p.Calls)), callers(l.Callers), l.overTime(now),
 			})
+		}
+		if p.Confirmed != nil && *p.Confirmed == 0 && p.Calls > 0 {
+			of.notes = append(of.notes, p.confirmedNote())
 		}
 		for _, u := range p.Unanswered {
 			line := fmt.Sprintf("missing: the calls of %s at %s: %s",
 				remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
-			if !slices.Contains(missing, line) {
-				missing = append(missing, line)
+			if !slices.Contains(of.notes, line) {
+				of.notes = append(of.notes, line)
 			}
 		}
 	}
-	if len(rows) == 1 {
-		return
-	}
-	out.WriteByte('\n')
-	writeColumns(out, rows, 2)
-	for _, line := range missing {
-		fmt.Fprintln(out, line)
-	}
-}
-
-func share(part, of int64) string {
-	if of == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of))
+	of.all = len(of.rows)
+	return of
 }
 
 // overTime draws what would have been denied in each of the latest hours, the last of which is now's.

@@ -20,8 +20,8 @@ func TestShadowsOverTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	table := shadowTable{policies: []shadows{p, p}}
-	table.write(&out, now)
+	told := shadowTable{policies: []shadows{p, p}}
+	told.table(now).write(&out, 0)
 	if want := "0          23      -        ?  ▁" + strings.Repeat("·", 21) + "▄·"; strings.Count(out.String(), want) != 2 {
 		t.Errorf("no two rows %q in\n%s", want, &out)
 	}
@@ -29,8 +29,8 @@ func TestShadowsOverTime(t *testing.T) {
 		t.Errorf("it says %d times whose calls are missing:\n%s", n, &out)
 	}
 	out.Reset()
-	table.err = errors.New("nobody answers")
-	table.write(&out, now)
+	told.err = errors.New("nobody answers")
+	told.table(now).write(&out, 0)
 	if out.String() != "\nshadows are not known: nobody answers\n" {
 		t.Errorf("it says %q", &out)
 	}

@@ -6,9 +6,6 @@ package ask
 
 import (
 	"bytes"
-	"fmt"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +30,7 @@ type decisionCommand struct {
 	asker *remote.Asker
 
 	cost           int64
+	limit          int64         // that comes with the request, if its flag is given
 	reserve        time.Duration // of check; 0: nothing is held
 	reservation    string        // of record; empty: none is settled
 	idempotencyKey string        // of take and record; empty: none
@@ -42,8 +40,9 @@ type decisionCommand struct {
 // aftermath is as in remote.Question.
 func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decisionCommand, recorded string) string) *decisionCommand {
 	d := &decisionCommand{Command: cmd, asker: remote.NewSubjectAsker(p, cmd)}
-	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "that the event costs", wholeNumber)
+	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "that the event costs", remote.WholeNumber)
 	remote.NoFiles(cmd, "cost")
+	remote.AddLimit(cmd, &d.limit)
 	d.asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about, err := d.asker.Subject(cmd, args)
@@ -51,6 +50,7 @@ func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decis
 			return err
 		}
 		about.Cost, about.ReserveMS, about.Reservation = &d.cost, d.reserve.Milliseconds(), d.reservation
+		about.BringLimit(cmd, &d.limit)
 		return d.decide(cmd, &remote.Question{
 			Route: cmd.Name(), Body: about, Policy: about.Policy, IdempotencyKey: d.idempotencyKey,
 			Aftermath: func(recorded string) string { return aftermath(d, recorded) },
@@ -99,12 +99,4 @@ func afterRecord(d *decisionCommand, recorded string) string {
 		return "Whether the event was recorded is unknown: another try may count it twice."
 	}
 	return ""
-}
-
-func wholeNumber(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil { // what is out of the server's range, the server says
-		return 0, fmt.Errorf("%q is no whole number up to %d", text, int64(math.MaxInt64))
-	}
-	return n, nil
 }

@@ -131,7 +131,7 @@ func TestAskEndsWhileStandardInputIsOpen(t *testing.T) {
 	}
 }
 
-// What is wrong is told without what was given: it may be an identifier.
+// Errors do not repeat the arguments: they may be identifiers.
 func TestWrongQuestionsExitWithTwo(t *testing.T) {
 	file := clitest.Write(t, "c.yaml", "sever: x\n")
 	for _, test := range []struct {

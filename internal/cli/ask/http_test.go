@@ -72,8 +72,7 @@ func argsOf(verb string) []string {
 	return append(args, strings.Fields(flags)...)
 }
 
-// What cannot be understood is an error, never an answer, and says what may have
-// become of the event.
+// An answer that cannot be read is an error, which says whether the event may be recorded.
 func TestAskErrors(t *testing.T) {
 	const allowed = `{"allowed":true,"policy":"p","limits":[{"name":"l"}]}`
 	const denied = `{"detail":"Wait.","allowed":false,"policy":"p","limits":[{"name":"l"}]}`
@@ -197,7 +196,7 @@ func TestAskAServerThatIsSilent(t *testing.T) {
 	}
 }
 
-// What is asked is what was given, and the identifier is in the body alone.
+// The request has the arguments as given, and the identifier is in its body only.
 func TestAskSends(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"check p " + somebody, `POST /v1/check {"policy":"p","identifier":"+4915112345678","cost":1}`},

@@ -143,7 +143,18 @@ func TakeBody(policy string) string {
 // Take returns the status of a take.
 func (s *Server) Take(t *testing.T, policy string) (status int) {
 	t.Helper()
-	resp, err := http.Post(s.URL+"/v1/take", "application/json", strings.NewReader(TakeBody(policy)))
+	return s.post(t, "/v1/take", TakeBody(policy))
+}
+
+// TakeOf takes a unit under a policy for somebody, and returns the status.
+func (s *Server) TakeOf(t *testing.T, policy, identifier string) (status int) {
+	t.Helper()
+	return s.post(t, "/v1/take", fmt.Sprintf(`{"policy": %q, "identifier": %q}`, policy, identifier))
+}
+
+func (s *Server) post(t *testing.T, path, body string) (status int) {
+	t.Helper()
+	resp, err := http.Post(s.URL+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,9 +56,8 @@ func AddConfig(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, configFlag, "", "YAML `file` that sets any other flag by its name")
 }
 
-// Configure sets the flags that the command line of cmd did not, from the environment and from
-// the file of --config. What another command reads of these is not wrong. The error joins all
-// that is wrong; warnings are of variables that nobody reads.
+// Configure sets the flags that the command line of cmd did not, from the environment and from the file of --config.
+// Settings of other commands are ignored. The error joins all mistakes; warnings name variables that no command reads.
 func (p *Process) Configure(cmd *cobra.Command) (warnings []string, err error) {
 	return config.Apply(cmd.Flags(), &config.Options{
 		Prefix: variables, Environ: p.Environ, File: configFlag,

@@ -26,7 +26,7 @@ func (v *value[T]) String() string { return v.text }
 // Type returns the word that the help shows for the value.
 func (v *value[T]) Type() string { return v.kind }
 
-// Set parses text. What was set before stays when that fails.
+// Set parses text. It keeps the earlier value if that fails.
 func (v *value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client/handshake"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/handshake"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -133,7 +133,10 @@ func (c *Client) exchange(ctx context.Context, method, path string, header http.
 	defer cancel()
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath(path).String(), bytes.NewReader(body))
+	path, query, _ := strings.Cut(path, "?")
+	to := c.server.JoinPath(path)
+	to.RawQuery = query
+	req, err := http.NewRequestWithContext(traced, method, to.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -234,6 +237,9 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 		return &failure{what, c.otherPolicies(ctx, q.Policy)}
 	case a.Status == http.StatusUnauthorized:
 		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
+	case a.Status == http.StatusPreconditionFailed: // the detail is for those who send headers
+		return &failure{"another version of the policies is the latest now: nothing is changed",
+			"See what changed by `ratelimitd policies history` and `ratelimitd policies diff FILE`, and apply to that."}
 	case a.Status == http.StatusNotFound:
 		return &failure{what, cmp.Or(q.NoRoute, serverNamedBy)}
 	case a.Status == http.StatusUnprocessableEntity && p.Field == "cost":
@@ -311,9 +317,13 @@ func (c *Client) Get(ctx context.Context, route string, out any) (document []byt
 	return c.get(ctx, "v1/"+route, &Question{}, out)
 }
 
-// GetState is Get of what the live page shows.
-func (c *Client) GetState(ctx context.Context, out any) (document []byte, err error) {
-	return c.get(ctx, "ui/state", &Question{NoRoute: "It tells how it is where it serves the live page: start it with --ui."}, out)
+// GetState is Get of what the live page shows of that instance; of all if it is empty.
+func (c *Client) GetState(ctx context.Context, instance string, out any) (document []byte, err error) {
+	path := "ui/state"
+	if instance != "" {
+		path += "?" + url.Values{"instance": {instance}}.Encode()
+	}
+	return c.get(ctx, path, &Question{NoRoute: "It tells how it is where it serves the live page: start it with --ui."}, out)
 }
 
 // Health returns the status of a server that is healthy, such as ok, and what a person should look at all the same. With

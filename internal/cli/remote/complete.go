@@ -18,7 +18,7 @@ func (a *Asker) completePolicies(cmd *cobra.Command, args []string, begun string
 	if len(args) > 0 { // identifiers are nobody's to list
 		return nil, noFiles
 	}
-	if _, err := a.process.Configure(cmd); err != nil || a.shown.read(a.process) != nil {
+	if _, err := a.process.Configure(cmd); err != nil || a.shown.read(a.process, nil) != nil {
 		return nil, noFiles
 	}
 	c := a.Client()

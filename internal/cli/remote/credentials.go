@@ -3,14 +3,12 @@ package remote
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
-	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // credentials are what is shown to a server, and whom to trust as one.
@@ -31,14 +29,15 @@ func (c *credentials) addFlags(flags *pflag.FlagSet) {
 }
 
 // read reads what the flags and the environment name.
-func (c *credentials) read(p *command.Process) error {
-	c.token = p.Getenv(command.TokenVariable)
+func (c *credentials) read(p *command.Process, log *slog.Logger) error {
+	command.WarnOfReaders("--client-key-file", c.key, log)
+	c.token = command.Secret(p.Getenv(command.TokenVariable))
 	var tokenErr error
 	switch {
 	case c.token != "" && c.tokenFile != "":
 		tokenErr = errors.New("both " + command.TokenVariable + " and --token-file are set: keep one of them")
 	case c.tokenFile != "":
-		c.token, tokenErr = readToken(c.tokenFile)
+		c.token, tokenErr = command.ReadSecret("--token-file", c.tokenFile, log)
 	}
 	if c.token != "" && tokenErr == nil {
 		if _, err := HeaderText(c.token); err != nil {
@@ -54,18 +53,6 @@ func (c *credentials) read(p *command.Process) error {
 		})
 	}
 	return errors.Join(tokenErr, tlsErr)
-}
-
-func readToken(path string) (string, error) {
-	data, err := yamlfile.Read(path)
-	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if token == "" {
-		return "", fmt.Errorf("there is no token in %s", path)
-	}
-	return token, nil
 }
 
 // show adds the token to the headers of a request.

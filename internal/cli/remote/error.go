@@ -24,7 +24,7 @@ const (
 	runningThere  = `Is "ratelimitd serve" running there? `
 )
 
-// What became of an event, as answers say it.
+// Whether an event is recorded, in the words of answers.
 const (
 	RecordedNo      = "no"
 	RecordedYes     = "yes"

@@ -9,7 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,7 +107,7 @@ func (a *Asker) Load(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return a.shown.read(a.process)
+	return a.shown.read(a.process, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 }
 
 // Demand is what a request says of who is asked about, and of how much.
@@ -112,9 +115,33 @@ type Demand struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier"`
 	Cost       *int64 `json:"cost,omitempty"`
+	Limit      *int64 `json:"limit,omitempty"`
 
 	ReserveMS   int64  `json:"reserve_ms,omitempty"`
 	Reservation string `json:"reservation,omitempty"`
+}
+
+// AddLimit adds the flag of a limit that comes with the request.
+func AddLimit(cmd *cobra.Command, limit *int64) {
+	command.Var(cmd.Flags(), limit, "limit", "", "units", "that the caller may have, if the policy takes its limit from requests",
+		WholeNumber)
+	NoFiles(cmd, "limit")
+}
+
+// BringLimit has d bring limit, if its flag was given to cmd.
+func (d *Demand) BringLimit(cmd *cobra.Command, limit *int64) {
+	if cmd.Flags().Changed("limit") {
+		d.Limit = limit
+	}
+}
+
+// WholeNumber reads a flag of units. A number out of the server's range is an error of the server's.
+func WholeNumber(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no whole number up to %d", text, int64(math.MaxInt64))
+	}
+	return n, nil
 }
 
 // Subject fills in the flags as Load does, and returns who the arguments are about.

@@ -82,7 +82,7 @@ func afterAwait(settings *agreement.Agreement, then stage) stage {
 
 // warnings returns what a person should look at though this instance decides.
 func (s *service) warnings() []string {
-	found := s.store.warnings()
+	found := append(s.store.warnings(), s.peers.warnings()...)
 	if s.agreed != nil {
 		found = append(found, s.agreed.Warnings()...)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -14,27 +13,28 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// auditLog is where lines of JSON go that tell what administrators did: a file, which is
-// opened anew on SIGHUP, so that it can be moved away, or else standard error.
+// auditLog is where lines go that tell what administrators did: of JSON to a file, which is opened anew on SIGHUP, so
+// that it can be moved away, or else to standard error, in the format of the log.
 type auditLog struct {
 	*audit.Log
 	path string // empty: standard error
 	log  *slog.Logger
 
 	mu   sync.Mutex
-	out  io.Writer
 	also func(line []byte) // is given every line, too; nil: nobody is
 	file *os.File          // nil: standard error
 }
 
-// openAuditLog opens the file at path, or takes stderr if path is empty. What can't be
-// written is told log.
-func openAuditLog(path string, stderr io.Writer, log *slog.Logger) (*auditLog, error) {
-	a := &auditLog{path: path, log: log, out: stderr}
-	a.Log = audit.New(slog.New(slog.NewJSONHandler(a, nil)), time.Now)
+// openAuditLog opens the file at path, or has stderr take every line if path is empty. Lines that can't be written are
+// reported to log.
+func openAuditLog(path string, stderr slog.Handler, log *slog.Logger) (*auditLog, error) {
+	a := &auditLog{path: path, log: log}
+	var lines slog.Handler = slog.NewJSONHandler(a, nil)
 	if path == "" {
+		a.Log = audit.New(slog.New(slog.NewMultiHandler(lines, stderr)), time.Now)
 		return a, nil
 	}
+	a.Log = audit.New(slog.New(lines), time.Now)
 	return a, a.open()
 }
 
@@ -49,18 +49,21 @@ func (a *auditLog) open() error {
 	if a.file != nil {
 		_ = a.file.Close() // every line was written whole
 	}
-	a.file, a.out = file, file
+	a.file = file
 	return nil
 }
 
-// Write writes one line.
+// Write writes one line of JSON to the file, if there is one.
 func (a *auditLog) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.also != nil {
 		a.also(line)
 	}
-	n, err := a.out.Write(line)
+	if a.file == nil {
+		return len(line), nil
+	}
+	n, err := a.file.Write(line)
 	if err != nil {
 		a.log.Error("the audit log cannot be written", "error", err)
 	}

@@ -1,11 +1,18 @@
 package serve
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 )
 
 // TestAuditLogIsOpenedAnew moves the file away, as logrotate does, and has reloads in it.
@@ -36,5 +43,33 @@ func TestAuditLogIsOpenedAnew(t *testing.T) {
 	}
 	if _, err := openAuditLog(filepath.Join(folder, "none", "audit.json"), nil, log); err == nil {
 		t.Error("a file in a folder that is not there was opened")
+	}
+}
+
+// TestAuditLinesFollowTheLogFormat of the log that they are in, whatever its level.
+func TestAuditLinesFollowTheLogFormat(t *testing.T) {
+	for format, want := range map[string]string{
+		"text": "level=INFO msg=audit act=callers.reload who=file outcome=failed\n",
+		"json": `"level":"INFO","msg":"audit","act":"callers.reload","who":"file","outcome":"failed"}` + "\n",
+	} {
+		set := new(settings.Settings)
+		flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		set.AddCommonFlags(flags)
+		if err := flags.Parse([]string{"--log-format=" + format, "--log-level=error"}); err != nil {
+			t.Fatal(err)
+		}
+		var text, told bytes.Buffer
+		log, err := openAuditLog("", set.LogHandler(&text, slog.LevelInfo), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.tee(func(line []byte) { told.Write(line) })
+		log.reloaded("callers", "file", errors.New("a mistake"), nil)
+		if !strings.HasSuffix(text.String(), want) {
+			t.Errorf("%s: %s", format, &text)
+		}
+		if !json.Valid(told.Bytes()) {
+			t.Errorf("%s: the live page is told %s", format, &told)
+		}
 	}
 }

@@ -17,13 +17,19 @@ type boundSeries struct {
 func newBoundSeries(registry *prometheus.Registry) *boundSeries {
 	b := &boundSeries{registry: registry, turned: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_http_turned_away_total",
-		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies.",
+		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies, " +
+			"requests of a full proxy.",
 	}, []string{"bound"})}
 	registry.MustRegister(b.turned)
-	for _, bound := range api.Bounds {
-		b.turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from
-	}
+	b.reachable(api.Bounds...)
 	return b
+}
+
+// reachable gives the rates of bounds a zero to start from.
+func (b *boundSeries) reachable(bounds ...connections.Bound) {
+	for _, bound := range bounds {
+		b.turned.WithLabelValues(string(bound))
+	}
 }
 
 // reached counts what bound turned away.

@@ -25,7 +25,12 @@ type process struct {
 
 func startProcess(t *testing.T, flags ...string) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...)
+	return launch(t, exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...))
+}
+
+// launch starts cmd, which runs serve, and waits for its first line.
+func launch(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
 	cmd.Env = clitest.Environ()
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()

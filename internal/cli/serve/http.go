@@ -29,7 +29,7 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	}
 	server := api.NewHTTPServer(s.newAPI())
 	server.ErrorLog = s.serverLog(slog.LevelWarn)
-	limited := connections.Limit(server, listener, s.settings.Connections, s.bounds.reached)
+	limited := connections.Limit(server, listener, s.room.connections, s.bounds.reached)
 	s.bounds.open(limited.Len)
 	s.guard.onNewAuthorities(renewer(server))
 	return &httpServer{s.readBy(server), limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
@@ -40,7 +40,7 @@ func (s *service) newAPI() *api.Server {
 	given := s.settings
 	return api.New(s.engine, &api.Options{
 		Logger: s.log, Headers: given.Headers, Ready: s.ready, Warnings: s.warnings, Reached: s.bounds.reached,
-		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: overshootOf(s.measured), UI: s.apiUI(),
+		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: s.overshootOf, UI: s.apiUI(),
 		Shadow:      s.shadowOf,
 		Keyring:     s.guard.keyring,
 		Hosts:       &given.Security.Hosts,

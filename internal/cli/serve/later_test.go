@@ -93,7 +93,7 @@ func TestServeStartsBeforeCassandra(t *testing.T) {
 	}
 }
 
-// What a person must mend ends serve, at the start and when Cassandra is reached later.
+// Mistakes that a person must mend end serve, at the start and when Cassandra is reached later.
 func TestServeEndsWhereAPersonMustMend(t *testing.T) {
 	hosts := strings.Join(cassandratest.Hosts(t), ",")
 	keyspace := cassandratest.CommonKeyspace(t)

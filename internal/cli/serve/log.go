@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -12,8 +13,8 @@ import (
 )
 
 // serverLog returns what an http.Server logs to, at a level of the service's log. Addresses are
-// taken out of its lines: those of clients may be who is limited. Of failed handshakes, which
-// everybody can cause as often as they like, there is a line a second.
+// taken out of its lines: those of clients may be who is limited. Strangers can cause as many lines as
+// they like, so there is one a second of failed handshakes, and one of everything else.
 func (s *service) serverLog(level slog.Level) *log.Logger {
 	return log.New(&serverLines{to: slog.NewLogLogger(s.log.Handler(), level).Writer(), now: s.process.Now}, "", 0)
 }
@@ -33,7 +34,8 @@ func (s *service) takeStandardLog() (back func()) {
 type serverLines struct {
 	to         io.Writer
 	now        func() time.Time
-	handshakes gate.Second
+	handshakes gate.Lines
+	others     gate.Lines
 }
 
 // addressAndPort is an address as package net writes it.
@@ -45,11 +47,20 @@ var quotation = []byte(" starting with ")
 
 // Write logs one line.
 func (s *serverLines) Write(line []byte) (int, error) {
-	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) && !s.handshakes.Open(s.now()) {
+	lines := &s.others
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		lines = &s.handshakes
+	}
+	unlogged, pass := lines.Pass(s.now())
+	if !pass {
 		return len(line), nil
 	}
 	said, _, _ := bytes.Cut(line, quotation)
-	if _, err := s.to.Write(addressAndPort.ReplaceAll(said, []byte("a client"))); err != nil {
+	said = addressAndPort.ReplaceAll(bytes.TrimRight(said, "\n"), []byte("a client"))
+	if unlogged > 0 {
+		said = fmt.Appendf(said, " (%d more lines like it before)", unlogged)
+	}
+	if _, err := s.to.Write(said); err != nil {
 		return 0, err
 	}
 	return len(line), nil

@@ -107,6 +107,9 @@ func TestPoliciesOfAStoreThatIsReachedLater(t *testing.T) {
 	if got := s.Take(t, "login"); got != http.StatusOK {
 		t.Errorf("under the examples: %d", got)
 	}
+	for _, line := range []string{"level=WARN msg=\"the examples decide", "`policies: /etc/", "`hash-key-file: /etc/"} {
+		s.Log.WaitFor(t, line, 1)
+	}
 	if _, status := putPolicies(t, s.URL, policiesNamed("one"), `"0"`); status != http.StatusOK {
 		t.Errorf("applying: %d", status)
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	grpccreds "google.golang.org/grpc/credentials"
@@ -17,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
@@ -45,7 +44,7 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 		return p, nil
 	}
 	var err error
-	if p.creds, err = peerCredentials(&s.Peers); err != nil {
+	if p.creds, err = peerCredentials(&s.Peers, log); err != nil {
 		return nil, err
 	}
 	if s.Peers.Listen != "" {
@@ -60,6 +59,7 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 	members := store.members(s.Namespace)
 	p.cluster = cluster.New(members, &cluster.Options{
 		Address: p.address, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
+		Load: p.load(s.MaxKeys), AllOwn: s.Peers.Owners == settings.OwnersAll,
 		Flush: func(ctx context.Context) { p.engine.Flush(ctx) },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return p.pool.HandOver(ctx, to, view, slices)
@@ -85,8 +85,21 @@ func (p *peers) readyAfter(store func(context.Context) error) func(context.Conte
 	}
 }
 
+// warnings returns what is wrong with the ways to others, though this instance decides.
+func (p *peers) warnings() []string {
+	if p.cluster == nil {
+		return nil
+	}
+	known := p.cluster.Status()
+	if len(known.Unreached) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d members are not reached from here, so calls for their keys can't be handed on; the log says why",
+		len(known.Unreached), len(known.View.Members))}
+}
+
 // peerCredentials returns those by which peers know each other.
-func peerCredentials(s *settings.Peers) (grpccreds.TransportCredentials, error) {
+func peerCredentials(s *settings.Peers, log *slog.Logger) (grpccreds.TransportCredentials, error) {
 	if s.SecretFile == "" {
 		if s.Listen != "" && !isLoopback(s.Listen) {
 			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, and nobody would be asked who they are: "+
@@ -94,11 +107,11 @@ func peerCredentials(s *settings.Peers) (grpccreds.TransportCredentials, error) 
 		}
 		return insecure.NewCredentials(), nil
 	}
-	text, err := os.ReadFile(s.SecretFile)
+	secret, err := command.ReadSecret("--peer-secret-file", s.SecretFile, log)
 	if err != nil {
-		return nil, command.Fail(fmt.Errorf("--peer-secret-file: %w", err))
+		return nil, command.Fail(err)
 	}
-	creds, err := peer.SharedSecret([]byte(strings.TrimSpace(string(text))))
+	creds, err := peer.SharedSecret([]byte(secret))
 	if err != nil {
 		return nil, fmt.Errorf("--peer-secret-file: %w", err)
 	}
@@ -132,10 +145,11 @@ func (p *peers) metrics() []prometheus.Collector {
 	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
 }
 
-// run is a member once settings are agreed on, decides what is handed on, and tells what shadows would deny, until its
-// context ends.
+// run is a member once settings are agreed on, decides what is handed on, and tells what it counted, until its context
+// ends.
 func (p *peers) run(
-	engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, shadows func(policy string) []byte,
+	engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, reports func(question []byte) []byte,
+	registry *prometheus.Registry,
 ) stage {
 	if p.cluster == nil {
 		return untilDone
@@ -145,7 +159,8 @@ func (p *peers) run(
 	stages := []stage{member, p.pool.Run}
 	if p.listener != nil {
 		server := peer.NewServer(p.listener, p.creds, engine, p.cluster, tracer)
-		server.Shadows = shadows
+		server.Reports = reports
+		server.TurnedAway = metrics.NewPeerConnections(registry, server.Connections, grpcbound.Bounds).TurnAway
 		stages = []stage{member, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

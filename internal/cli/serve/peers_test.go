@@ -35,7 +35,7 @@ func TestPeersKnowEachOther(t *testing.T) {
 		{"a short secret", settings.Peers{Listen: "10.1.0.7:8090", SecretFile: secret("horse\n")}, "--peer-secret-file", ""},
 		{"no such file", settings.Peers{Listen: "10.1.0.7:8090", SecretFile: "/no/such/file"}, "--peer-secret-file", ""},
 	} {
-		creds, err := peerCredentials(&test.peers)
+		creds, err := peerCredentials(&test.peers, nil)
 		switch {
 		case test.refuses == "" && err != nil, test.refuses != "" && (err == nil || !strings.Contains(err.Error(), test.refuses)):
 			t.Errorf("%s: error %v, want one that says %q", test.what, err, test.refuses)

@@ -57,6 +57,7 @@ func openSecurity(s *settings.Security, measured *metrics.Metrics, audit *auditL
 		measured.SetReloaded(metrics.FileCallers, true)
 	}
 	if s.TLSCert != "" {
+		command.WarnOfReaders("--tls-key-file", s.TLSKey, log)
 		sec.certificates = newCertificates(s)
 		if err := sec.setCertificates(sec.certificates.Load()); err != nil {
 			return nil, err
@@ -99,7 +100,7 @@ func (s *security) mayListen(flag, address string) error {
 			"list who may ask by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
 			"--insecure-no-auth does it all the same", flag, address)
 	default:
-		s.log.Warn("nobody is asked who they are (--insecure-no-auth): whoever reaches this address may ask for everything",
+		s.log.Warn("there is no authentication (--insecure-no-auth): any client that reaches this address may ask for everything",
 			"flag", flag, "address", address)
 	}
 	return nil

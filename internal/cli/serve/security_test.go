@@ -37,7 +37,7 @@ func TestOpenListenerIsRefused(t *testing.T) {
 	callers := clitest.Write(t, "callers.yaml",
 		"callers:\n  - {name: a, token_sha256: "+auth.Digest("t")+", scopes: [decide], policies: any}\n")
 	for flag, warning := range map[string]string{
-		"--insecure-no-auth":     "nobody is asked who they are",
+		"--insecure-no-auth":     "there is no authentication",
 		"--auth-file=" + callers: "tokens travel in the clear",
 	} {
 		s := start(t, nil, "--listen=0.0.0.0:0", flag)

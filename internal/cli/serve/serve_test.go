@@ -195,7 +195,7 @@ func TestSettingsFromEverywhere(t *testing.T) {
 		t.Errorf("take: status %d", got)
 	}
 	log := s.Log.String()
-	if !strings.HasPrefix(log, "{") || !strings.Contains(log, "everybody on this machine may read the hash key") ||
+	if !strings.HasPrefix(log, "{") || !strings.Contains(log, "everybody on this machine may read a secret") ||
 		strings.Contains(log, "plain SHA-256") {
 		t.Errorf("log:\n%s", log)
 	}

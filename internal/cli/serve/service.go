@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
@@ -39,6 +40,7 @@ type service struct {
 	measured *metrics.Metrics
 	shadows  *shadow.Table
 	bounds   *boundSeries
+	room     room
 	traces   *otlp.Exporter // nil: nothing is traced
 
 	ui    *ui.UI // nil: there is no live page
@@ -62,6 +64,7 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 
 	s := &service{process: process, settings: given, stdout: cmd.OutOrStdout(), log: log}
 	s.measure()
+	s.makeRoom(openFiles())
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ func (s *service) follow(ctx context.Context) (err error) {
 // secure opens the audit log and reads who may ask, and refuses addresses that are open to
 // everybody.
 func (s *service) secure(stderr io.Writer) (err error) {
-	if s.audit, err = openAuditLog(s.settings.AuditLog, stderr, s.log); err != nil {
+	if s.audit, err = openAuditLog(s.settings.AuditLog, s.settings.LogHandler(stderr, slog.LevelInfo), s.log); err != nil {
 		return command.Fail(err)
 	}
 	if s.guard, err = openSecurity(&s.settings.Security, s.measured, s.audit, s.log); err != nil {
@@ -142,6 +145,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		return err
 	}
 	options.Now, options.Observer, options.Owners = s.process.Now, observers{s.measured, s.shadows}, s.peers.owners()
+	options.ObserveCall = s.measured.ObserveCall
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
 	if s.traces != nil {
@@ -170,6 +174,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 // decided otherwise before.
 func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
 	s.envoy = s.newEnvoy()
+	s.measured.Countries = metrics.Countries{Names: identifier.Countries(), KeyOf: s.engine.KeyOf}
 	s.source = &policySource{
 		watcher: watcher, store: s.store.policies, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
 		metrics: s.measured, shadows: s.shadows, audit: s.audit, log: s.log,
@@ -211,7 +216,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer(), s.shadowReport)
+	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer(), s.report, s.registry)
 	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, s.measured.Run, s.traces.Run, garbage)
 	if err != nil {
 		return command.Fail(err)

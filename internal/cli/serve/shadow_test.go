@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -61,5 +62,31 @@ func TestShadowOfAllInstances(t *testing.T) {
 			len(b.Instances) != 2 || len(b.Unanswered) != 0 {
 			t.Errorf("%+v", b)
 		}
+	}
+}
+
+// TestWhatBecomesOfUnitsIsCounted confirms a take and refunds another one, and finds both in the metrics.
+func TestWhatBecomesOfUnitsIsCounted(t *testing.T) {
+	s := clitest.Start(t, nil, "--policies="+clitest.Write(t, "p.yaml",
+		"policies: [{name: p, limits: [{algorithm: conversion, unconfirmed: 9, min_conversion: 50%, window: 1h}]}]\n"))
+	for _, route := range []string{"confirm", "refund"} {
+		resp, err := http.Post(s.URL+"/v1/take", "application/json", strings.NewReader(clitest.TakeBody("p")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var took struct{ Receipt string }
+		err = json.NewDecoder(resp.Body).Decode(&took)
+		resp.Body.Close()
+		if err != nil || took.Receipt == "" {
+			t.Fatalf("a take without a receipt: %v", err)
+		}
+		resp, err = http.Post(s.URL+"/v1/"+route, "application/json", strings.NewReader(`{"receipt": "`+took.Receipt+`"}`))
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(route, resp, err)
+		}
+		resp.Body.Close()
+	}
+	for name, want := range map[string]string{"sent": "2", "confirmed": "1", "refunded": "1"} {
+		s.WaitForMetric(t, "\nratelimitd_"+name+`_units_total{country="",policy="p"} `+want+"\n")
 	}
 }

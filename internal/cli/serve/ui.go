@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
@@ -37,11 +38,63 @@ func (s *service) apiUI() *api.UI {
 	if s.ui == nil {
 		return nil
 	}
-	return &api.UI{
-		Page:    ui.Page(),
-		State:   func(may func(string) bool) any { return s.ui.State(may) },
-		History: func(policy string, may func(string) bool) any { return s.ui.History(policy, may) },
+	return &api.UI{Page: ui.Page(), State: s.stateOf, History: s.historyOf}
+}
+
+// errNoPage is an instance that keeps no figures for the page.
+var errNoPage = errors.New("it was started without --ui")
+
+// stateOf tells how that instance is, or all are.
+func (s *service) stateOf(ctx context.Context, instance string, may func(policy string) bool) (any, error) {
+	whom, err := s.whom(instance)
+	if err != nil {
+		return nil, err
 	}
+	var reports []ui.Report
+	if whom.here {
+		own := s.ui.Report()
+		own.ID, own.Self = s.instanceName(), true
+		reports = append(reports, own)
+	}
+	var missing []ui.Unanswered
+	for _, p := range askPeers[ui.Report](ctx, s, whom.others, &question{About: aboutState}) {
+		if p.err != nil {
+			missing = append(missing, ui.Unanswered(p.unanswered(errNoPage)))
+			continue
+		}
+		p.report.ID = string(p.member.ID)
+		reports = append(reports, p.report)
+	}
+	return s.ui.Sum(whom.scope(), reports, missing, may), nil
+}
+
+// historyOf tells what that instance decided within the last hour under a policy, or all instances under all policies.
+func (s *service) historyOf(ctx context.Context, instance, policy string, may func(policy string) bool) (any, error) {
+	whom, err := s.whom(instance)
+	if err != nil {
+		return nil, err
+	}
+	q := &question{About: aboutHistory, All: policy == "" && may("")}
+	switch {
+	case policy != "":
+		q.Policies = []string{policy}
+	case !q.All:
+		for _, p := range s.engine.Policies() {
+			if may(p.Name) {
+				q.Policies = append(q.Policies, p.Name)
+			}
+		}
+	}
+	var all []ui.History
+	if whom.here {
+		all = append(all, s.ui.History(q.shows))
+	}
+	for _, p := range askPeers[ui.History](ctx, s, whom.others, q) {
+		if p.err == nil { // else the state says that it is missing
+			all = append(all, p.report)
+		}
+	}
+	return ui.SumOfHistories(all), nil
 }
 
 // policiesOfUI returns the policies in force.

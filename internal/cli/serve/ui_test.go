@@ -44,11 +44,11 @@ func TestPageOfOneOfTwo(t *testing.T) {
 	}
 }
 
-// knowsTheOther reports whether two members, of which this is one, own all keys.
+// knowsTheOther reports whether one of two members, of which this is one, owns all keys.
 func knowsTheOther(s *ui.State) bool {
 	if s.Members == nil || len(s.Members.List) != 2 || !s.Members.Installed {
 		return false
 	}
 	a, b := s.Members.List[0], s.Members.List[1]
-	return a.Self != b.Self && a.Share > 0 && a.Share+b.Share == 1
+	return a.Self != b.Self && max(a.Share, b.Share) == 1 && a.Share+b.Share == 1
 }

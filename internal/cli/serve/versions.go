@@ -26,10 +26,19 @@ func (p *policySource) followStore(ctx context.Context, examples policyfile.File
 	p.follow = policystore.NewFollower(p.store, &policystore.Options{
 		Check:  p.check,
 		Force:  p.force,
-		None:   func() error { return p.set(0, examples) },
+		None:   func() error { p.warnOfExamples(); return p.set(0, examples) },
 		Logger: p.log,
 	})
 	_ = p.follow.Look(ctx) // it has logged why not
+}
+
+// warnOfExamples says that several instances are about to go by policies that nobody chose. Only a store that instances share
+// refuses policies.
+func (p *policySource) warnOfExamples() {
+	if p.refuses != nil {
+		p.log.Warn("the examples decide: there is no --policies, and no version in the store; write `policies: /etc/ratelimitd/policies.yaml` " +
+			"to the --config file (RATELIMITD_POLICIES), or run `ratelimitd policies apply FILE`")
+	}
 }
 
 // from says where policies come from.

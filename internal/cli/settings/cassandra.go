@@ -3,9 +3,7 @@ package settings
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // Cassandra says which cluster to use, and how.
@@ -45,19 +42,19 @@ type tlsSettings struct {
 func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	c := &s.Cassandra
 	c.hosts.list = []string{"127.0.0.1"}
-	flags.Var(&c.hosts, "cassandra-hosts", "host[:port] of some nodes, with commas between")
+	flags.Var(&c.hosts, "cassandra-hosts", "host[:port] of some nodes, separated by commas")
 	flags.StringVar(&c.keyspace, "cassandra-keyspace", "ratelimitd", "`keyspace` of the tables")
 	flags.StringVar(&c.Datacenter, "cassandra-datacenter", "", "`name` of the local data centre (default: the cluster's, if it has one)")
 	flags.StringVar(&c.replication, "cassandra-replication", "",
-		"CQL `map` to create the keyspace with (default NetworkTopologyStrategy, min(3, nodes))")
+		"CQL `map` for the replication of a new keyspace (default NetworkTopologyStrategy, min(3, nodes))")
 	command.Var(flags, &s.SerialConsistency, "serial-consistency", string(policy.LevelLocalSerial), "level",
-		"of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", policy.ParseSerialLevel)
+		"level of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", policy.ParseSerialLevel)
 	flags.StringVar(&c.username, "cassandra-username", "", "`name` to log in with; the password is in a file or in "+command.PasswordVariable)
 	flags.StringVar(&c.passwordFile, "cassandra-password-file", "", "`file` that holds the password")
-	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "speak TLS to the cluster")
-	flags.StringVar(&c.tls.ca, "cassandra-tls-ca", "", "PEM `file` of the authorities to trust (default: the system's)")
+	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "use TLS for connections to the cluster")
+	flags.StringVar(&c.tls.ca, "cassandra-tls-ca", "", "PEM `file` of trusted authorities (default: the system's)")
 	flags.StringVar(&c.tls.cert, "cassandra-tls-cert", "", "PEM `file` of this client's certificate")
-	flags.StringVar(&c.tls.key, "cassandra-tls-key", "", "PEM `file` of its key")
+	flags.StringVar(&c.tls.key, "cassandra-tls-key", "", "PEM `file` of the key of --cassandra-tls-cert")
 	flags.StringVar(&c.tls.serverName, "cassandra-tls-server-name", "", "`name` in the nodes' certificates (default: the host's)")
 }
 
@@ -65,7 +62,8 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 // name.
 func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cassandra.Config, error) {
 	c := &s.Cassandra
-	password, passwordErr := c.readPassword()
+	password, passwordErr := c.readPassword(log)
+	command.WarnOfReaders("--cassandra-tls-key", c.tls.key, log)
 	tlsConfig, expire, tlsErr := c.tls.read()
 	if err := errors.Join(passwordErr, tlsErr); err != nil {
 		return cassandra.Config{}, err
@@ -90,17 +88,15 @@ func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cass
 
 // readPassword returns the password for the user name, from the file or from the
 // environment. Each needs the other.
-func (c *Cassandra) readPassword() (string, error) {
+func (c *Cassandra) readPassword(log *slog.Logger) (_ string, err error) {
 	password := c.password
 	switch {
 	case password != "" && c.passwordFile != "":
 		return "", errors.New("both " + command.PasswordVariable + " and --cassandra-password-file are set: keep one of them")
 	case c.passwordFile != "":
-		data, err := yamlfile.Read(c.passwordFile)
-		if err != nil {
-			return "", fmt.Errorf("reading the password: %w", err)
+		if password, err = command.ReadSecret("--cassandra-password-file", c.passwordFile, log); err != nil {
+			return "", err
 		}
-		password = strings.TrimRight(string(data), "\r\n")
 	}
 	if (password == "") != (c.username == "") {
 		return "",

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
@@ -44,13 +44,12 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 // read.
 func readHashKeys(path string, log *slog.Logger) ([]keys.HashKey, error) {
 	if path == "" {
-		log.Warn("identifiers are hashed by plain SHA-256: whoever reads the store can find out phone numbers and " +
-			"addresses by hashing all there are; give a --hash-key-file")
+		log.Warn("identifiers are hashed by plain SHA-256: anybody who reads the store can find out phone numbers and " +
+			"addresses by hashing all there are; write `hash-key-file: /etc/ratelimitd/hash.key` to the --config file " +
+			"(RATELIMITD_HASH_KEY_FILE), and make the file by `echo \"1:$(openssl rand -base64 32)\" >hash.key`")
 		return nil, nil
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
-		log.Warn("everybody on this machine may read the hash key: take the right from others", "file", path, "mode", info.Mode().Perm())
-	}
+	command.WarnOfReaders("--hash-key-file", path, log)
 	data, err := yamlfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the hash key: %w", err)

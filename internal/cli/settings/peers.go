@@ -11,13 +11,23 @@ type Peers struct {
 	Listen     string // empty: nowhere
 	Address    string // empty: the one that is listened on
 	SecretFile string // empty: nobody is asked who they are
+	Owners     string // one of the Owners constants
 }
+
+// Which instances own keys.
+const (
+	OwnersAuto = "auto" // one while the load is small, else all
+	OwnersAll  = "all"
+)
 
 func (s *Peers) addFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Listen, "peer-listen", "", "address",
-		"at which other instances hand on calls, store cassandra only; port 0 takes any free one (default: nowhere)", command.Address)
+		"address where other instances hand on calls, store cassandra only; port 0 takes any free port (default: none)", command.Address)
 	command.Var(flags, &s.Address, "peer-address", "", "address",
-		"under which other instances reach --peer-listen (default: the address that it listens on)", command.Address)
+		"address by which other instances reach --peer-listen (default: the same)", command.Address)
+	command.Var(flags, &s.Owners, "owners", OwnersAuto, "instances",
+		"instances that own keys, store cassandra only: auto (one while the load is small, else all) or all, if any instance says all",
+		command.OneOf(OwnersAuto, OwnersAll))
 	flags.StringVar(&s.SecretFile, "peer-secret-file", "",
-		"`file` of a secret that all instances share, 16 bytes or more; needed where other machines reach --peer-listen")
+		"`file` of a secret of 16 bytes or more that all instances share; needed if other machines reach --peer-listen")
 }

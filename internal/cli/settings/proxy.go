@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ type Proxy struct {
 	Listen   string        // where clients come to
 	Upstream *url.URL      // nil: there is no proxy
 	Timeout  time.Duration // until the answer of the application begins
+	Requests int           // under way at the same time
+	Keep     []string      // headers that are passed on though they override the method or the path
 }
 
 // Proxies reports whether there is an application to pass requests on to.
@@ -32,11 +35,17 @@ const (
 
 // AddProxyFlags adds the flags of the proxy.
 func (s *Settings) AddProxyFlags(flags *pflag.FlagSet) {
-	command.Var(flags, &s.Proxy.Listen, "proxy-listen", "127.0.0.1:8000", "address", "where clients come to; port 0 takes any free one",
+	command.Var(flags, &s.Proxy.Listen, "proxy-listen", "127.0.0.1:8000", "address", "HTTP address for clients; port 0 takes any free port",
 		command.Address)
-	command.Var(flags, &s.Proxy.Upstream, "upstream", "", "URL", "of the application: http, https, or h2c for HTTP/2 without TLS", upstream)
+	command.Var(flags, &s.Proxy.Upstream, "upstream", "", "URL", "URL of the application: http, https, or h2c for HTTP/2 without TLS",
+		upstream)
 	command.Var(flags, &s.Proxy.Timeout, "upstream-timeout", proxy.DefaultUpstreamTimeout.String(), "duration",
-		"the longest that the application may take until its answer begins", command.Between(minUpstreamTimeout, maxUpstreamTimeout))
+		"longest time until the application's answer begins", command.Between(minUpstreamTimeout, maxUpstreamTimeout))
+	command.Var(flags, &s.Proxy.Requests, "proxy-max-requests", strconv.Itoa(proxy.DefaultMaxRequests), "count",
+		"requests in progress at most, WebSockets included, each with a connection to the application: others get a 503", command.AtLeastOne)
+	command.Var(flags, &s.Proxy.Keep, "proxy-keep-headers", "none", "headers",
+		"headers that reach the application although they override the method or the path that routes match, such as "+
+			"X-HTTP-Method-Override, separated by commas, or none", proxy.ParseKeepHeaders)
 }
 
 // upstream parses the URL of an application.

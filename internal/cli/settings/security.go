@@ -18,14 +18,14 @@ type Security struct {
 }
 
 func (s *Security) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.AuthFile, "auth-file", "", "YAML `file` of callers: digests of their tokens, and what they may ask for")
+	flags.StringVar(&s.AuthFile, "auth-file", "", "YAML `file` of callers: digests of their tokens, and their permissions")
 	flags.StringVar(&s.TLSCert, "tls-cert-file", "",
-		"PEM `file` of this server's certificate and those that lead to its authority: TLS is spoken then")
-	flags.StringVar(&s.TLSKey, "tls-key-file", "", "PEM `file` of its key")
-	flags.StringVar(&s.TLSClientCA, "tls-client-ca-file", "", "PEM `file` of authorities: clients must show a certificate of one of them")
+		"PEM `file` of this server's certificate and its intermediates; turns TLS on")
+	flags.StringVar(&s.TLSKey, "tls-key-file", "", "PEM `file` of the key of --tls-cert-file")
+	flags.StringVar(&s.TLSClientCA, "tls-client-ca-file", "", "PEM `file` of authorities: each client needs a certificate from one of them")
 	flags.BoolVar(&s.InsecureNoAuth, "insecure-no-auth", false,
-		"listen where other machines reach it, although nobody is asked who they are")
+		"allow an address that other machines reach, without authentication")
 	command.Var(flags, &s.Hosts, "allowed-hosts", "", "names",
-		"of this server, with commas between: where nobody is asked who they are, requests to other names than these and localhost are refused",
+		"names of this server, separated by commas: without authentication, requests for names other than these and localhost are refused",
 		api.ParseHosts)
 }

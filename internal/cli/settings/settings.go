@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
@@ -24,7 +25,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // Settings are all that can be set of a server. The zero value has no defaults: they come with
@@ -102,55 +102,57 @@ const MaxClockTolerance = time.Minute
 // AddCommonFlags adds the flags of every command that has a log.
 func (s *Settings) AddCommonFlags(flags *pflag.FlagSet) {
 	command.AddConfig(flags, &s.Config)
-	command.Var(flags, &s.logLevel, "log-level", "info", "level", "least level that is logged: debug, info, warn or error", logLevel)
-	command.Var(flags, &s.logFormat, "log-format", logText, "format", "of the log on standard error: text or json", command.OneOf(logText,
-		LogJSON))
+	command.Var(flags, &s.logLevel, "log-level", "info", "level", "least severe level that is logged: debug, info, warn or error", logLevel)
+	command.Var(flags, &s.logFormat, "log-format", logText, "format", "format of the log on standard error: text or json",
+		command.OneOf(logText, LogJSON))
 }
 
 // AddServeFlags adds the flags of a server, but for those of Cassandra and of the proxy.
 func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
-	command.Var(flags, &s.Listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", command.Address)
+	command.Var(flags, &s.Listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free port", command.Address)
 	s.Security.addFlags(flags)
 	s.Peers.addFlags(flags)
 	flags.StringVar(&s.AuditLog, "audit-log", "",
-		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
+		"`file` of the audit log: a line of JSON for each action of an administrator (default: standard error, in --log-format)")
 	flags.BoolVar(&s.UI, "ui", false, "serve a live page at /ui: decisions, owners, store and clock, explain and overrides")
 	command.Var(flags, &s.EnvoyListen, "envoy-listen", "", "address",
-		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
+		"gRPC address for Envoy's rate limit filters and clients of Limitador; port 0 takes any free port (default: none)", command.Address)
 	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",
-		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", command.AtLeastOne)
+		"open connections at most: a new one replaces an idle one, and is refused if none is idle", command.AtLeastOne)
 	command.Var(flags, &s.HTTPServer, "http-server", httpFast, "reader",
-		"of the API's requests: fast (plain ones without net/http, with less processor time) or std (net/http reads all)",
+		"reader of the API's requests: fast (without net/http where it can, which takes less processor time) or std (net/http)",
 		command.OneOf(httpFast, HTTPStd))
 	flags.StringVar(&s.Policies, "policies", "",
-		"YAML `file` of policies (default: of a server, those in its store; without any, the examples)")
-	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
+		"YAML `file` of policies (default: those in the store; if it has none, the examples)")
+	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "store of the counts: embedded (memory) or cassandra",
 		command.OneOf(StoreEmbedded, StoreCassandra))
-	flags.StringVar(&s.DataDir, "data-dir", "", "`folder` that the embedded store keeps counts in across restarts (default: in memory only)")
+	flags.StringVar(&s.DataDir, "data-dir", "", "`folder` where the embedded store keeps counts across restarts (default: in memory only)")
 	command.Var(flags, &s.DataSync, "data-sync-interval", embedded.DefaultSyncEvery.String(), "duration",
-		"how often --data-dir is brought up to date: a crash loses what is younger", command.Between(minDataSync, maxDataSync))
+		"time between two writes to --data-dir: a crash loses younger counts", command.Between(minDataSync, maxDataSync))
 	command.Var(flags, &s.MaxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
-		"keys that are in memory at most: of the embedded store, or that an owner remembers (cassandra)", command.AtLeastOne)
-	flags.StringVar(&s.Namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
+		"keys in memory at most: of the embedded store, or of an owner of keys (cassandra)", command.AtLeastOne)
+	flags.StringVar(&s.Namespace, "namespace", "default", "`namespace` of all keys: separates users of one keyspace")
 	flags.StringVar(&s.HashKeyFile, "hash-key-file", "",
-		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
+		"`file` of id:key lines (base64 or hex): keys of the HMAC-SHA-256 that hashes identifiers. New counts use the first, "+
+			"old ones are read by all")
 	command.Var(flags, &s.Headers, "headers", encode.HeadersDefault.String(), "families",
-		"of headers on decisions: ietf (or as in older drafts, ietf-06 or ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
+		"of headers on decisions: ietf (or as in draft 07, ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
 		encode.ParseHeaders)
 	s.addForwardAuthFlags(flags)
-	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date first")
+	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date before serving")
 	command.Var(flags, &s.ClockTolerance, "clock-tolerance", "100ms", "duration",
-		"how far clocks may be from the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
-	command.Var(flags, &s.ClockBeyondTolerance, "clock-beyond-tolerance", ClockRefuse, "what", "to do then: refuse or warn",
+		"largest difference of a clock from the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
+	command.Var(flags, &s.ClockBeyondTolerance, "clock-beyond-tolerance", ClockRefuse, "action",
+		"action beyond --clock-tolerance: refuse or warn",
 		command.OneOf(ClockRefuse, clockWarn))
 	command.Var(flags, &s.Consistency, "consistency", string(policy.LevelLocalQuorum), "level",
-		"to write and read at, for policies that do not say", policy.ParseReadLevel)
+		"level of writes and reads, for policies that set none", policy.ParseReadLevel)
 	command.Var(flags, &s.StoreTimeout, "store-timeout", demand.DefaultStoreTimeout.String(), "duration",
-		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
+		"longest time that a decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
 	command.Var(flags, &s.SyncInterval, "sync-interval", demand.DefaultSyncInterval.String(), "duration",
-		"after how long owners write what they admitted under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
+		"longest time until owners write units that they admitted under guarantee: local", command.Between(minSyncInterval, maxSyncInterval))
 	command.Var(flags, &s.AcceptedCaveats, "accept-caveats", "", "caveats",
-		"of the cluster that you know of and accept, with commas between: "+acceptable+"; no alert fires for them (default: none)", caveats)
+		"caveats of the cluster that you accept, separated by commas: "+acceptable+"; no alert fires for them (default: none)", caveats)
 }
 
 const (
@@ -160,11 +162,12 @@ const (
 
 func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Trusted, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
-		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth and proxies in front of them "+
-			"(with --auth-file, nobody may ask there unless this is given)",
+		"addresses whose X-Forwarded-For is trusted, separated by commas, or none: gateways that ask /v1/forward-auth, and proxies in "+
+			"front of them (with --auth-file, /v1/forward-auth is closed unless this is given)",
 		origin.ParseProxies)
 	command.Var(flags, &s.ForwardAuth.Identify, flagIdentify, identifyByDefault, "sources",
-		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)
+		"sources that /v1/forward-auth may identify a caller by, separated by commas, its default first: ip, header:NAME, api-key, user, all",
+		sources)
 }
 
 // Load fills in what the command line of cmd did not set, and returns the log that they ask for,
@@ -174,10 +177,10 @@ func (s *Settings) Load(cmd *cobra.Command, p *command.Process) (*slog.Logger, e
 	if s.Store == StoreEmbedded && !cmd.Flags().Changed("clock-tolerance") {
 		s.ClockTolerance = 0 // there is one clock
 	}
-	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // else whoever is on this machine needed no token there
+	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // else local processes would need no token
 		s.ForwardAuth.TrustedProxies = s.Trusted
 	}
-	s.Cassandra.password = p.Getenv(command.PasswordVariable)
+	s.Cassandra.password = command.Secret(p.Getenv(command.PasswordVariable))
 	log := s.newLog(cmd.ErrOrStderr())
 	for _, w := range warnings {
 		log.Warn(w)
@@ -220,11 +223,16 @@ func (s *Settings) Common() map[string]string {
 
 // newLog returns a log to w, of the format and level that were asked for.
 func (s *Settings) newLog(w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: s.logLevel}
+	return slog.New(s.LogHandler(w, s.logLevel))
+}
+
+// LogHandler returns what writes lines of level and above to w, in the format that was asked for.
+func (s *Settings) LogHandler(w io.Writer, level slog.Level) slog.Handler {
+	opts := &slog.HandlerOptions{Level: level}
 	if s.logFormat == LogJSON {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.NewJSONHandler(w, opts)
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.NewTextHandler(w, opts)
 }
 
 // sources parses what identifies, with commas between.

@@ -14,7 +14,7 @@ import (
 func newLint() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Print every mistake in files of policies, and limits that can never deny; exit with 2 if there is a mistake",
+		Short: "Print every mistake in files of policies, and warnings; exit with 2 if there is a mistake",
 		Args:  command.Args(1, 0, "at least one FILE of policies", ""),
 		RunE:  lint,
 	}
@@ -24,16 +24,14 @@ func newLint() *cobra.Command {
 func lint(cmd *cobra.Command, files []string) error {
 	out, wrong := cmd.OutOrStdout(), 0
 	for _, file := range files {
-		policies, err := policyfile.Load(file)
+		read, err := policyfile.LoadFile(file)
 		var mistakes yamlfile.Errors
 		switch {
 		case err == nil:
-			for i := range policies {
-				for _, idle := range policyfile.Idle(&policies[i]) {
-					fmt.Fprintf(out, "%s: warning: %s\n", file, idle)
-				}
+			for _, warning := range policyfile.Warnings(&read) {
+				fmt.Fprintf(out, "%s: warning: %s\n", file, warning)
 			}
-			fmt.Fprintf(out, "%s: no mistakes in %s\n", file, command.Count(len(policies), "policy", "policies"))
+			fmt.Fprintf(out, "%s: no mistakes in %s\n", file, command.Count(len(read.Policies), "policy", "policies"))
 			continue
 		case errors.As(err, &mistakes):
 			for _, m := range mistakes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,8 @@ func newSimulate() *cobra.Command {
 			"file, also one that gzip or zstd packed, or - for standard input; several are read together in the order of\n" +
 			"time. Callers are shown as hashes that nobody can look up, unless --show-identifiers.\n\n" +
 			"A field is a variable of nginx's, a column, or a member of JSON such as request.headers.X-Api-Key.0. Every\n" +
-			"format of requests has ip, method, path (without the query) and uri.",
+			"format of requests has ip, method, path (without the query) and uri. Clients are counted by ip as a server\n" +
+			"counts them: of IPv6, a /64 is one. A line whose client can't be told is counted as one that can't be read.",
 		Example: `  # how many would 5 logins a minute hit?
   ratelimitd simulate --policies policies.yaml --policy login --where method=POST --where path=/login access.log*`,
 		Args: command.Args(1, 0, "at least one LOG", "- is standard input"),
@@ -57,10 +59,12 @@ func (s *simulation) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.PolicyField, "policy-field", "", "`field` with the name of the policy that a line asks for")
 	flags.StringVar(&s.Identifier, "identifier", accesslog.FieldIP, "`field` with whom is counted")
 	flags.StringVar(&s.Cost, "cost", "", "`field` with the units that a line takes (default 1 each)")
+	flags.StringVar(&s.Confirmed, "confirmed", "",
+		"`field` that says whether the code was entered: a time, true or 1 (default none: policies that go by it are not judged)")
 	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",
 		"only lines whose field is like the pattern, where * is anything; != for those that are not; several must all be met")
 	command.Var(flags, &s.Format, "format", accesslog.FormatAuto, "format",
-		"of the logs: auto, combined, caddy, envoy, traefik, ndjson, csv, or what lines look like, as log_format of nginx has it",
+		"of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or what lines look like, as log_format of nginx has it",
 		func(text string) (string, error) { return text, accesslog.CheckFormat(text) })
 	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default the usual one of the format)")
 	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "that lines may be out of order and are sorted",

@@ -42,8 +42,8 @@ var (
 	tables     = []embedded.Table{embedded.TableKeys, embedded.TableChanges}
 )
 
-// Open opens the file in folder, and makes both where they are missing, for their owner
-// only. What it can't read it leaves as it is, and the error says what to do.
+// Open opens the file in folder, and makes both where they are missing, for their owner only.
+// It does not change a file that it can't read, and the error says what to do.
 func Open(folder string) (f *File, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// What became of a unit, by its receipt.
+// The fate of a unit, by calls with its receipt.
 
 // tried returns when somebody first asked for op of u's receipt, which was not refused; forever: nobody did.
 func (u *unit) tried(op string) time.Duration {
@@ -39,8 +39,8 @@ func (k *key) mayGo(u *unit) time.Duration {
 	return u.tried(history.Refund)
 }
 
-// gone returns by when u is known to be given back. Of counters that is not known: units that are given
-// back soon after they were counted are subtracted later, and not if the process dies before.
+// gone returns by when u is known to be refunded. Of counters that is not known: units that are refunded soon after they were
+// counted are subtracted later, and not if the process dies before.
 func (k *key) gone(u *unit) time.Duration {
 	switch {
 	case k.policy.Algorithm != "sliding-log" && !k.policy.Serial && !k.policy.Converts():

@@ -44,8 +44,8 @@ func (c *checker) limitOfLog(k *key, admitted []*unit) {
 	}
 }
 
-// limitOfWindows looks at each row of buckets that counts together, or each fixed
-// window. What is so near an edge that it may be dated beyond it is left out.
+// limitOfWindows looks at each row of buckets that counts together, or each fixed window. It
+// leaves out units so near an edge that their date may be beyond it.
 func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 	for _, first := range admitted {
 		start := n.floor(first.from)

@@ -14,8 +14,8 @@ import (
 // Variable is the environment variable that names the file of a process's clock.
 const Variable = "FAULTS_CLOCK_FILE"
 
-// readEvery bounds how often the file is read: a process asks for the time a thousand
-// times a second, and whoever writes the file can wait this long.
+// readEvery bounds how often the file is read: a process asks for the time a thousand times a
+// second, and the test that writes the file can wait this long.
 const readEvery = 20 * time.Millisecond
 
 // A Clock is ahead of the true one by the duration that its file holds, behind where
@@ -31,7 +31,7 @@ type Clock struct {
 // New returns the clock of file. An empty name is a clock that is right.
 func New(file string) *Clock { return &Clock{file: file} }
 
-// Now returns the time by c. What cannot be read as a duration leaves c as it was.
+// Now returns the time by c. A file that holds no duration leaves c as it was.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,8 +53,7 @@ func readFile(name string) (time.Duration, error) {
 	return time.ParseDuration(strings.TrimSpace(string(text)))
 }
 
-// Set writes how far the clock of file is ahead. Who reads meanwhile finds the old
-// duration or the new one.
+// Set writes how far the clock of file is ahead. A reader finds the old duration or the new one, and nothing between.
 func Set(file string, ahead time.Duration) error {
 	if err := os.WriteFile(file+".new", []byte(ahead.String()), 0o600); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A History is one run. All times in it are since Header.Started, by the clock of
-// whoever ran it, which is taken for the true one.
+// A History is one run. All times in it are since Header.Started, by the clock of the process that ran it, which is taken
+// for the true one.
 type History struct {
 	Header Header
 	Calls  []Call

@@ -64,8 +64,8 @@ func loadOf(p *history.Policy) load {
 	return load{every: burstEvery / 2, burst: int(p.Limit) + 1, rotate: rotateEvery}
 }
 
-// Calls returns the calls of a run, in the order in which they are to be made. What
-// reserves ends early enough to have ended with the run.
+// Calls returns the calls of a run, in the order in which they are to be made. Reservations begin early enough to end with
+// the run.
 func Calls(seed uint64, policies []history.Policy, processes int, lasts time.Duration) (calls []Request) {
 	for i := range policies {
 		p := &policies[i]

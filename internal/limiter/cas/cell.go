@@ -25,14 +25,14 @@ var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version 
 
 // Bounds of a cell.
 const (
-	// KeptVersions is how many of its last versions a cell tells of, so that whoever
+	// keptVersions is how many of its last versions a cell tells of, so that whoever
 	// lost an answer finds out whether its write is among what came since. At a few
 	// milliseconds a write, that is longer than a store timeout.
 	keptVersions = 64
-	// KeptInDoubt is for how long a cell whose changes are written behind tells of the latest
+	// keptInDoubt is for how long a cell whose changes are written behind tells of the latest
 	// version of each process: longer than most outages.
 	keptInDoubt = time.Hour
-	// LongestCell is the longest time that a cell is kept, some nine years: as much as a
+	// longestCell is the longest time that a cell is kept, some nine years: as much as a
 	// bucket that somebody filled by record can take to drain, and more than anyone waits.
 	longestCell = 1 << 28 * time.Second
 	// CellMargin is how much longer than its windows a cell lives: a write that was
@@ -60,7 +60,7 @@ func (c *Chain) has(version store.EventID) bool {
 // versions is a list of them as it is in a cell, one after the other.
 type versions []byte
 
-// VersionSize is the length of a version in bytes.
+// versionSize is the length of a version in bytes.
 const versionSize = len(store.EventID{})
 
 func (v versions) Len() int { return len(v) / versionSize }

@@ -104,7 +104,7 @@ func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry, sums bool) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
-		if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, now) {
+		if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, now, store.MaxApplied) {
 			return false
 		}
 		if sums {

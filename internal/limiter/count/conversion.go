@@ -13,7 +13,8 @@ import (
 // at a time. Each confirmed unit stands for as many sent ones as its share of them has to be: of
 // 20 %, for five. What is used is what none stands for. So one unit is denied if as many as the
 // limit were sent within the window, and less than the share of them are confirmed; but then one
-// may pass as a probe, so long after the last unit as the limit says.
+// may pass as a probe, so long after the last unit as the limit says. A limit of unconfirmed units bounds what none stands
+// for from the first one on, and has no probes.
 var conversion = &algorithm{
 	Algorithm: policy.Conversion,
 	used:      usedOfConversion,
@@ -37,6 +38,9 @@ func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
 			sent = store.AddSaturating(sent, b.Sent)
 			confirmed = store.AddSaturating(confirmed, b.Confirmed)
 		}
+	}
+	if r.Unconfirmed {
+		return max(0, sent-stoodFor(confirmed, r.MinConversion))
 	}
 	passing := store.AddSaturating(stoodFor(confirmed, r.MinConversion), 1) // with what is confirmed, so many may be sent
 	return max(0, sent-max(0, passing-r.Capacity))

@@ -14,7 +14,9 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
 		case e.Confirmed && r.Kind == policy.Conversion:
-			r.confirm(s, now, e.At, e.Cost)
+			if !e.Repeats {
+				r.confirm(s, now, e.At, e.Cost)
+			}
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
 			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost)
@@ -34,6 +36,16 @@ func (p *Plan) GivesBack(e *Entry) bool {
 // Confirms reports whether anything under p's limits goes by what is confirmed.
 func (p *Plan) Confirms() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed || r.Kind == policy.Conversion })
+}
+
+// ConversionWindow returns the longest window of p's conversions; 0: it has none.
+func (p *Plan) ConversionWindow() (longest time.Duration) {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Kind == policy.Conversion {
+			longest = max(longest, r.Window)
+		}
+	}
+	return longest
 }
 
 // ConfirmableFor returns how long after something was counted it matters whether it is confirmed: for a

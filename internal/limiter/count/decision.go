@@ -46,7 +46,7 @@ type Decision struct {
 	Verdict
 	Tightest   int                 // index into Limits of the limit that the Verdict is of
 	WouldAllow bool                // the verdict, whatever the mode made of it
-	Degraded   bool                // the store did not answer; OnStoreError decided
+	Degraded   bool                // the store did not answer; the policy's OnStoreError decided
 	Blocked    bool                // a block decided, and nobody was asked: Used and Remaining are the limit and 0
 	Override   policy.OverrideKind // by which it was decided otherwise than the policy says; empty: there is none
 	Reason     policy.Reason       // the rule about numbers that denies, whatever the mode; nobody was asked. Empty: none does
@@ -149,6 +149,7 @@ type Entry struct {
 	Held  time.Duration // for how long it was, of a reservation that is over; else 0
 
 	Confirmed bool          // it stays where it counts: only limits until: confirmed give it back, and conversions are told
+	Repeats   bool          // another confirmation of the same number counts: conversions are not told
 	Claimed   store.Instant // when its receipt first came back; 0: it is not given back by a receipt
 	Again     bool          // it came back before: only what can't be done twice is to be done
 }
@@ -229,7 +230,7 @@ func FateOf(err error) Recorded {
 }
 
 // StoreError is a decision that the store's failure prevented, under a policy
-// that denies on that. It wraps ErrUnavailable or ErrOverloaded.
+// whose on_store_error says deny. It wraps store.ErrUnavailable or store.ErrOverloaded.
 type StoreError struct {
 	Recorded Recorded // whether the units count all the same
 	Err      error    // what the store said

@@ -27,7 +27,7 @@ type LogPlan struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
 	CountsFor store.Instant // the same, in milliseconds
-	Limit     int           // the largest
+	Limit     int           // the largest that a demand may have
 }
 
 // NewPlan returns the plan of a policy that has no Problem. Events count longer than their
@@ -56,10 +56,31 @@ func (p *Plan) addRule(l *policy.Limit, slack time.Duration) {
 		p.Cell = true
 	}
 	p.Cell = p.Cell || p.Serial
-	if l.Limit > 0 && !l.Shadow {
-		p.Fitting = min(p.Fitting, r.Capacity)
-	}
+	p.Fitting = min(p.Fitting, r.fitting())
 	p.Rules = append(p.Rules, r)
+}
+
+// fitting returns the largest cost that r does not rule out.
+func (r *Rule) fitting() int64 {
+	if r.Limit.Limit > 0 && !r.Shadow {
+		return r.Capacity
+	}
+	return policy.MaxCost
+}
+
+// Asked returns p as it is for a demand that brings units as its limit. It counts as p does, and keeps as much.
+func (p *Plan) Asked(units int64) Plan {
+	other := *p
+	other.Limits, other.Rules, other.Fitting = slices.Clone(p.Limits), slices.Clone(p.Rules), policy.MaxCost
+	for i := range other.Rules {
+		r := &other.Rules[i]
+		if r.Max != 0 {
+			r.Limit, r.Capacity = r.Asked(units), units
+			other.Limits[i] = r.Limit
+		}
+		other.Fitting = min(other.Fitting, r.fitting())
+	}
+	return other
 }
 
 // logFor returns the index of the log that l counts in, made if there is none.
@@ -76,7 +97,7 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	log := &p.Logs[i]
 	log.Window = max(log.Window, l.Window+slack)
 	log.CountsFor = store.Instant(0).Add(log.Window)
-	log.Limit = max(log.Limit, int(l.Limit))
+	log.Limit = max(log.Limit, int(l.Limit), int(l.Max))
 	return i
 }
 

@@ -4,23 +4,59 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// without returns a copy of what k knows, without units.
-func (k *known) without(in []count.Entry) *store.State {
+// ErrInDoubt is wrapped by the error of a take that depends on other calls.
+var ErrInDoubt = prepared.ErrInDoubt
+
+// without returns a copy of what k knows at now, without units.
+func (k *known) without(in []count.Entry, now store.Instant) *store.State {
 	known := k.open()
 	defer k.close(known)
 	s := &store.State{Reset: known.Reset, Counts: slices.Clone(known.Counts), Logs: make([]store.Log, len(known.Logs))}
 	for i := range s.Logs {
 		s.Logs[i] = store.Log{Events: slices.Clone(known.Logs[i].Events)}
 	}
-	k.plan.TakeOut(s, in)
+	if k.inCell == nil {
+		k.plan.TakeOut(s, in)
+		return s
+	}
+	s.Conversions = slices.Clone(known.Conversions)
+	for i := range in {
+		k.plan.GiveBack(s, &in[i], max(now, s.Reset+1))
+	}
 	return s
+}
+
+// checkBeside answers c once more, a check of a key that this instance owns, which is denied while calls of several
+// demands are under way: by what counts whatever becomes of them. What others were told to be committed may be on its way.
+func (s *Decider) checkBeside(ctx context.Context, c *demand.Charge) {
+	for until := time.Now().Add(retryWithin); ; {
+		if _, fewer := s.prepared.Of(c.Key); fewer == nil || s.prepared.Wait(ctx, fewer, time.Until(until), s.opts) != nil {
+			break
+		}
+	}
+	r := &demand.Request{Alone: true, Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right}
+	s.flights.join(ctx, c.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
+		in, _ := s.prepared.Of(c.Key)
+		k, now := s.counted.owned.of(&c.Target, c.Right), s.opts.Timing.Instant()
+		if k == nil || s.opts.Timing.IsSetBack(k.latest, now) {
+			s.check(ctx, &c.Target, r)
+			c.Decision, c.Err = r.Decision, r.Err
+			return
+		}
+		without := k.without(in, now)
+		at := max(now, without.Reset+1)
+		c.Plan.Decide(&c.Decision, without, count.OpCheck, store.EventID{}, at, c.Cost)
+		c.Decision.Postpone(at.Sub(now))
+	})
 }
 
 // Abort gives back what id has prepared for key, once. It is safe to repeat.
@@ -38,6 +74,9 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 // changes first: it must not lack a unit that is read once more. What is read while the store still has them
 // is not remembered.
 func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request, done func()) {
+	if t.Plan.Cell {
+		return s.abortInCell(ctx, t, batch), func() {}
+	}
 	var ids []store.EventID
 	var gone []count.Entry
 	for _, r := range batch {
@@ -69,6 +108,44 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 			s.counted.owned.change(t.Key)
 		}
 	}
+}
+
+// abortInCell does what batch aborts of t's conversions, and returns the others.
+func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
+	for _, r := range batch {
+		if r.Op != owner.OpAbort {
+			rest = append(rest, r)
+			continue
+		}
+		e, ok := s.prepared.Counted(t.Key, r.Prepare)
+		if !ok {
+			continue
+		}
+		if err := s.giveBackPrepared(ctx, t, r.Right, &e); err != nil {
+			r.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
+			continue
+		}
+		s.prepared.Commit(t.Key, r.Prepare)
+	}
+	return rest
+}
+
+// giveBackPrepared gives back e, which t's conversions have counted: in memory, which is written behind, or else in the cell.
+// It may be repeated if it fails.
+func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+	c := s.counted
+	c.denials.Forget(t.Key)
+	if k := c.owned.of(t, right); k != nil {
+		if at, first := k.giveBack(s.opts.Timing.Instant(), e); first {
+			c.behind.addBack(t, k, at, e)
+		}
+		return nil
+	}
+	if err := c.behind.writeKey(ctx, t.Key); err != nil { // what is not there yet can't be taken out
+		return err
+	}
+	e.Claimed = e.At // the cell tells by this whether an earlier try was stored
+	return s.serial.GiveBack(ctx, t, e, true)
 }
 
 // failAborts answers the aborts of batch, of which nothing is done: they are safe to repeat.

@@ -46,7 +46,7 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 		return nil, err
 	}
 	k := c.owned.of(t, right)
-	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (c.owned.age(k) <= denied.MaxDenialAge || !k.denies(batch, now)) {
+	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now)) {
 		return k, nil
 	}
 	if k == nil {

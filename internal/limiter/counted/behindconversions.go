@@ -6,7 +6,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -15,13 +14,13 @@ type change struct {
 	at     store.Instant
 	units  int64        // that were sent
 	probes uint64       // see count.Plan.Probes
-	back   *count.Entry // that was given back or confirmed; nil: units were sent
+	back   *count.Entry // that was given back, confirmed or, if it is not claimed, aborted; nil: units were sent
 }
 
 // send notes c, and returns how many changes wait more. What is sent within one block is one change, for as long as
 // nothing comes back between.
 func (p *poured) send(plan *demand.Plan, c change) (more int) {
-	if !plan.Cell || !hasConversion(plan) {
+	if !plan.Cell || !plan.HasConversion() {
 		return 0
 	}
 	if n := len(p.changes); n > 0 {
@@ -35,15 +34,6 @@ func (p *poured) send(plan *demand.Plan, c change) (more int) {
 	return 1
 }
 
-func hasConversion(p *demand.Plan) bool {
-	for i := range p.Rules {
-		if p.Rules[i].Kind == policy.Conversion {
-			return true
-		}
-	}
-	return false
-}
-
 // changeAgain does to the conversions of s, at now, what was done to those in memory. It goes by the instants at which
 // that was done: of receipts, so that the cell knows those that memory does.
 func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
@@ -54,10 +44,20 @@ func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instan
 		case at <= s.Reset:
 		case c.back == nil:
 			plan.SendAgain(s, now, at, c.units, c.probes)
-		case s.Reset < c.back.At && s.Applied.Note(c.back.ID, c.back.Claimed, c.at):
+		case s.Reset < c.back.At && (c.back.Claimed == 0 || p.noteAgain(s, c)):
 			plan.GiveBack(s, c.back, now)
 		}
 	}
+}
+
+// noteAgain notes in the cell s which receipt c is of, and reports whether it came back the first time. Memory names more
+// receipts than a cell does: unless others changed the cell, too, a receipt that was new to memory is not too old for it.
+func (p *poured) noteAgain(s *store.State, c *change) (first bool) {
+	claimed := c.back.Claimed
+	if !p.mixed {
+		claimed = max(claimed, s.Applied.Since+1)
+	}
+	return s.Applied.Note(c.back.ID, claimed, c.at, store.MaxApplied)
 }
 
 // GiveBackBy gives back or confirms by right what e, the entry of a receipt that is claimed, counted for t, whose
@@ -113,12 +113,13 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) e
 	return nil
 }
 
-// giveBack gives back at now, or somewhat later, what e counted, and reports whether nobody did before.
+// giveBack gives back at now, or somewhat later, what e counted, and reports whether it had to: no reset forgot it and, if it
+// is claimed, nobody gave it back before.
 func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
 	s := k.open()
 	defer k.close(s)
 	at = max(now, s.Reset+1)
-	if s.Reset >= e.At || !s.Applied.Note(e.ID, e.Claimed, at) {
+	if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, at, store.MaxAppliedInMemory) {
 		return at, false
 	}
 	k.plan.GiveBack(s, e, at)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
@@ -91,15 +92,8 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 		}
 	}
 	open := c.attempt(ctx, t, batch)
-	if len(open) == 0 {
-		return
-	}
-	timer := time.NewTimer(c.opts.Jitter(retryWithin))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	if len(open) > 0 && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
 		c.attemptAgain(ctx, t, open)
-	case <-ctx.Done():
 	}
 }
 
@@ -154,7 +148,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	}
 	c.denials.KeepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
-	if refused.any() {
+	if len(refused.batch) > 0 {
 		c.denied.Put(t.Key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
 			return open
@@ -163,7 +157,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 			return append(open, refused.batch...)
 		}
 	}
-	if right != nil && !unsettled {
+	if right != nil && !unsettled && !own.discounted.Unsure {
 		c.owned.Keep(t, right, &state, own.now, changes)
 	}
 	return open
@@ -248,7 +242,7 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 	}
 	q := t.Plan.Query(t.Key, now, len(batch), nil)
 	mark := c.denials.Since(t.Key)
-	state, _, err := c.read(ctx, t, &q)
+	state, discounted, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return false, err
@@ -263,7 +257,8 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 		denied = denied && r.Op != count.OpRecord && !r.Decision.WouldAllow
 	}
 	if denied {
-		c.denials.Put(t, &state, unsettled, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
+		unsure := discounted.Unsure || c.owned.lately.Within(t.Key, 2*c.opts.StoreTimeout)
+		c.denials.Put(t, &state, unsettled || unsure, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
 	}
 	return unsettled, nil
 }
@@ -271,6 +266,7 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 // forgetDenial ends what is remembered of key's denials: something was given back.
 func (c *counted) forgetDenial(key store.Key) {
 	c.denied.Remove(key)
+	c.owned.lately.Note(key)
 	c.owned.change(key)
 	c.denials.Forget(key)
 }
@@ -334,9 +330,7 @@ func (c *counted) readAfter(
 	if err != nil {
 		return store.State{}, totals.Refused{}, wrote, err
 	}
-	if c.takeBacks.Discount(before, &state) {
-		discounted = before
-	}
+	discounted = c.takeBacks.Discount(before, &state)
 	for _, key := range t.Old {
 		older := *q
 		older.Key = key
@@ -438,7 +432,7 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
 	}
 	if len(p.Logs) > 0 && len(takes.batch) > 0 {
-		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events)})
+		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events), Then: c.ending(t, false)})
 	}
 }
 
@@ -447,7 +441,7 @@ func (c *counted) give(t *demand.Target, counts []store.Count) {
 	if t.Plan.Tally {
 		c.takeBacks.Push(totals.TakeBack{Write: &store.Write{
 			Key: t.Key, Level: t.Plan.Consistency.Write, Add: c.tallies.Lower(t.Key, counts), Tally: true, Span: t.Plan.Span,
-		}})
+		}, Then: c.ending(t, false)})
 		return
 	}
 	c.takeBacks.Subtract(t.Adding(counts))

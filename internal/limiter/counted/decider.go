@@ -56,10 +56,14 @@ func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instan
 		c.Decision, c.Err, c.Placed = charges[0].Decision, charges[0].Err, charges[0].Placed
 		return
 	}
-	if c.Right != nil && s.counted.owned.answer(&c.Decision, c, now) || s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
-		return
+	doubts := s.prepared.Changes.Of(&c.Key)
+	if (c.Right == nil || !s.counted.owned.answer(&c.Decision, c, now)) && !s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
+		s.ask(ctx, c)
 	}
-	s.ask(ctx, c)
+	if c.Op == count.OpCheck && c.Right != nil && c.Err == nil && !c.Decision.WouldAllow &&
+		(s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
+		s.checkBeside(ctx, c)
+	}
 }
 
 // RecallDenial denies a request of t without asking the store if what is known leaves no
@@ -91,7 +95,7 @@ func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
 			s.settle(ctx, &t, batch)
 		})
 		c.Decision, c.Err = r.Decision, r.Err
-		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, ErrInDoubt) {
+		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, prepared.ErrInDoubt) {
 			return
 		}
 		if left := time.Until(patience); left <= 0 || s.prepared.Wait(ctx, r.Fewer, left, s.opts) != nil {
@@ -366,7 +370,7 @@ func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.Commit(ke
 func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: undo})
 	if id := c.Decision.Entry.ID; id != (store.EventID{}) && len(c.Plan.Logs) > 0 {
-		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}})})
+		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}}), Then: s.counted.ending(&c.Target, true)})
 	}
 }
 
@@ -438,14 +442,6 @@ func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.En
 	return nil
 }
 
-// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
-// of other calls. Nothing was counted.
-var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
-
-func inDoubt() error {
-	return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
-}
-
 // doubt makes those denials of batch errors that are owed to units which may yet be given back.
 func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 	var known *known
@@ -464,12 +460,12 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 			}
 			if r.Right != nil && r.Right.Owned() {
 				if known = s.counted.owned.of(t, r.Right); known != nil {
-					without = known.without(in)
+					without = known.without(in, s.opts.Timing.Instant())
 				}
 			}
 		}
-		if known == nil || known.plan.Fits(without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
-			r.Err, r.Fewer = inDoubt(), fewer
+		if known == nil || t.Plan.Fits(without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
+			r.Err, r.Fewer = prepared.InDoubt(), fewer
 		}
 	}
 }

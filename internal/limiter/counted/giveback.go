@@ -52,17 +52,28 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	case old:
 		w := t.Adding(counts)
 		if failed = c.store.Write(ctx, w); failed != nil && t.Plan.Tally {
-			c.takeBacks.Push(totals.TakeBack{Write: w.Again(failed)})
+			c.takeBacks.Push(totals.TakeBack{Write: w.Again(failed), Then: c.ending(t, true)})
 		}
 	default:
-		c.takeBacks.Subtract(t.Adding(t.Plan.AppendCounts(nil, n.Epoch, n.At, n.Cost)))
+		c.takeBacks.Push(totals.TakeBack{Write: t.Adding(counts), Then: c.ending(t, true)})
 	}
 	if len(t.Plan.Logs) == 0 {
 		return failed
 	}
 	if err := c.store.Write(ctx, events); err != nil {
-		c.takeBacks.Push(totals.TakeBack{Write: events})
+		c.takeBacks.Push(totals.TakeBack{Write: events, Then: c.ending(t, true)})
 		failed = errors.Join(failed, err)
 	}
 	return failed
+}
+
+// ending returns what ends what this instance remembers of t, and others as well if they are told: what was read before
+// may have units that are gone by then.
+func (c *counted) ending(t *demand.Target, told bool) func(context.Context) {
+	of := *t
+	return func(ctx context.Context) {
+		if c.forgetDenial(of.Key); told && c.opts.GivenBack != nil {
+			c.opts.GivenBack(ctx, &of)
+		}
+	}
 }

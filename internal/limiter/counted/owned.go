@@ -26,6 +26,7 @@ type owned struct {
 	began    time.Time // that what is known is dated from
 	prepared *prepared.Units
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
+	lately   denied.Lately  // of which keys: the store may still have all of it, as sums are subtracted from later
 	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
 	commons  commons
 	shards   [ownedShards]ownedShard
@@ -58,7 +59,7 @@ type known struct {
 // change.
 type common struct {
 	right owner.Right
-	plan  *demand.Plan
+	plan  *demand.Plan // that counts; calls may be judged by others of which it is the base
 
 	// What few keys have, each in a common of its own. What the last two point to does change, guarded as the units are.
 	until   time.Duration // since owned.began, after which the key is read again; 0: never
@@ -124,10 +125,10 @@ func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.Stat
 		k.events = state.Logs[0].Events
 	}
 	if until == 0 && state.Reset == 0 && len(state.Logs) <= 1 && !plan.Cell {
-		k.common = o.commons.get(right, plan)
+		k.common = o.commons.get(right, plan.Base)
 		return k
 	}
-	k.common = &common{right: right, plan: plan, until: until, reset: state.Reset}
+	k.common = &common{right: right, plan: plan.Base, until: until, reset: state.Reset}
 	if len(state.Logs) > 1 {
 		k.further = slices.Clone(state.Logs[1:])
 	}
@@ -192,7 +193,7 @@ func (o *owned) of(t *demand.Target, right owner.Right) *known {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
-	if !ok || k.right != right || k.plan != t.Plan || k.until != 0 && time.Since(o.began) > k.until {
+	if !ok || k.right != right || k.plan != t.Plan.Base || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
 	return k
@@ -325,7 +326,7 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 		settled = later
 	}
 	var again time.Duration
-	if t.Plan.Counters && began.Before(settled) {
+	if t.Plan.Counters && began.Before(settled) || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
 		again = began.Sub(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
 	}
 	if wasOpen && began.After(settled) {
@@ -382,13 +383,13 @@ func (o *owned) age(k *known) time.Duration {
 	return time.Duration(ticks(time.Since(o.began)/tick)-k.read+1) * tick
 }
 
-// denies reports whether k leaves no room for some of batch at now.
-func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
+// denies reports whether k leaves no room under p for some of batch at now.
+func (k *known) denies(p *demand.Plan, batch []*demand.Request, now store.Instant) bool {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
 	return slices.ContainsFunc(batch, func(r *demand.Request) bool {
-		return r.Op.MayDeny() && !k.plan.Fits(s, at, r.Cost)
+		return r.Op.MayDeny() && !p.Fits(s, at, r.Cost)
 	})
 }
 
@@ -407,17 +408,17 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 		return k
 	case c.opts.Timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
 		return nil
-	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(batch, now):
+	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now):
 		return k
 	}
 	changes := c.owned.changes.Of(&t.Key)
 	q := t.Plan.Query(t.Key, now, len(batch), nil)
-	state, _, err := c.read(ctx, t, &q)
+	state, discounted, err := c.read(ctx, t, &q)
 	if err != nil {
 		return k
 	}
 	c.owned.forget(t.Key)
-	if !c.hasUnsettled(t.Plan, &state, now) {
+	if !c.hasUnsettled(t.Plan, &state, now) && !discounted.Unsure {
 		c.owned.Keep(t, right, &state, now, changes)
 	}
 	return c.owned.of(t, right)
@@ -549,7 +550,7 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	}
 	s := k.open()
 	defer k.close(s)
-	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(s, max(now, s.Reset+1)) {
+	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !t.Plan.Full(s, max(now, s.Reset+1)) {
 		return 0
 	}
 	steady := min(k.plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-o.age(k))

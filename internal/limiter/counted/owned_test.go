@@ -26,6 +26,7 @@ func (h holder) Began() time.Time { return h.began }
 func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	p := &demand.Plan{Promising: true, Regional: true}
+	p.Base = p
 	held := func(sh *ownedShard) (events int) {
 		for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
 			for _, k := range generation {
@@ -72,6 +73,7 @@ func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
 // what is older, is not gone by once units of it are given back.
 func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 	p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Logs: []count.LogPlan{{Limit: 3}}}}
+	p.Base = p
 	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
 	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
@@ -101,7 +103,12 @@ func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
 // TestKeysHaveMuchInCommon holds that keys of one right and plan share what is the same of them, and one that
 // was reset, or is to be read again, does not.
 func TestKeysHaveMuchInCommon(t *testing.T) {
-	plans := []*demand.Plan{{}, {}}
+	another := func() *demand.Plan {
+		p := new(demand.Plan)
+		p.Base = p
+		return p
+	}
+	plans := []*demand.Plan{another(), another()}
 	o := owned{began: time.Now()}
 	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *known {
 		return o.newKnown(holder{}, plan, &store.State{Reset: reset}, 1, until)
@@ -117,7 +124,7 @@ func TestKeysHaveMuchInCommon(t *testing.T) {
 		"to be read again": {read(plans[0], 0, 1), false},
 		"that came much later": {func() *known {
 			for range maxCommons {
-				read(new(demand.Plan), 0, 0)
+				read(another(), 0, 0)
 			}
 			return read(plans[0], 0, 0)
 		}(), false},
@@ -144,6 +151,7 @@ func TestUnsettledCountersAreReadAgain(t *testing.T) {
 			o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 			right := holder{began: time.Now()}
 			p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Counters: c.counters}}
+			p.Base = p
 			at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 			time.Sleep(c.owns)
 			o.Keep(at, right, &store.State{}, 1, 0)

@@ -179,7 +179,7 @@ func (s *Decider) place(ctx context.Context, p *part) {
 	}
 	refused, _ := s.counted.judge(&p.Target, own, &state)
 	s.counted.denials.KeepFull(&p.Target, &state, own.now, own.mark)
-	if refused.any() {
+	if len(refused.batch) > 0 {
 		s.counted.takeBack(ctx, &p.Target, refused)
 		s.counted.denied.Put(p.Key, store.Distant)
 		return

@@ -107,7 +107,7 @@ func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant
 		before := len(log.Events)
 		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e store.Event) bool { return mine[e.ID] }), 0
 		seen := before - len(log.Events)
-		complete = complete && (seen == len(mine) || countAfter(log.Events, state.Reset, endedBy) >= p.Logs[i].Limit)
+		complete = complete && (seen == len(mine) || log.CountAfter(state.Reset, endedBy) >= p.Logs[i].Limit)
 	}
 	for i, add := range own.counts {
 		var seen bool
@@ -124,17 +124,6 @@ func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant
 		}
 	}
 	return complete
-}
-
-// countAfter returns how many of events are later than bound, without the holds that
-// have ended.
-func countAfter(events []store.Event, bound, endedBy store.Instant) (n int) {
-	for _, e := range events {
-		if e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
-			n++
-		}
-	}
-	return n
 }
 
 // aheadOfLimit is which part of a limit is stored ahead at most: it is lost where this process is killed.
@@ -166,9 +155,6 @@ func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
 	}
 	return part
 }
-
-// any reports whether u has anything to take back.
-func (u *units) any() bool { return len(u.batch) > 0 }
 
 // logWrites returns the logs of p that u's events are appended to.
 func (u *units) logWrites(p *demand.Plan, o *demand.Settings) []store.LogWrite {

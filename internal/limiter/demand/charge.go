@@ -105,15 +105,19 @@ type Charge struct {
 	Override *Override     // of its key; nil: none
 	Ends     bool          // it has no more time than its context; else a store timeout, which others may share
 	Told     bool          // its decision is made
+	Derived  bool          // its caller did not ask for it: a policy brought it along
 
 	Refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none does
+
+	Marks []Mark // what a confirmation of its call makes known
+	Quiet bool   // its decision is told later, once it is the last one
 
 	Placed bool // its event may have been written to a log, whether it counts or not
 
 	Right owner.Right // by which it is decided; nil: nobody owns keys
 
 	Prepare store.EventID // under which it is prepared, to be committed or aborted; zero: it stays
-	AtOnce  bool          // it is not to wait for other calls: the error wraps ErrInDoubt then
+	AtOnce  bool          // it is not to wait for other calls: the error wraps counted.ErrInDoubt then
 	Asked   bool          // somebody was asked to decide it
 	Owner   owner.Peer    // who was; nil: this instance
 
@@ -124,6 +128,9 @@ type Charge struct {
 	Decision count.Decision
 	Err      error
 }
+
+// Mark is what a confirmation makes known: a part of an identifier, as the target that counts it then.
+type Mark struct{ Target }
 
 // IsPlain reports whether c is counted for one key by one step, with nothing held: its owner can
 // decide it from memory.

@@ -27,6 +27,7 @@ type Plan struct {
 	Sums      uint64 // tells the limits whose units are in counters and cells from others
 	Behind    bool   // owners admit from memory, and write that behind
 	TakesBack bool   // so they do with what a receipt gives back or confirms: all limits are conversions
+	Abortable bool   // a prepared unit can be given back as if it had never been counted, unlike one in a bucket
 	Blocks    bool   // its denials do
 	Regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
@@ -35,9 +36,15 @@ type Plan struct {
 	Local  *Plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
 
 	ByKey map[store.Key]*Plan // in whose place others decide for some keys; nil: for none
+	asked *asked              // those in whose place others decide for demands with a limit; nil: no demand brings one
+
+	// Base is the plan in whose name is kept what is known of keys: the plan itself, or the one that it is Asked of.
+	Base *Plan
 
 	Read    policy.ReadIdentifier // nil: identifiers are taken as they are
 	Derives []*Plan               // of what is derived, one for each part that read returns
+	Relents bool                  // some of it is for calls that conversions deny
+	Marked  bool                  // it is derived for those that are known
 }
 
 // NewPlan returns the plan of policy in a store that holds keys still, or in one
@@ -68,10 +75,14 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	}
 	p.Tally = p.Counters && !still && !p.Serial && p.Counting == policy.CountingRows
 	p.TakesBack = behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
+	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
 	if !still && !p.Serial {
 		p.split(o)
+	}
+	if p.Base = p; p.FromRequest() >= 0 {
+		p.asked = new(asked)
 	}
 	return p
 }
@@ -160,6 +171,11 @@ func (p *Plan) CountsOutsideCells() bool {
 	return p.Behind || !p.Cell || len(p.Parts) > 0
 }
 
+// HasConversion reports whether a limit of p is a conversion.
+func (p *Plan) HasConversion() bool {
+	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })
+}
+
 // printOf returns what tells the definition of p from others, but for what only people read.
 func printOf(p *policy.Policy) uint64 {
 	told := *p
@@ -172,7 +188,7 @@ func printOf(p *policy.Policy) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// DenyFor returns the decision to deny for as long as a block lasts, without having
+// DenyFor returns the decision to deny for as long as a block lasts, or count.Never for one without end, without having
 // asked anyone what is counted: as if every limit were reached that may deny.
 func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 	var d count.Decision
@@ -182,7 +198,7 @@ func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 			*v = r.Unasked()
 			continue
 		}
-		*v = count.Verdict{Used: r.Capacity, ResetAfter: rest, RetryAfter: rest}
+		*v = count.Verdict{Used: r.Capacity, ResetAfter: max(0, rest), RetryAfter: rest}
 		if r.Limit.Limit == 0 {
 			v.RetryAfter = count.Never
 		}
@@ -211,7 +227,7 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 		case l.Burst == l.Limit: // it was the default
 			l.Burst = 0
 		}
-		l.Limit = limits[j].Limit
+		*l = l.Asked(limits[j].Limit)
 	}
 	return other
 }

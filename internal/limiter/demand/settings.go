@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Settings are what all that decides goes by. The zero value suits a store with one copy in this
@@ -36,6 +37,9 @@ type Settings struct {
 	// AwaitPolicies puts a version of the policies in force that another instance has: see the engine's Options. Nil:
 	// policies have no versions.
 	AwaitPolicies func(ctx context.Context, version int64) error
+
+	// GivenBack is told what was given back in the store later than its call was answered. Nil: nobody is.
+	GivenBack func(context.Context, *Target)
 
 	Timing *clock.Timing // of what is given above
 	keys   *keys.Cache   // of all policies
@@ -76,6 +80,11 @@ func (s *Settings) Region() string {
 		return *name
 	}
 	return s.Datacenter
+}
+
+// PrefixKey returns the key of an override of all identifiers under a policy that begin with prefix.
+func (s *Settings) PrefixKey(policy, prefix string) store.Key {
+	return s.Keyer.OfPrefix(policy, prefix)
 }
 
 // MoveTo names the local data centre.

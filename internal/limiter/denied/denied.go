@@ -39,7 +39,7 @@ type Denials struct {
 
 // denial is what was counted for a key. It does not change once it is remembered.
 type denial struct {
-	plan  *demand.Plan
+	base  *demand.Plan
 	state store.State
 	made  store.Instant
 	until store.Instant
@@ -75,14 +75,14 @@ func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 // remembered of its key leaves no room for it.
 func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
-	return memory != nil && memory.until > now && memory.refuse(decision, cost, now)
+	return memory != nil && memory.until > now && memory.refuse(decision, t.Plan, cost, now)
 }
 
 // AnswerAlone is answer while the store does not answer: for as long as what is remembered
 // leaves no room.
 func (d *Denials) AnswerAlone(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
-	return memory != nil && memory.refuse(decision, cost, now)
+	return memory != nil && memory.refuse(decision, t.Plan, cost, now)
 }
 
 // of returns what is remembered of t's key at now; nil for nothing.
@@ -93,15 +93,15 @@ func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
 		memory, ok = d.old[t.Key]
 	}
 	d.mu.Unlock()
-	if !ok || memory.plan != t.Plan || d.set.Timing.IsSetBack(memory.made, now) {
+	if !ok || memory.base != t.Plan.Base || d.set.Timing.IsSetBack(memory.made, now) {
 		return nil
 	}
 	return memory
 }
 
-// refuse denies cost at now, and reports true, if d leaves no room.
-func (d *denial) refuse(decision *count.Decision, cost int64, now store.Instant) bool {
-	return d.plan.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
+// refuse denies cost at now, and reports true, if d leaves no room under p: calls for one key may have different limits.
+func (d *denial) refuse(decision *count.Decision, p *demand.Plan, cost int64, now store.Instant) bool {
+	return p.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
 }
 
 // Since marks the time before a read of key that may be remembered.
@@ -140,7 +140,7 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
 	}
-	memory := &denial{plan: t.Plan, state: state.Counted(), made: now, until: until}
+	memory := &denial{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
 	memory.state.Levels, memory.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
 	events := 0
 	for i := range state.Logs {
@@ -264,3 +264,15 @@ func (c *Changes) Of(key *store.Key) uint64 { return c[key.Prefix()%changeMarks]
 
 // Note notes a change of key.
 func (c *Changes) Note(key *store.Key) { c[key.Prefix()%changeMarks].Add(1) }
+
+// Lately knows which keys changed a moment ago, of those that changed last.
+type Lately struct{ at bounded.Recent[time.Time] }
+
+// Note notes a change of key.
+func (l *Lately) Note(key store.Key) { l.at.Put(key, time.Now()) }
+
+// Within reports whether key changed within d.
+func (l *Lately) Within(key store.Key, d time.Duration) bool {
+	at, ok := l.at.Get(key)
+	return ok && time.Since(at) < d
+}

@@ -212,7 +212,7 @@ func (r *Router) catchesUp(ctx context.Context, err error) bool {
 func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (outcome int) {
 	call := owner.Call{
 		Policy: c.Plan.Name, Print: c.Plan.Print, Version: c.Plan.Version, Key: c.Key, Old: c.Old, Op: c.Op, Cost: c.Cost,
-		View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
+		Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
 	changes, began := r.told.Changes.Of(&c.Key), time.Now()
@@ -327,7 +327,8 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	if call.Op == owner.OpGiveBack {
 		return r.giveBackForPeer(ctx, call, p, right, a)
 	}
-	c := demand.Charge{Target: demand.Target{Plan: p.At(call.Key), Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
+	at := p.At(call.Key).Asked(call.Limit)
+	c := demand.Charge{Target: demand.Target{Plan: at, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err

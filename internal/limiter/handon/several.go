@@ -18,19 +18,20 @@ import (
 
 // Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
 // as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
-// What is in a cell is never aborted: a bucket that a unit is given back to has drained less meanwhile than one that
-// never held it. So there may be one such demand, which is decided last, once all others are prepared.
+// A bucket that a unit is given back to has drained less meanwhile than one that never held it, and a cell that is written
+// by compare-and-set is written again for it. Such a demand is never aborted: a call has one at most, which is decided last,
+// once all others are prepared.
 // docs/design/several-steps.md has the protocol.
 
 // suits reports whether each of charges can be decided by the owner of its key.
 func (r *Router) suits(charges []demand.Charge) bool {
-	cells := 0
+	last := 0
 	for i := range charges {
 		c := &charges[i]
-		if c.Plan.Cell {
-			cells++
+		if comesLast(c) {
+			last++
 		}
-		if !c.IsPlain() || c.Cost < 1 || cells > 1 || c.Plan.Cell && !c.CanAbort() {
+		if !c.IsPlain() || c.Cost < 1 || last > 1 || comesLast(c) && !c.CanAbort() {
 			return false
 		}
 	}
@@ -83,8 +84,8 @@ func (s several) that(are func(*demand.Charge) bool) (some several) {
 // prepareAll has each of all prepared, or says why not all are. Those that are likely to deny come first, as
 // they spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
-	last := all.that(isInCell)
-	all = all.that(func(c *demand.Charge) bool { return !isInCell(c) })
+	last := all.that(comesLast)
+	all = all.that(func(c *demand.Charge) bool { return !comesLast(c) })
 	var first, rest several // each is in one of them: what is known of its key may change meanwhile
 	for _, c := range all {
 		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
@@ -111,8 +112,8 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	}
 }
 
-// isInCell reports whether what c counts can't be aborted, as it is in a cell.
-func isInCell(c *demand.Charge) bool { return c.Plan.Cell }
+// comesLast reports whether what c counts can't be aborted, so that all others are prepared before.
+func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable }
 
 // foresee answers c, of which nothing counts, if there is no room for it.
 func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
@@ -143,7 +144,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 // prepare has the owner of c's key decide it. At once: it does not wait for other calls.
 func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
-	if c.CanAbort() && !isInCell(c) {
+	if c.CanAbort() && !comesLast(c) {
 		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
 	}
 	r.byOwner(ctx, c)

@@ -52,7 +52,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	if t.Plan.IsAhead(s, now) {
 		now = x.redate(t.Plan, s, now, w)
 	}
-	if s.Reset >= n.At || t.Plan.Cell && n.Claimed > 0 && !s.Applied.Note(n.ID, n.Claimed, now) {
+	if s.Reset >= n.At || t.Plan.Cell && n.Claimed > 0 && !s.Applied.Note(n.ID, n.Claimed, now, store.MaxApplied) {
 		return nil
 	}
 	back := t.Plan.GivesBack(n)

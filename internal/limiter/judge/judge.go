@@ -22,6 +22,8 @@ type Judge struct {
 
 	// Observe learns of every decision: see the engine's Observer. Nil: nobody does.
 	Observe func(op count.Op, key store.Key, cost int64, d *count.Decision)
+	// ObserveCall learns of every call: see the engine's. Nil: nobody does.
+	ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
 }
 
 // Decider is the way in which an engine decides over its store and changes what is counted there. There are
@@ -110,7 +112,11 @@ func (j *Judge) decideOverridden(c *demand.Charge) (decided bool) {
 	case c.Override.Kind == policy.OverrideAllow:
 		c.Decision = c.Plan.Unasked()
 	default:
-		c.Decision = c.Plan.DenyFor(max(0, c.Override.Until.Sub(j.Settings.Timing.Instant())))
+		rest := count.Never
+		if !c.Override.Stays() {
+			rest = max(0, c.Override.Until.Sub(j.Settings.Timing.Instant()))
+		}
+		c.Decision = c.Plan.DenyFor(rest)
 		c.Decision.ForgetUsed()
 	}
 	return true
@@ -167,22 +173,58 @@ func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	return denied
 }
 
-// Tell says in c's decision which override decided it, and tells the observer.
-func (j *Judge) Tell(c *demand.Charge) {
-	if c.Override != nil {
-		tellOverride(c)
+// Tell says in the decisions of charges, which are those of a call, which override decided them, and
+// tells the observers, unless the call is told later.
+func (j *Judge) Tell(charges []demand.Charge) {
+	quiet := false
+	for i := range charges {
+		c := &charges[i]
+		if c.Override != nil {
+			tellOverride(c)
+		}
+		quiet = quiet || c.Quiet
+		if !quiet && j.Observe != nil {
+			j.Observe(observed(c.Op), c.Key, c.Cost, &c.Decision)
+		}
 	}
-	if j.Observe != nil {
-		j.observe(c)
+	if quiet || j.ObserveCall == nil {
+		return
+	}
+	for i := range charges {
+		if c := &charges[i]; !c.Derived {
+			j.ObserveCall(observed(c.Op), c.Decision.Policy, outcomeOf(charges, i))
+		}
 	}
 }
 
-func (j *Judge) observe(c *demand.Charge) {
-	op := c.Op
+// observed returns what observers know op as.
+func observed(op count.Op) count.Op {
 	if op == count.OpReserve {
-		op = count.OpCheck
+		return count.OpCheck
 	}
-	j.Observe(op, c.Key, c.Cost, &c.Decision)
+	return op
+}
+
+// outcomeOf returns what became of a call for the demand of charge i: of one that is denied, why; else
+// what became of the demand, or that another one would deny it.
+func outcomeOf(charges []demand.Charge, i int) count.Outcome {
+	own, _ := charges[i].Decision.Outcome()
+	if len(charges) == 1 || !charges[i].Decision.Allowed {
+		return own
+	}
+	would := false
+	for k := range charges {
+		d := &charges[k].Decision
+		o, _ := d.Outcome()
+		if !d.Allowed {
+			return o
+		}
+		would = would || o == count.OutcomeWouldDeny
+	}
+	if would && own == count.OutcomeAllowed {
+		return count.OutcomeWouldDeny
+	}
+	return own
 }
 
 // Explain returns what a check of c is answered now, if the limits alone say counted, or the store failed.

@@ -21,12 +21,11 @@ func (j *Judge) DecideAll(ctx context.Context, charges []demand.Charge) error {
 	} else if err := j.decideSeveral(ctx, charges); err != nil {
 		return err
 	}
+	j.Tell(charges)
 	var failed error
 	for i := range charges {
-		c := &charges[i]
-		j.Tell(c)
 		if failed == nil {
-			failed = c.Err
+			failed = charges[i].Err
 		}
 	}
 	return HalfDone(charges, failed)

@@ -77,12 +77,10 @@ func (j *Judge) FailAll(ctx context.Context, charges []demand.Charge, recorded c
 			continue
 		}
 		c.Decision, c.Err = j.onStoreError(ctx, c, &count.StoreError{Recorded: recorded, Err: cause})
-		if j.Observe != nil {
-			j.observe(c)
-		}
 		if failed == nil {
 			failed = c.Err
 		}
 	}
+	j.Tell(charges)
 	return failed
 }

@@ -21,6 +21,9 @@ const MaxIdentifierLen = 1024
 // keyFormat is the first part of every hash; a change of the layout changes it.
 const keyFormat = "ratelimitd.1"
 
+// prefixFormat is the first part of the hash of a prefix.
+const prefixFormat = "ratelimitd.prefix.1"
+
 // Identifier is who is counted: a phone number, an address, an account. It prints
 // as a placeholder, so that one that strays into a log line or an error says
 // nothing.
@@ -62,6 +65,16 @@ type Keys struct {
 
 	cache  *Cache    // nil: every key is hashed anew
 	secret [2]uint64 // of fingerprints, of these Keys alone: the same identifier has others under another
+}
+
+// OfPrefix returns the key of all identifiers under a policy that begin with prefix. Nothing is counted under it. It is
+// the same under every hash key, as prefixes are kept in the clear.
+func (k *Keyer) OfPrefix(policy, prefix string) store.Key {
+	var b []byte
+	for _, part := range []string{prefixFormat, k.Namespace, policy, prefix} {
+		b = AppendPart(b, part)
+	}
+	return store.KeyFrom(sha256.Sum256(b))
 }
 
 // CachedIn has cache remember what k makes, and returns k.

@@ -32,6 +32,8 @@ const (
 	SpaceRefund      = " refund"
 	SpaceReservation = " reservation"
 	SpaceIdentity    = " identity"
+	SpaceConfirmed   = " confirmed"
+	SpaceKnown       = " known"
 )
 
 // Key returns the key of what is called name in space. It does not depend on the hash
@@ -55,11 +57,19 @@ func (c *Claims) Get(ctx context.Context, key store.Key, level policy.Level) (st
 // The error is ErrConflict when the cell has another version. An attempt without an
 // answer is looked into and repeated until ctx ends.
 func (c *Claims) Swap(ctx context.Context, key store.Key, expected store.EventID, value []byte, ttl time.Duration) (store.EventID, error) {
+	return c.SwapFor(ctx, 0, key, expected, value, ttl)
+}
+
+// SwapFor is Swap for a claim of owner's, a hash that a store may bound claims by.
+func (c *Claims) SwapFor(
+	ctx context.Context, owner uint64, key store.Key, expected store.EventID, value []byte, ttl time.Duration,
+) (store.EventID, error) {
 	w := &store.Write{Key: key, Level: c.Serial.Quorum()}
 	var tried []store.EventID
 	for {
 		w.Cell = &store.CellWrite{
 			If: expected, Version: c.ids.Next(c.opts.Timing.Instant()), Value: value, TTL: clock.WholeSeconds(ttl), Serial: c.Serial,
+			Claim: ttl > 0, Owner: owner,
 		}
 		tried = append(tried, w.Cell.Version)
 		err := c.attempt(ctx, w)
@@ -82,6 +92,11 @@ func (c *Claims) Swap(ctx context.Context, key store.Key, expected store.EventID
 			return store.EventID{}, store.Untold(err)
 		}
 	}
+}
+
+// Release removes the cell of this version, of which nothing is to be known any more. Without an answer it may stay.
+func (c *Claims) Release(ctx context.Context, key store.Key, version store.EventID) {
+	_ = c.attempt(ctx, &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}})
 }
 
 // attempt makes one conditional write, in a part of the time there is.
@@ -151,6 +166,44 @@ func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl tim
 		said.Fate, said.At = Fate(cell.Value[0]), cell.Version.Instant()
 	}
 	return said, err
+}
+
+// First reports whether id is the first that is claimed in space for what name says, within ttl from then on. Of the
+// same id it says the same again.
+func (c *Claims) First(ctx context.Context, space string, name []byte, id store.EventID, ttl time.Duration) (first bool, err error) {
+	key := c.Key(space, name)
+	_, err = c.Swap(ctx, key, store.EventID{}, id[:], ttl)
+	if !errors.Is(err, store.ErrConflict) {
+		return err == nil, err
+	}
+	cell, err := c.Get(ctx, key, c.Serial)
+	return err == nil && bytes.Equal(cell.Value, id[:]), err
+}
+
+// Renew has the cell of key live for ttl from now on, unless it is younger than so long.
+func (c *Claims) Renew(ctx context.Context, key store.Key, age, ttl time.Duration) error {
+	cell, err := c.Get(ctx, key, c.Serial.Quorum())
+	if err != nil || cell.Version != (store.EventID{}) && c.opts.Timing.Instant() < cell.Version.Instant().Add(age) {
+		return err
+	}
+	_, err = c.Swap(ctx, key, cell.Version, []byte{1}, ttl)
+	if errors.Is(err, store.ErrConflict) { // another instance was first
+		return nil
+	}
+	return err
+}
+
+// Forget empties the cell of key, if there is one.
+func (c *Claims) Forget(ctx context.Context, key store.Key) error {
+	for {
+		cell, err := c.Get(ctx, key, c.Serial)
+		if err != nil || len(cell.Value) == 0 {
+			return err
+		}
+		if _, err = c.Swap(ctx, key, cell.Version, nil, time.Minute); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
 }
 
 // What became of a reservation whose units don't free themselves: its claim's value.

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -111,6 +112,7 @@ type Kind byte
 // The kinds.
 const (
 	Receipt  Kind = 'r'
+	Denied   Kind = 'd' // a receipt of an attempt that was denied and counts: it can be refunded
 	Reserved Kind = 'h'
 )
 
@@ -120,6 +122,24 @@ type Token struct {
 	Kind    Kind
 	Ends    store.Instant // of a reservation
 	Entries []Entry
+	Marks   []Mark // what a confirmation makes known
+}
+
+// Mark is a part of an identifier that a confirmation makes known.
+type Mark struct {
+	Policy string
+	Space  uint64 // of the policy's keys then
+	Key    store.Key
+}
+
+// MarksOf returns those of charges.
+func MarksOf(charges []demand.Charge) (all []Mark) {
+	for i := range charges {
+		for _, m := range charges[i].Marks {
+			all = append(all, Mark{Policy: m.Plan.Name, Space: m.Plan.Keys[0].ID(), Key: m.Key})
+		}
+	}
+	return all
 }
 
 // Entry is one demand's part of a token.
@@ -137,7 +157,7 @@ var ErrToken = errors.New("not a token that this service made")
 
 const (
 	tokenFormat = 1
-	// MaxTokenLen is longer than any token: MaxDemands entries of the longest names.
+	// maxTokenLen is longer than any token: policy.MaxDemands entries of the longest names.
 	maxTokenLen = 4096
 )
 
@@ -182,11 +202,18 @@ func (t *Token) append(b []byte) []byte {
 			b = binary.AppendVarint(b, n)
 		}
 	}
+	if len(t.Marks) == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(len(t.Marks))) // instances before there were any read no further
+	for _, m := range t.Marks {
+		b = m.Key.AppendTo(binary.AppendUvarint(keys.AppendPart(b, m.Policy), m.Space))
+	}
 	return b
 }
 
-// Open reads what seal returned, if it is of this kind.
-func (k *Keyring) Open(text string, kind Kind) (*Token, error) {
+// Open reads what seal returned, if it is of one of these kinds.
+func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	if len(text) > maxTokenLen {
 		return nil, ErrToken
 	}
@@ -199,7 +226,8 @@ func (k *Keyring) Open(text string, kind Kind) (*Token, error) {
 		return nil, ErrToken
 	}
 	r := cas.Reader{B: b}
-	if r.Byte() != tokenFormat || Kind(r.Byte()) != kind {
+	format, kind := r.Byte(), Kind(r.Byte())
+	if format != tokenFormat || !slices.Contains(kinds, kind) {
 		return nil, ErrToken
 	}
 	t := &Token{Kind: kind, Ends: store.Instant(r.Int())}
@@ -213,6 +241,11 @@ func (k *Keyring) Open(text string, kind Kind) (*Token, error) {
 		e.At, e.Epoch, e.Cost = store.Instant(r.Int()), store.Instant(r.Int()), r.Int()
 		t.Entries = append(t.Entries, e)
 	}
+	if !r.Bad && len(r.B) > 0 {
+		for range r.Len() {
+			t.Marks = append(t.Marks, Mark{Policy: r.Text(), Space: r.Uint(), Key: r.Key()})
+		}
+	}
 	if r.Bad || len(t.Entries) == 0 {
 		return nil, ErrToken
 	}
@@ -222,7 +255,7 @@ func (k *Keyring) Open(text string, kind Kind) (*Token, error) {
 // TokenOf returns the token for what was counted for charges, without those that
 // counted nothing.
 func TokenOf(kind Kind, charges []demand.Charge) *Token {
-	return &Token{Kind: kind, Entries: AppendEntries(nil, charges)}
+	return &Token{Kind: kind, Entries: AppendEntries(nil, charges), Marks: MarksOf(charges)}
 }
 
 // AppendEntries appends what was counted for charges, without those that counted nothing.

@@ -56,8 +56,8 @@ type Right interface {
 
 // Peer is another instance.
 type Peer interface {
-	// Decide has it decide call, and fills in answer. Errors wrap ErrRefused or ErrNotStored where
-	// nothing was counted, or are a StoreError; after any other, units may be counted.
+	// Decide has it decide call, and fills in answer. Errors wrap ErrRefused or store.ErrNotStored where
+	// nothing was counted, or are a count.StoreError; after any other, units may be counted.
 	Decide(ctx context.Context, call *Call, answer *Answer) error
 	// Tell is Decide for who needs no answer: nobody knows whether call arrives.
 	Tell(call *Call)
@@ -66,7 +66,7 @@ type Peer interface {
 // ErrRightEnded is a right that is over: another instance decides for the key.
 var ErrRightEnded = errors.New("this instance no longer decides for the key")
 
-// ErrRefused is a PeerCall that an instance does not decide: it does not own the key, or its
+// ErrRefused is a Call that an instance does not decide: it does not own the key, or its
 // policy is another one. Nothing was counted.
 var ErrRefused = errors.New("this instance does not decide that")
 
@@ -90,6 +90,7 @@ type Call struct {
 	Key     store.Key   // that is written under
 	Old     []store.Key // that are read as well, while the hash key changes
 	Op      count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Limit   int64       // that the demand brought; 0: none
 	Cost    int64       // units; to open a key, the asker's store timeout in milliseconds
 	View    int64       // the number of the view by which the owner was chosen
 
@@ -122,11 +123,11 @@ type Answer struct {
 	WouldAllow bool
 	Remembered bool
 	Recorded   count.Recorded
-	Entry      Entry         // what was counted, if Recorded is RecordedYes
+	Entry      Entry         // what was counted, if Recorded is count.RecordedYes
 	Steady     time.Duration // for how long a denial stays as it is, if nothing is given back; 0: unknown
 }
 
-// Entry is what was counted for a PeerCall: what it takes beside the key to give it back.
+// Entry is what was counted for a Call: what it takes beside the key to give it back.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant

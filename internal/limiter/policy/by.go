@@ -85,7 +85,7 @@ func (p Policy) ReadByProblems(read ReadIdentifier) []Problem {
 // derivedByProblems adds the identifiers of to's limits that d never derives.
 func (d Derivation) derivedByProblems(found *problems, path string, to *Policy) {
 	for _, value := range to.ByValues() {
-		if to.Normalize.Form == FormLowercase && d.From == PartCountry {
+		if to.Normalize.Form == FormLowercase && (d.From == PartCountry || d.From == PartCarrier && value != UnknownCarrier) {
 			value = strings.ToUpper(value)
 		}
 		if wanted := d.couldBe(value); wanted != "" {
@@ -101,6 +101,10 @@ func (d Derivation) couldBe(value string) (wanted string) {
 	switch d = d.WithDefaults(); d.From {
 	case PartCountry:
 		ok, wanted = countryName.MatchString(value), "two capital letters such as DE, or a code such as +800"
+	case PartCarrier:
+		country, name, _ := strings.Cut(value, "/")
+		ok = value == UnknownCarrier || countryName.MatchString(country) && name != ""
+		wanted = "a country and a carrier such as DE/Vodafone, or " + UnknownCarrier
 	case PartPrefix:
 		digits, plus := strings.CutPrefix(value, "+")
 		ok = plus && len(digits) <= d.Digits && strings.Trim(digits, "0123456789") == ""

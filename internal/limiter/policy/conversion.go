@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,9 +27,20 @@ const UntilConfirmed Until = "confirmed"
 // many units a window may hold that no confirmation stands for.
 var Conversion = &Algorithm{Name: "conversion", Memory: MemoryCells, check: checkConversion}
 
+// GoesByConfirmation reports whether what is confirmed has a say in what l admits.
+func (l *Limit) GoesByConfirmation() bool { return l.Until != "" || l.Algorithm == Conversion.Name }
+
+// Converts reports whether all limits of p are conversions: only then a call can do without them where p is derived.
+func (p *Policy) Converts() bool {
+	return !slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Algorithm != Conversion.Name })
+}
+
 func checkConversion(l Limit, path string, found *problems) {
 	if l.MinConversion < 1 || l.MinConversion > 100 {
 		found.add(path+".min_conversion", "%d%% is out of range: use 1%% to 100%%", l.MinConversion)
+	}
+	if l.Unconfirmed && l.Probe != 0 {
+		found.add(path+".probe", "probes go past the bound of unconfirmed units: remove it, or write after in place of unconfirmed")
 	}
 	if l.Window%(ConversionBlocks*time.Millisecond) != 0 {
 		found.add(path+".window", "%v does not divide into %d blocks of whole milliseconds: use one that does, such as %s",
@@ -55,6 +67,9 @@ func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems
 	}
 	if l.MinConversion != 0 {
 		found.add(path+".min_conversion", "only a %s has it: remove it from a %s", Conversion.Name, l.Algorithm)
+	}
+	if l.Unconfirmed {
+		found.add(path+".unconfirmed", "only a %s has it: write limit", Conversion.Name)
 	}
 	if l.Probe != 0 {
 		found.add(path+".probe", "only a %s has probes: remove it from a %s", Conversion.Name, l.Algorithm)

@@ -14,6 +14,8 @@ type Limit struct {
 	Name      string // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
 	Algorithm string // a name from Algorithms
 	Limit     int64  // units a window may hold, 0 to MaxLimit; 0 denies always. Of a conversion: that nothing confirmed stands for
+	// Max makes Limit a default: a demand may bring a limit of its own, of 1 to Max. Zero: none may.
+	Max int64 `json:",omitempty"`
 	// By has the Limit of some identifiers, at most MaxByValues, where that is another one.
 	By       map[string]int64 `json:",omitempty"`
 	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
@@ -25,8 +27,11 @@ type Limit struct {
 	Shadow   bool             `json:",omitempty"` // it says what it would deny, and denies nothing; not of buckets
 	Until    Until            `json:",omitempty"` // what ends the counting of a unit early; zero: nothing
 
-	MinConversion int           `json:",omitempty"` // conversion only: percent of units to be confirmed, 1 to 100; zero: DefaultMinConversion
-	Probe         time.Duration `json:",omitempty"` // conversion only: how long after the last unit a probe may pass, up to Window; zero: none
+	MinConversion int `json:",omitempty"` // conversion only: percent of units to be confirmed, 1 to 100; zero: DefaultMinConversion
+	// Unconfirmed makes the Limit of a conversion a bound of what is unconfirmed beyond what confirmed units stand for; else
+	// it is how many units may be sent before too few confirmed ones deny.
+	Unconfirmed bool          `json:",omitempty"`
+	Probe       time.Duration `json:",omitempty"` // conversion only: how long after the last unit a probe may pass, up to Window; zero: none
 }
 
 // Bounds of what a limit may ask for.
@@ -131,6 +136,7 @@ func (l Limit) check(path string, found *problems) {
 	algorithm, known := AlgorithmByName(l.Algorithm)
 	l.checkNumber(path, found)
 	l.checkBy(path, found)
+	l.checkMax(path, found)
 	if !known {
 		found.add(path+".algorithm", "%s", unknownAlgorithm(l.Algorithm))
 		return

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Form names a canonical form of identifiers: what is written in several ways and means
@@ -36,18 +37,37 @@ type Part string
 const (
 	PartCountry  Part = "country"   // of e164: the region as two letters, such as DE; else the code, such as +800
 	PartPrefix   Part = "prefix"    // of e164: its first digits, such as +49151
+	PartCarrier  Part = "carrier"   // of e164: the country and who was given the range, such as DE/Vodafone; else UnknownCarrier
 	PartDomain   Part = "domain"    // of email
 	PartIPPrefix Part = "ip-prefix" // of ip and ipv6-64: a network, such as 203.0.113.0/24
+	PartWhole    Part = "whole"     // of any form: the identifier itself
 )
+
+// UnknownCarrier is the carrier of all numbers whose range has none that is known.
+const UnknownCarrier = "unknown"
+
+// When says in which of a call's attempts a derivation counts. The zero When: in all.
+type When string
+
+// The values of When. Both are for calls that nothing but derived conversions denies: these are decided anew, without
+// such conversions, and count under other limits in their place.
+const (
+	WhenKnown  When = "known"  // where the part was in a call that somebody confirmed, within KnownFor
+	WhenDenied When = "denied" // where no part is known
+)
+
+// KnownFor is for how long after a confirmation the parts of its call are known.
+const KnownFor = 90 * 24 * time.Hour
 
 // Derivation has each demand of a policy demand as many units of another one, for a part
 // of its identifier.
 type Derivation struct {
 	Policy   string // in force, and without derivations of its own
 	From     Part
-	Digits   int // of a prefix: 1 to MaxDigits
-	IPv4Bits int // of a prefix of IP addresses: 1 to 32
-	IPv6Bits int // 1 to 128, under ipv6-64 to 64; zero: DefaultIPv6Bits
+	Digits   int  // of a prefix: 1 to MaxDigits
+	IPv4Bits int  // of a prefix of IP addresses: 1 to 32
+	IPv6Bits int  // 1 to 128, under ipv6-64 to 64; zero: DefaultIPv6Bits
+	When     When `json:",omitempty"` // zero: always
 }
 
 // Bounds and defaults of a Derivation.
@@ -79,8 +99,10 @@ type Identifiers func(*Policy) (ReadIdentifier, error)
 var parts = map[Part][]Form{
 	PartCountry:  {FormE164},
 	PartPrefix:   {FormE164},
+	PartCarrier:  {FormE164},
 	PartDomain:   {FormEmail},
 	PartIPPrefix: {FormIP, FormIPv6Net},
+	PartWhole:    {"", FormE164, FormEmail, FormIP, FormIPv6Net, FormLowercase},
 }
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
@@ -123,7 +145,10 @@ func (p Policy) checkDerivation(found *problems, path string, i int) {
 	case slices.ContainsFunc(p.Derive[:i], func(o Derivation) bool { return o.Policy == d.Policy }):
 		found.add(path+".policy", "%q is derived already: give each part a policy of its own", d.Policy)
 	}
-	oneOf(found, path+".from", d.From, PartCountry, PartPrefix, PartDomain, PartIPPrefix)
+	oneOf(found, path+".from", d.From, PartCountry, PartPrefix, PartCarrier, PartDomain, PartIPPrefix, PartWhole)
+	if d.When != "" {
+		oneOf(found, path+".when", d.When, WhenKnown, WhenDenied)
+	}
 	if forms, known := parts[d.From]; known && !slices.Contains(forms, p.Normalize.Form) {
 		found.add(path+".from", "%q is a part of identifiers in the form %s: normalize them so", d.From, formNames(forms))
 	}
@@ -176,6 +201,9 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 				found.add(path, "%q derives itself: name a policy that does not", d.Policy)
 			case slices.Contains(parts[d.From], policies[i].Normalize.Form) && !takes(to.Normalize.Form, d.From):
 				found.add(path, "%q normalizes to %s, which %q is not: name a policy that takes it as it is", d.Policy, to.Normalize.Form, d.From)
+			case d.When != "" && to.Converts():
+				found.add(path, "%q is a conversion, which a call that conversions deny does without: name another policy for when: %s",
+					d.Policy, d.When)
 			default:
 				d.derivedByProblems(&found, path, to)
 			}

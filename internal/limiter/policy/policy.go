@@ -155,6 +155,7 @@ func (p Policy) Problems() []Problem {
 	p.checkLevels(&found)
 	p.checkCount(&found)
 	p.checkLimits(&found)
+	p.checkRequest(&found)
 	p.checkConfirmed(&found)
 	p.checkBlock(&found)
 	p.checkNormalize(&found)
@@ -234,7 +235,7 @@ func (p Policy) checkLimits(found *problems) {
 	}
 	names := make(map[string]int, len(p.Limits))
 	for i, l := range p.Limits {
-		path := fmt.Sprintf("limits[%d]", i)
+		path := pathOf(i)
 		l.check(path, found)
 		if first, twice := names[l.Name]; twice {
 			found.add(path+".name", "%q names limits[%d] too: give each limit a name of its own", l.Name, first)
@@ -248,6 +249,8 @@ func (p Policy) checkLimits(found *problems) {
 			"mode: shadow, or add the limit that is enforced")
 	}
 }
+
+func pathOf(limit int) string { return fmt.Sprintf("limits[%d]", limit) }
 
 // Kept says whether some of p's limits are buckets, which are kept in cells, and
 // whether some are not.

@@ -2,6 +2,7 @@ package prepared
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -53,6 +54,15 @@ const (
 	unitLeft               // the same, and nobody waits for it any more
 	unitAborted            // before it came
 )
+
+// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
+// of other calls. Nothing was counted.
+var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
+
+// InDoubt returns the error of such a take, a StoreError.
+func InDoubt() error {
+	return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
+}
 
 // Bounds of what is prepared.
 const (

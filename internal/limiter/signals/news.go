@@ -127,6 +127,11 @@ func (n *News) listen(ctx context.Context) {
 func (n *News) Poll(ctx context.Context) error {
 	began, now := time.Now(), n.timing.Instant()
 	from, limit := n.since, n.timing.StoreTimeout
+	if now.Sub(from) > farBack { // some that stay may have been published before
+		if err := n.recall(ctx); err != nil {
+			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.timing.StoreTimeout))
+		}
+	}
 	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
 		until := from.Add(catchUpPart)
 		if err := n.act(ctx, from, until, CatchUp); err != nil { // what is new is heard all the same
@@ -144,6 +149,24 @@ func (n *News) Poll(ctx context.Context) error {
 	}
 	n.moveOn(began, now.Add(-n.overlap()))
 	return nil
+}
+
+// recall acts on the overrides that stay.
+func (n *News) recall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, CatchUp)
+	defer cancel()
+	level := policy.Level("")
+	if reach := n.level.Load(); reach != nil {
+		level = *reach
+	}
+	stay, err := n.feed.Overrides(ctx, level)
+	if err != nil && level != "" { // as in act
+		stay, _ = n.feed.Overrides(ctx, "")
+	}
+	for i := range stay {
+		n.heard(ctx, &stay[i])
+	}
+	return err
 }
 
 // act acts on what was published from an instant until another, within a time.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -122,6 +123,12 @@ func (id EventID) Instant() Instant {
 
 // Node returns the 48 bits that tell the process.
 func (id EventID) Node() (n [6]byte) { return [6]byte(id[10:]) }
+
+// IsAfter reports whether what id made stands above what other made: by its instant, and then by its bytes. Every
+// instance says the same of two.
+func (id EventID) IsAfter(other EventID) bool {
+	return cmp.Or(cmp.Compare(id.Instant(), other.Instant()), bytes.Compare(id[:], other[:])) > 0
+}
 
 // EventIDs makes the ids of one process. Ids of the same millisecond differ by a
 // counter over the millisecond's ticks and the clock sequence, 163,840,000 of

@@ -14,6 +14,9 @@ type Feed interface {
 	// Changes returns what q asks for of all that was published and still lives, in no
 	// order. It may return more, and the same change more than once.
 	Changes(ctx context.Context, q *ChangeQuery) ([]Change, error)
+	// Overrides returns the latest ChangeOverride of each key that has one without end, read at
+	// level. It may return others as well. An empty level is the feed's own.
+	Overrides(ctx context.Context, level policy.Level) ([]Change, error)
 }
 
 // ChangeQuery asks for the changes that were published since an instant, and are dated before
@@ -29,12 +32,15 @@ type Change struct {
 	ID      EventID // dated when it was made
 	Kind    ChangeKind
 	Key     Key
-	Until   Instant       // the end of a block
+	Until   Instant       // the end of a block or an override; Distant: that has none
 	Strikes int           // blocks of the key in a row, this one included
 	Details string        // what else there is to know, by the kind; at most MaxChangeDetails bytes
 	TTL     time.Duration // for how long it is kept; whole seconds
 	Level   policy.Level  // that it is published at; empty: the feed's own
 }
+
+// Stays reports whether c is kept until another override of its key is published, whatever its TTL.
+func (c *Change) Stays() bool { return c.Kind == ChangeOverride && c.Until >= Distant }
 
 // ChangeKind says what a Change is about. Kinds that an instance does not know are
 // of a later version and are passed over.

@@ -15,7 +15,7 @@ type Span int
 const (
 	SpanHour  Span = iota // up to 1 hour
 	SpanDay               // up to 1 day
-	SpanMonth             // up to MaxWindow
+	SpanMonth             // up to policy.MaxWindow
 	SpanCount             // how many spans there are
 )
 

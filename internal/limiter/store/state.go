@@ -206,6 +206,10 @@ func (s *State) ConversionOf(id policy.LimitID) *Conversion {
 // there are within a store timeout.
 const MaxApplied = 64
 
+// MaxAppliedInMemory is how many receipts of a key an owner remembers. It changes a key in memory more often than a cell can
+// be written.
+const MaxAppliedInMemory = 1024
+
 // Applied are the receipts that came back last, for a confirmation or a refund that a cell has: so one
 // that is sent again finishes what the first began, and does nothing twice.
 type Applied struct {
@@ -220,16 +224,26 @@ type Receipt struct {
 }
 
 // Note notes at now that the receipt of id came back, which was claimed at an instant, and reports whether it
-// is the first time, for sure.
-func (a *Applied) Note(id EventID, claimed, now Instant) (first bool) {
+// is the first time, for sure. It keeps the newest receipts, no more than most.
+func (a *Applied) Note(id EventID, claimed, now Instant, most int) (first bool) {
 	if claimed <= a.Since || slices.ContainsFunc(a.Last, func(r Receipt) bool { return r.ID == id }) {
 		return false
 	}
 	a.Last = slices.Insert(slices.Clip(a.Last), 0, Receipt{ID: id, At: max(claimed, now)})
-	for len(a.Last) > MaxApplied {
+	for len(a.Last) > most {
 		oldest := len(a.Last) - 1
 		a.Since = max(a.Since, a.Last[oldest].At)
 		a.Last = a.Last[:oldest]
 	}
 	return true
+}
+
+// CountAfter returns how many of l's events are later than bound, without the holds that have ended.
+func (l *Log) CountAfter(bound, endedBy Instant) (n int) {
+	for i := range l.Events {
+		if e := &l.Events[i]; e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
+			n++
+		}
+	}
+	return n
 }

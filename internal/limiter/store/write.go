@@ -43,7 +43,10 @@ type CellWrite struct {
 	Version EventID // that it has then
 	Value   []byte
 	TTL     time.Duration // for how long it is kept; whole seconds; 0: for ever
-	Serial  policy.Level  // LevelSerial or LevelLocalSerial
+	Serial  policy.Level  // policy.LevelSerial or policy.LevelLocalSerial
+
+	Claim bool   // it says that something happened once, under a name that callers may choose: a bounded store bounds these apart
+	Owner uint64 // of a Claim: a hash of whose it is, so that nobody takes all the room; 0: it is nobody's
 }
 
 // LogWrite names one log of a key.

@@ -98,17 +98,78 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 		e.wantConfirmed(t, taken.Receipt, false)
 		e.wantUsed(t, p.Name, 0, "after it was confirmed")
 		e.wantUsed(t, "gate", 1, "beside what was confirmed")
-		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
-			t.Errorf("%s: what a confirmation leaves is not refunded: %v", p.Name, err)
+		if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("%s: a receipt that is confirmed is refunded: %v", p.Name, err)
 		}
-		e.wantUsed(t, p.Name, 0, "after it was confirmed and refunded")
-		e.wantUsed(t, "gate", 0, "after its refund")
+		e.wantUsed(t, "gate", 1, "after a refund of what is confirmed")
+		*e.Now = e.Now.Add(2 * time.Minute)
+		taken = e.call(t, limiter.Call{Op: count.OpTake, Demands: on("gate", p.Name)})
+		*e.Now = e.Now.Add(3 * storeTimeout)
+		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		e.wantNotConfirmed(t, taken.Receipt, "it was refunded")
+		e.wantUsed(t, p.Name, 0, "after it was refunded")
 	}
 	alone := e.call(t, limiter.Call{Op: count.OpTake, Demands: on("gate")})
 	if got, err := e.Confirm(t.Context(), alone.Receipt); err != nil || got.Confirmed {
 		t.Errorf("what no limit goes by: %+v, %v", got, err)
 	}
 	e.wantUsed(t, "gate", 1, "after a confirmation that no limit goes by")
+}
+
+// testOneConfirmationOfANumber has one number confirm again and again what a conversion counts for its range: it stands
+// for one unit a window, whether the range is derived or asked for, and another number for another one.
+func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
+	both := policy.Policy{Name: "half-and-unconfirmed", Limits: []policy.Limit{
+		{Algorithm: "conversion", Limit: 4, Window: time.Minute, MinConversion: 50},
+		{Algorithm: "sliding-log", Limit: 9, Window: time.Minute, Until: policy.UntilConfirmed},
+	}}
+	for _, p := range append(halfConfirmed(4), both) {
+		number := perMinute("number", "sliding-log", 9, "")
+		number.Limits[0].Until = policy.UntilConfirmed
+		e := NewEngine(t, store, limiter.Options{}, number, p)
+		*e.Now = Clock(t, "12:00:00")
+		take := func(number keys.Identifier) limiter.Answer {
+			demands := []limiter.Demand{{Policy: "number", Identifier: number}, {Policy: p.Name, Identifier: Somebody}}
+			return e.call(t, limiter.Call{Op: count.OpTake, Demands: demands})
+		}
+		for range 4 {
+			e.wantConfirmed(t, take("+4915112345678").Receipt, false)
+		}
+		if got := e.Do(t, count.OpCheck, p.Name); got.Allowed {
+			t.Errorf("%s: four units to one number, and a half is confirmed: %+v", p.Name, got.Verdict)
+		}
+		if got, err := e.Check(t.Context(), limiter.Demand{Policy: "number", Identifier: "+4915112345678"}); err != nil || got.Used != 0 {
+			t.Errorf("%s: confirmed units of the number still count: %d, %v", p.Name, got.Used, err)
+		}
+		*e.Now = e.Now.Add(2 * time.Minute)
+		for _, number := range []keys.Identifier{"+4915112345671", "+4915112345672", "+4915112345673", "+4915112345674"} {
+			e.wantConfirmed(t, take(number).Receipt, false)
+		}
+		if got := e.Do(t, count.OpCheck, p.Name); !got.Allowed {
+			t.Errorf("%s: four numbers are confirmed, and more is denied: %+v", p.Name, got.Verdict)
+		}
+	}
+}
+
+// testDeniedTakesConfirmNothing has a denied attempt count under one policy, whose receipt confirms nothing and can be refunded.
+func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
+	attempts := policy.Policy{Name: "attempts", Count: policy.CountAll, Limits: []policy.Limit{
+		{Algorithm: "sliding-log", Limit: 1, Window: time.Minute, Until: policy.UntilConfirmed},
+	}}
+	e := NewEngine(t, store, limiter.Options{}, attempts)
+	take := limiter.Call{Op: count.OpTake, Demands: on("attempts")}
+	e.call(t, take)
+	denied := e.call(t, take)
+	if denied.Allowed || denied.Receipt == "" {
+		t.Fatalf("a second of one: %+v", denied)
+	}
+	e.wantNotConfirmed(t, denied.Receipt, "the take that it is of was denied")
+	if err := e.Refund(t.Context(), denied.Receipt); err != nil {
+		t.Error(err)
+	}
+	e.wantUsed(t, "attempts", 1, "after the denied attempt was refunded")
 }
 
 // testConversion goes from too few confirmed to enough, and back.

@@ -23,6 +23,10 @@ func spelled(p *policy.Policy) (policy.ReadIdentifier, error) {
 		}
 		var found policy.Found
 		for _, d := range derive {
+			if d.From == policy.PartWhole {
+				found.Parts = append(found.Parts, text)
+				continue
+			}
 			found.Parts = append(found.Parts, text[:min(len(text), d.Digits)])
 		}
 		return text, found, nil

@@ -94,12 +94,18 @@ func testPartsOfNews(t *testing.T, feed store.Feed, published []store.Change, mi
 
 // testChangesExpire needs patience: it asks until a change is gone.
 func testChangesExpire(t *testing.T, in store.Store) {
-	const patience = 30 * time.Second
 	feed, ok := in.(store.Feed)
 	if !ok {
 		t.Skip("this store carries no news between instances")
 	}
-	s, start := newSubject(t, in), time.Now()
+	awaitExpiry(t, feed, newSubject(t, in))
+}
+
+// awaitExpiry publishes news of s that are kept for a second, and asks until they are gone.
+func awaitExpiry(t *testing.T, feed store.Feed, s *subject) {
+	t.Helper()
+	const patience = 30 * time.Second
+	start := time.Now()
 	c := store.Change{ID: s.ids(store.InstantOf(start)), Kind: store.ChangeReset, Key: s.key, TTL: time.Second}
 	if err := feed.Publish(t.Context(), &c); err != nil {
 		t.Fatal(err)
@@ -116,4 +122,44 @@ func testChangesExpire(t *testing.T, in store.Store) {
 		}
 	}
 	t.Errorf("a change to be kept for a second is there after %v", patience)
+}
+
+// testOverridesStay publishes overrides without end and with one: what is there longer than their news is the latest of
+// each key, in whatever order they come.
+func testOverridesStay(t *testing.T, in store.Store) {
+	feed, ok := in.(store.Feed)
+	if !ok {
+		t.Skip("this store carries no news between instances")
+	}
+	now := store.InstantOf(time.Now())
+	publish := func(s *subject, at, until store.Instant, details string) store.Change {
+		t.Helper()
+		c := store.Change{ID: s.ids(at), Kind: store.ChangeOverride, Key: s.key, TTL: time.Second, Until: until, Details: details}
+		if err := feed.Publish(t.Context(), &c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	stays, replaced, ended := newSubject(t, in), newSubject(t, in), newSubject(t, in)
+	want := []store.Change{publish(stays, now, store.Distant, `{"kind":"allow"}`)}
+	publish(replaced, now-2, store.Distant, `{"kind":"allow"}`)
+	want = append(want, publish(replaced, now, store.Distant, `{"kind":"block"}`))
+	publish(replaced, now-1, store.Distant, `{"kind":"limits"}`) // it is late
+	publish(ended, now-1, store.Distant, `{"kind":"allow"}`)
+	publish(ended, now, 0, "")
+	awaitExpiry(t, feed, stays) // all other news have expired then
+	got, err := feed.Overrides(t.Context(), "QUORUM")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range want {
+		if times(got, c) == 0 {
+			t.Errorf("%+v is not among %d overrides", c, len(got))
+		}
+	}
+	for _, c := range got {
+		if c.Stays() && (c.Key == ended.key || c.Key == replaced.key && c.ID != want[1].ID) {
+			t.Errorf("%+v was replaced", c)
+		}
+	}
 }

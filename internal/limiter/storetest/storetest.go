@@ -70,6 +70,7 @@ var contract = []test{
 	{"CellWrittenByMany", testCellWrittenByMany},
 	{"Feed", testFeed},
 	{"ChangesExpire", testChangesExpire},
+	{"OverridesStay", testOverridesStay},
 }
 
 // promises are what engines promise over a store.
@@ -99,6 +100,9 @@ var promises = []test{
 	{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
 	{"ConfirmedUnitsCountNoMore", testConfirmedUnitsCountNoMore},
 	{"ConfirmTouchesNothingElse", testConfirmTouchesNothingElse},
+	{"OneConfirmationOfANumber", testOneConfirmationOfANumber},
+	{"KnownPassConversions", testKnownPassConversions},
+	{"DeniedTakesConfirmNothing", testDeniedTakesConfirmNothing},
 	{"Conversion", testConversion},
 	{"ConfirmOfWhatWasReset", testConfirmOfWhatWasReset},
 	{"ConfirmOfAnother", testConfirmOfAnother},
@@ -110,5 +114,6 @@ var promises = []test{
 	{"DerivedReservation", testDerivedReservation},
 	{"DerivedOnce", testDerivedOnce},
 	{"ByIdentifier", testByIdentifier},
+	{"LimitFromRequest", testLimitFromRequest},
 	{"ShadowChangesNothing", testShadowChangesNothing},
 }

@@ -51,6 +51,7 @@ func counterAt(key store.Key, tally bool, span store.Span) counter {
 type TakeBack struct {
 	Write *store.Write
 	Abort func(context.Context) error // instead of a write; safe to repeat
+	Then  func(context.Context)       // is called once the write is made, or may be and is not repeated; nil: nothing is
 	ripe  time.Time
 	tries int // that failed
 }
@@ -60,6 +61,7 @@ type TakeBack struct {
 type refusals struct {
 	counts []store.Count
 	made   int // subtractions that have begun
+	making int // of these, subtractions that are under way
 }
 
 // Bounds of what is taken back.
@@ -119,6 +121,8 @@ type Refused struct {
 	of     *refusals
 	counts []store.Count
 	made   int
+
+	Unsure bool // a subtraction was under way during the read, which may have seen it or not
 }
 
 // Before returns what is going to be subtracted from what q asks for, to be called before
@@ -130,21 +134,24 @@ func (t *TakeBacks) Before(q *store.Query) Refused {
 	if of == nil {
 		return Refused{}
 	}
-	return Refused{of: of, counts: slices.Clone(of.counts), made: of.made}
+	return Refused{of: of, counts: slices.Clone(of.counts), made: of.made, Unsure: of.making > 0}
 }
 
-// Discount takes r out of the state that was read since, and reports whether it did: no
+// Discount takes r out of the state that was read since, and returns what it took out: no
 // caller need be denied for units of this process that nobody was admitted for. It is safe
-// only while no subtraction has begun, for the read may have seen it already; else it does
+// only while no subtraction has begun, for the read may have seen it already; else it takes
 // nothing.
-func (t *TakeBacks) Discount(r Refused, s *store.State) bool {
-	if r.of == nil || t.hasBegun(r) {
-		return false
+func (t *TakeBacks) Discount(r Refused, s *store.State) Refused {
+	if r.of == nil {
+		return r
+	}
+	if t.hasBegun(r) {
+		return Refused{Unsure: true}
 	}
 	for _, c := range r.counts {
 		s.Add(c)
 	}
-	return true
+	return r
 }
 
 // Recount puts r, which was taken out of s, back if a subtraction has begun since.
@@ -235,12 +242,24 @@ func (t *TakeBacks) begin(w *store.Write) {
 	at := counterAt(w.Key, w.Tally, w.Span)
 	of := t.pending[at]
 	of.made++
+	of.making++
 	for _, c := range w.Add {
 		if i := slices.Index(of.counts, c); i >= 0 {
 			of.counts = slices.Delete(of.counts, i, i+1)
 		}
 	}
-	if len(of.counts) == 0 {
+}
+
+// end notes that w, which was about to be made, is no longer under way.
+func (t *TakeBacks) end(w *store.Write) {
+	if len(w.Add) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := counterAt(w.Key, w.Tally, w.Span)
+	of := t.pending[at]
+	if of.making--; of.making == 0 && len(of.counts) == 0 {
 		delete(t.pending, at)
 	}
 }
@@ -262,9 +281,13 @@ func (t *TakeBacks) makeOne(ctx context.Context, b TakeBack) {
 		return
 	}
 	err := t.store.Write(ctx, b.Write)
-	if err != nil && (len(b.Write.Add) == 0 || b.Write.Tally || errors.Is(err, store.ErrNotStored)) {
+	t.end(b.Write)
+	switch {
+	case err != nil && (len(b.Write.Add) == 0 || b.Write.Tally || errors.Is(err, store.ErrNotStored)):
 		b.Write = b.Write.Again(err)
 		b.tries++
 		t.Push(b)
+	case b.Then != nil:
+		b.Then(ctx)
 	}
 }

@@ -139,6 +139,7 @@ type Call struct {
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	Version       int64                  `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // of the caller's policies; 0: they have none
 	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`        // to give back or confirm
+	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`     // that the demand brought; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -276,6 +277,13 @@ func (x *Call) GetBack() *Back {
 		return x.Back
 	}
 	return nil
+}
+
+func (x *Call) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
 }
 
 // What a receipt that is claimed says was counted for a key.
@@ -557,27 +565,27 @@ func (*Taken) Descriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
-type ShadowQuestion struct {
+type ReportQuestion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Question      []byte                 `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"` // in the instances' own format, as is the report
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ShadowQuestion) Reset() {
-	*x = ShadowQuestion{}
+func (x *ReportQuestion) Reset() {
+	*x = ReportQuestion{}
 	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ShadowQuestion) String() string {
+func (x *ReportQuestion) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ShadowQuestion) ProtoMessage() {}
+func (*ReportQuestion) ProtoMessage() {}
 
-func (x *ShadowQuestion) ProtoReflect() protoreflect.Message {
+func (x *ReportQuestion) ProtoReflect() protoreflect.Message {
 	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -589,39 +597,39 @@ func (x *ShadowQuestion) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ShadowQuestion.ProtoReflect.Descriptor instead.
-func (*ShadowQuestion) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReportQuestion.ProtoReflect.Descriptor instead.
+func (*ReportQuestion) Descriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *ShadowQuestion) GetPolicy() string {
+func (x *ReportQuestion) GetQuestion() []byte {
 	if x != nil {
-		return x.Policy
+		return x.Question
 	}
-	return ""
+	return nil
 }
 
-type ShadowAnswer struct {
+type ReportAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Report        []byte                 `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"` // in the caller's format of reports; empty: nothing of the policy is in shadow
+	Report        []byte                 `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"` // empty: there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ShadowAnswer) Reset() {
-	*x = ShadowAnswer{}
+func (x *ReportAnswer) Reset() {
+	*x = ReportAnswer{}
 	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ShadowAnswer) String() string {
+func (x *ReportAnswer) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ShadowAnswer) ProtoMessage() {}
+func (*ReportAnswer) ProtoMessage() {}
 
-func (x *ShadowAnswer) ProtoReflect() protoreflect.Message {
+func (x *ReportAnswer) ProtoReflect() protoreflect.Message {
 	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -633,12 +641,12 @@ func (x *ShadowAnswer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ShadowAnswer.ProtoReflect.Descriptor instead.
-func (*ShadowAnswer) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReportAnswer.ProtoReflect.Descriptor instead.
+func (*ReportAnswer) Descriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *ShadowAnswer) GetReport() []byte {
+func (x *ReportAnswer) GetReport() []byte {
 	if x != nil {
 		return x.Report
 	}
@@ -964,7 +972,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\x9b\x03\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xb1\x03\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -984,7 +992,8 @@ const file_peer_proto_rawDesc = "" +
 	"tracestate\x18\r \x01(\tR\n" +
 	"tracestate\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\x03R\aversion\x12,\n" +
-	"\x04back\x18\x0f \x01(\v2\x18.ratelimitd.peer.v1.BackR\x04back\"r\n" +
+	"\x04back\x18\x0f \x01(\v2\x18.ratelimitd.peer.v1.BackR\x04back\x12\x14\n" +
+	"\x05limit\x18\x10 \x01(\x03R\x05limit\"r\n" +
 	"\x04Back\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
@@ -1002,10 +1011,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x04room\x18\x02 \x01(\rR\x04room\x12\x1f\n" +
 	"\vleft_millis\x18\x03 \x01(\x03R\n" +
 	"leftMillis\"\a\n" +
-	"\x05Taken\"(\n" +
-	"\x0eShadowQuestion\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy\"&\n" +
-	"\fShadowAnswer\x12\x16\n" +
+	"\x05Taken\",\n" +
+	"\x0eReportQuestion\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\fR\bquestion\"&\n" +
+	"\fReportAnswer\x12\x16\n" +
 	"\x06report\x18\x01 \x01(\fR\x06report\"?\n" +
 	"\aAnswers\x124\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\x83\x03\n" +
@@ -1048,7 +1057,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x04Peer\x12D\n" +
 	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
 	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.Taken\x12N\n" +
-	"\x06Shadow\x12\".ratelimitd.peer.v1.ShadowQuestion\x1a .ratelimitd.peer.v1.ShadowAnswerB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
+	"\x06Report\x12\".ratelimitd.peer.v1.ReportQuestion\x1a .ratelimitd.peer.v1.ReportAnswerB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1073,8 +1082,8 @@ var file_peer_proto_goTypes = []any{
 	(*Slice)(nil),          // 5: ratelimitd.peer.v1.Slice
 	(*Layer)(nil),          // 6: ratelimitd.peer.v1.Layer
 	(*Taken)(nil),          // 7: ratelimitd.peer.v1.Taken
-	(*ShadowQuestion)(nil), // 8: ratelimitd.peer.v1.ShadowQuestion
-	(*ShadowAnswer)(nil),   // 9: ratelimitd.peer.v1.ShadowAnswer
+	(*ReportQuestion)(nil), // 8: ratelimitd.peer.v1.ReportQuestion
+	(*ReportAnswer)(nil),   // 9: ratelimitd.peer.v1.ReportAnswer
 	(*Answers)(nil),        // 10: ratelimitd.peer.v1.Answers
 	(*Answer)(nil),         // 11: ratelimitd.peer.v1.Answer
 	(*Verdict)(nil),        // 12: ratelimitd.peer.v1.Verdict
@@ -1091,10 +1100,10 @@ var file_peer_proto_depIdxs = []int32{
 	13, // 7: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
 	1,  // 8: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
 	4,  // 9: ratelimitd.peer.v1.Peer.HandOver:input_type -> ratelimitd.peer.v1.Knowledge
-	8,  // 10: ratelimitd.peer.v1.Peer.Shadow:input_type -> ratelimitd.peer.v1.ShadowQuestion
+	8,  // 10: ratelimitd.peer.v1.Peer.Report:input_type -> ratelimitd.peer.v1.ReportQuestion
 	10, // 11: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
 	7,  // 12: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
-	9,  // 13: ratelimitd.peer.v1.Peer.Shadow:output_type -> ratelimitd.peer.v1.ShadowAnswer
+	9,  // 13: ratelimitd.peer.v1.Peer.Report:output_type -> ratelimitd.peer.v1.ReportAnswer
 	11, // [11:14] is the sub-list for method output_type
 	8,  // [8:11] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name

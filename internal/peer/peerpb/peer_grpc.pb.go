@@ -23,7 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Peer_Decide_FullMethodName   = "/ratelimitd.peer.v1.Peer/Decide"
 	Peer_HandOver_FullMethodName = "/ratelimitd.peer.v1.Peer/HandOver"
-	Peer_Shadow_FullMethodName   = "/ratelimitd.peer.v1.Peer/Shadow"
+	Peer_Report_FullMethodName   = "/ratelimitd.peer.v1.Peer/Report"
 )
 
 // PeerClient is the client API for Peer service.
@@ -34,8 +34,8 @@ type PeerClient interface {
 	Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Calls, Answers], error)
 	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
 	HandOver(ctx context.Context, in *Knowledge, opts ...grpc.CallOption) (*Taken, error)
-	// Shadow says what this instance counted of what a policy's shadows would deny.
-	Shadow(ctx context.Context, in *ShadowQuestion, opts ...grpc.CallOption) (*ShadowAnswer, error)
+	// Report says what this instance counted of what is asked.
+	Report(ctx context.Context, in *ReportQuestion, opts ...grpc.CallOption) (*ReportAnswer, error)
 }
 
 type peerClient struct {
@@ -69,10 +69,10 @@ func (c *peerClient) HandOver(ctx context.Context, in *Knowledge, opts ...grpc.C
 	return out, nil
 }
 
-func (c *peerClient) Shadow(ctx context.Context, in *ShadowQuestion, opts ...grpc.CallOption) (*ShadowAnswer, error) {
+func (c *peerClient) Report(ctx context.Context, in *ReportQuestion, opts ...grpc.CallOption) (*ReportAnswer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ShadowAnswer)
-	err := c.cc.Invoke(ctx, Peer_Shadow_FullMethodName, in, out, cOpts...)
+	out := new(ReportAnswer)
+	err := c.cc.Invoke(ctx, Peer_Report_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ type PeerServer interface {
 	Decide(grpc.BidiStreamingServer[Calls, Answers]) error
 	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
 	HandOver(context.Context, *Knowledge) (*Taken, error)
-	// Shadow says what this instance counted of what a policy's shadows would deny.
-	Shadow(context.Context, *ShadowQuestion) (*ShadowAnswer, error)
+	// Report says what this instance counted of what is asked.
+	Report(context.Context, *ReportQuestion) (*ReportAnswer, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -105,8 +105,8 @@ func (UnimplementedPeerServer) Decide(grpc.BidiStreamingServer[Calls, Answers]) 
 func (UnimplementedPeerServer) HandOver(context.Context, *Knowledge) (*Taken, error) {
 	return nil, status.Error(codes.Unimplemented, "method HandOver not implemented")
 }
-func (UnimplementedPeerServer) Shadow(context.Context, *ShadowQuestion) (*ShadowAnswer, error) {
-	return nil, status.Error(codes.Unimplemented, "method Shadow not implemented")
+func (UnimplementedPeerServer) Report(context.Context, *ReportQuestion) (*ReportAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -154,20 +154,20 @@ func _Peer_HandOver_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Peer_Shadow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ShadowQuestion)
+func _Peer_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportQuestion)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(PeerServer).Shadow(ctx, in)
+		return srv.(PeerServer).Report(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Peer_Shadow_FullMethodName,
+		FullMethod: Peer_Report_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Shadow(ctx, req.(*ShadowQuestion))
+		return srv.(PeerServer).Report(ctx, req.(*ReportQuestion))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -184,8 +184,8 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peer_HandOver_Handler,
 		},
 		{
-			MethodName: "Shadow",
-			Handler:    _Peer_Shadow_Handler,
+			MethodName: "Report",
+			Handler:    _Peer_Report_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -36,9 +36,9 @@ func newColumns(header []byte, opts *Options) (*columns, error) {
 	for i, name := range names {
 		list[i] = string(bytes.TrimSpace(name))
 	}
-	all, err := aliases(nil).want(opts, usualTime, func(name string) bool { return slices.Contains(list, name) })
+	all, err := memberAliases.want(opts, usualTimes, func(name string) bool { return slices.Contains(list, name) })
 	if err != nil {
-		return nil, fmt.Errorf("%w; the header has %q", err, list)
+		return nil, err
 	}
 	c.count, c.wanted = len(list), make([][]wanted, len(list))
 	for _, w := range all {
@@ -46,6 +46,27 @@ func newColumns(header []byte, opts *Options) (*columns, error) {
 		c.wanted[at] = append(c.wanted[at], w)
 	}
 	return c, nil
+}
+
+// isHeader reports whether line has the names of columns: each of them one of its own, and among them
+// that of the time.
+func isHeader(line []byte, opts *Options) bool {
+	if !bytes.ContainsAny(line, separators) {
+		return false
+	}
+	c, err := newColumns(line, &Options{TimeField: opts.TimeField})
+	if err != nil {
+		return false
+	}
+	names, err := c.split(line)
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if seen[string(name)] {
+			return false
+		}
+		seen[string(name)] = true
+	}
+	return err == nil
 }
 
 func (c *columns) parse(line []byte, r *Record) error {

@@ -2,66 +2,178 @@ package accesslog
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 )
 
-// newParser returns what reads the file whose first line is first, and whether that is a header.
-func newParser(first []byte, opts *Options) (p parser, header bool, err error) {
-	format := opts.Format
-	if format == "" || format == FormatAuto {
-		if format, err = detect(first); err != nil {
-			return nil, false, err
+// kind is a format that is told by its lines. One format may have several.
+type kind struct {
+	format string
+	make   func(*Options) (parser, error)
+}
+
+// kinds are those of which the first that reads a line is taken.
+var kinds = []kind{
+	{FormatCombined, func(opts *Options) (parser, error) { return newCombined(afterStamp, afterStampNeeds, opts) }},
+	{FormatEnvoy, layout(`[$time_iso8601] "$request" $status $response_flags $response_code_details $connection_termination_details`+
+		` "$upstream_transport_failure_reason" $bytes_received $bytes_sent $duration $upstream_service_time "$http_x_forwarded_for"`+
+		` "$http_user_agent" "$http_x_request_id" "$host" "$upstream_host" $upstream_cluster $upstream_local_address`+
+		` $downstream_local_address $remote_addr $requested_server_name $route_name`, envoyAddress)}, // Istio's
+	{FormatEnvoy, layout(`[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration`+
+		` $upstream_service_time "$http_x_forwarded_for" "$http_user_agent" "$http_x_request_id" "$host" "$upstream_host"`, envoyAddress)},
+	{FormatHAProxy, func(opts *Options) (parser, error) { return newCombined(afterStampHAProxy, 0, opts) }},
+	{FormatAWS, layout(`$type $time_iso8601 $elb $remote_addr $target $request_processing_time $target_processing_time`+
+		` $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`, nil)},
+	{FormatAWS, layout(`$time_iso8601 $elb $remote_addr $backend $request_processing_time $backend_processing_time`+
+		` $response_processing_time $status $backend_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`, nil)},
+}
+
+// envoyAddress is where Envoy's text has the client: X-Forwarded-For or, without one, the connection's.
+var envoyAddress = []source{{"http_x_forwarded_for", nil}, {"remote_addr", nil}}
+
+// layout returns what makes a template that holds for whole lines. address are the sources of FieldIP;
+// nil: as nginx has them.
+func layout(text string, address []source) func(*Options) (parser, error) {
+	return func(opts *Options) (parser, error) {
+		t, err := newTemplate(text, opts)
+		if err != nil {
+			return nil, err
 		}
+		t.strict = true
+		if address != nil {
+			t.wantAddress(opts, address)
+		}
+		return t, nil
+	}
+}
+
+// formatKinds returns those that a format has beside JSON; traefik's is the combined one.
+func formatKinds(format string) []kind {
+	if format == FormatTraefik {
+		format = FormatCombined
+	}
+	var found []kind
+	for _, k := range kinds {
+		if format == FormatAuto || k.format == format {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// isJSON reports whether a format may have lines of JSON.
+func isJSON(format string) bool {
+	return slices.Contains([]string{FormatAuto, FormatCaddy, FormatEnvoy, FormatTraefik, FormatNDJSON}, format)
+}
+
+// errUnknown says that a line is of no format that is known.
+var errUnknown = fmt.Errorf("it is of no format that is known: give --format. A header of columns has "+
+	"one with the time, called %s: else give --time-field", oneOf(usualTimes))
+
+// whyW3C is about logs of CloudFront and IIS.
+const whyW3C = "it is of the extended log format of W3C, which is not known: convert it to CSV with a header such as time,ip,method,path"
+
+// known are the beginnings of logs that are not read, and what to do about them.
+var known = []struct{ start, why string }{
+	{"#Version:", whyW3C},
+	{"#Software:", whyW3C},
+	{"#Fields:", whyW3C},
+	{"__CURSOR=", "it is journald's export format: use journalctl --output=cat"},
+}
+
+// undecided is a line that does not tell the format of its log: another one may.
+type undecided struct{ why error }
+
+// Error says why the line can't be read.
+func (u *undecided) Error() string { return u.why.Error() }
+
+// newParser returns what reads the log that has line, and whether that is a header. The error is an
+// undecided if another line may tell; first says that none came before this one.
+func newParser(line []byte, first bool, opts *Options) (p parser, header bool, err error) {
+	format := opts.Format
+	if format == "" {
+		format = FormatAuto
 	}
 	switch {
 	case strings.Contains(format, "$"):
-		p, err = newTemplate(format, 0, opts)
-	case format == FormatCombined:
-		p, err = newTemplate(combinedTemplate, combinedNeeds, opts)
+		p, err = newTemplate(format, opts)
+		return p, false, err
 	case format == FormatCSV:
-		p, err = newColumns(first, opts)
+		p, err = newColumns(line, opts)
 		return p, true, err
-	case format == FormatTraefik && !isObject(first):
-		p, err = newTemplate(combinedTemplate, combinedNeeds, opts)
-	default:
-		p, err = newObjects(format, opts)
+	}
+	for _, k := range known {
+		if first && bytes.HasPrefix(line, []byte(k.start)) {
+			return nil, false, errors.New(k.why)
+		}
+	}
+	p, err = detect(line, format, opts)
+	if err != nil && first && format == FormatAuto && isHeader(line, opts) {
+		p, err = newColumns(line, opts)
+		return p, true, err
 	}
 	return p, false, err
 }
 
-func isObject(line []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) }
-
-// detect returns the format that a first line is of.
-func detect(first []byte) (string, error) {
-	if isObject(first) {
-		return detectObject(first)
-	}
-	combined, err := newTemplate(combinedTemplate, combinedNeeds, &Options{})
-	if err != nil {
-		return "", err
-	}
-	if combined.parse(first, &Record{}) == nil {
-		return FormatCombined, nil
-	}
-	if bytes.ContainsAny(first, separators) {
-		return FormatCSV, nil
-	}
-	return "", errors.New("the first line is of no format that is known: give --format")
-}
-
-func detectObject(first []byte) (string, error) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(first, &members) != nil {
-		return "", errors.New("the first line begins as an object of JSON and is none: give --format")
-	}
-	for name, f := range jsonFormats {
-		_, time := members[f.timeField]
-		_, mark := members[f.mark]
-		if time && mark {
-			return name, nil
+// detect returns the parser of line, which also strips its prefix or envelope. If no parser reads the line, it returns one
+// that knows the format and refuses the line.
+func detect(line []byte, format string, opts *Options) (parser, error) {
+	var refuses parser
+	why := errUnknown
+	for n := 0; ; n++ {
+		text, cut := cutPrefixes(line, n)
+		if cut < n {
+			break
+		}
+		found, err := detectText(text, format, opts)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil {
+			continue
+		}
+		if cut > 0 {
+			found = &prefixed{cut, found}
+		}
+		err = found.parse(line, newRecord(len(opts.Fields)))
+		switch {
+		case err == nil:
+			return found, nil
+		case isRefusal(err) && refuses == nil:
+			refuses = found
+		case errors.Is(why, errUnknown):
+			why = err
 		}
 	}
-	return FormatNDJSON, nil
+	if refuses != nil {
+		return refuses, nil
+	}
+	return nil, &undecided{why}
 }
+
+// detectText returns what knows text; nil if nothing does. Of a format that was named, it is what
+// comes nearest.
+func detectText(text []byte, format string, opts *Options) (parser, error) {
+	of := formatKinds(format)
+	if isObject(text) && isJSON(format) || len(of) == 0 {
+		return detectObject(text, format, opts)
+	}
+	for _, k := range of {
+		probe, err := k.make(&Options{Fields: []string{FieldIP}})
+		if err != nil {
+			return nil, err
+		}
+		if err := probe.parse(text, newRecord(1)); err == nil || isRefusal(err) {
+			return k.make(opts)
+		}
+	}
+	if format == FormatAuto {
+		return nil, nil
+	}
+	return of[0].make(opts)
+}
+
+// isRefusal reports whether err is about a line whose format is known.
+func isRefusal(err error) bool { return errors.Is(err, errNoAddress) || errors.Is(err, errSeveral) }

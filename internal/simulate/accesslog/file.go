@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // Stdin is the name of a file that is standard input.
@@ -26,9 +28,12 @@ type file struct {
 	closers []io.Closer
 	in      *bufio.Reader
 	parser  parser
-	line    int    // how many were read
-	text    []byte // of the last one
-	record  Record // of the last one
+	line    int     // how many were read
+	text    []byte  // of the last one
+	record  *Record // of the last one
+
+	undecided int   // lines before there was a parser
+	unknown   error // of the first of them
 }
 
 // counted counts what is read of a file as it lies on the disk.
@@ -62,8 +67,11 @@ func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*fil
 		f.close()
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
-	f.in = plain
-	f.record.Fields = make([][]byte, len(opts.Fields))
+	if f.in, err = decoded(plain); err != nil {
+		f.close()
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	f.record = newRecord(len(opts.Fields))
 	return f, nil
 }
 
@@ -94,6 +102,30 @@ func (f *file) unpack(raw *bufio.Reader) (*bufio.Reader, error) {
 	return raw, nil
 }
 
+// byteOrderMark may stand in front of UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// decoded returns what reads in as UTF-8. UTF-16 is told by its byte order mark or, without one, by a zero byte
+// in its first character.
+func decoded(in *bufio.Reader) (*bufio.Reader, error) {
+	start, err := in.Peek(2)
+	if errors.Is(err, io.EOF) {
+		return in, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	order := unicode.LittleEndian
+	switch {
+	case start[0] == 0xfe && start[1] == 0xff, start[0] == 0 && start[1] != 0:
+		order = unicode.BigEndian
+	case start[0] == 0xff && start[1] == 0xfe, start[0] != 0 && start[1] == 0:
+	default:
+		return in, nil
+	}
+	return bufio.NewReaderSize(transform.NewReader(in, unicode.UTF16(order, unicode.UseBOM).NewDecoder()), MaxLine), nil
+}
+
 func (f *file) close() {
 	for _, c := range f.closers {
 		_ = c.Close() // nothing was written
@@ -109,6 +141,9 @@ func (f *file) next(unreadable func(Unreadable)) error {
 			unreadable(f.unreadable(err))
 			continue
 		case errors.Is(err, io.EOF):
+			if f.parser == nil && f.unknown != nil && !f.named() {
+				return f.unknown
+			}
 			return err
 		case err != nil:
 			return fmt.Errorf("%s, after line %d: %w", f.name, f.line, err)
@@ -117,16 +152,16 @@ func (f *file) next(unreadable func(Unreadable)) error {
 			continue
 		}
 		if f.parser == nil {
-			made, header, err := newParser(f.text, f.opts)
+			header, err := f.decide(unreadable)
 			if err != nil {
-				return fmt.Errorf("%s, line %d: %w", f.name, f.line, err)
+				return err
 			}
-			if f.parser = made; header {
+			if header || f.parser == nil {
 				continue
 			}
 		}
-		clear(f.record.Fields)
-		if err := f.parser.parse(f.text, &f.record); err != nil {
+		f.record.reset()
+		if err := f.parse(); err != nil {
 			unreadable(f.unreadable(err))
 			continue
 		}
@@ -134,8 +169,56 @@ func (f *file) next(unreadable func(Unreadable)) error {
 	}
 }
 
+var errReturn = errors.New("it has a carriage return within: lines end with a line feed, or with both")
+
+var errNoTime = errors.New("it has no time: the field is empty, or a dash")
+
+func (f *file) parse() error {
+	if bytes.IndexByte(f.text, '\r') >= 0 {
+		return errReturn
+	}
+	if err := f.parser.parse(f.text, f.record); err != nil {
+		return err
+	}
+	if f.record.ranks[slotTime+1] == unset {
+		return errNoTime
+	}
+	return nil
+}
+
+// maxUndecided is how many lines may be of no known format before one is, unless the format was named:
+// a server's first words, say.
+const maxUndecided = 100
+
+// decide finds out what reads f by the line that was read, and whether that is a header. A line that
+// does not tell is unreadable.
+func (f *file) decide(unreadable func(Unreadable)) (header bool, err error) {
+	made, header, err := newParser(f.text, f.undecided == 0, f.opts)
+	var not *undecided
+	if !errors.As(err, &not) {
+		if err != nil {
+			return false, fmt.Errorf("%s, line %d: %w", f.name, f.line, err)
+		}
+		f.parser = made
+		return header, nil
+	}
+	if f.undecided++; f.unknown == nil {
+		f.unknown = fmt.Errorf("%s, line %d: %w", f.name, f.line, err)
+	}
+	if f.undecided == maxUndecided && !f.named() {
+		return false, f.unknown
+	}
+	unreadable(f.unreadable(err))
+	return false, nil
+}
+
+func (f *file) named() bool { return f.opts.Format != "" && f.opts.Format != FormatAuto }
+
 func (f *file) unreadable(why error) Unreadable {
-	return Unreadable{File: f.name, Line: f.line, Why: why.Error(), Text: string(f.text[:min(len(f.text), maxShown)])}
+	return Unreadable{
+		File: f.name, Line: f.line, Why: why.Error(), Text: string(f.text[:min(len(f.text), maxShown)]),
+		noAddress: errors.Is(why, errNoAddress) || errors.Is(why, errSeveral),
+	}
 }
 
 var errLong = fmt.Errorf("it is longer than %d bytes", MaxLine)
@@ -143,7 +226,7 @@ var errLong = fmt.Errorf("it is longer than %d bytes", MaxLine)
 // readLine reads a line into f.text, without what ends it.
 func (f *file) readLine() error {
 	text, err := f.in.ReadSlice('\n')
-	f.text = bytes.TrimRight(text, "\r\n")
+	f.text = bytes.TrimPrefix(bytes.TrimRight(text, "\r\n"), byteOrderMark) // of logs that were put together
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		f.line++

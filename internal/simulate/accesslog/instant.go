@@ -10,14 +10,14 @@ import (
 )
 
 var errTime = errors.New("no time that is known: use 10/Oct/2026:13:55:36 +0200, RFC 3339, 2026-10-10 13:55:36 in UTC, " +
-	"or seconds or milliseconds since 1970")
+	"or seconds, milliseconds, microseconds or nanoseconds since 1970")
 
 // parseInstant reads a time as logs have it: of the common log format, RFC 3339, with a space in
-// place of its T, or seconds or milliseconds since the Unix epoch. Without a zone it is UTC.
+// place of its T, or seconds since the Unix epoch, or thousandths, millionths or billionths of them. Without a zone it is UTC.
 func parseInstant(text []byte) (store.Instant, error) {
 	text = bytes.Trim(text, "[] ")
 	switch {
-	case len(text) == len("10/Oct/2000:13:55:36 -0700") && text[2] == '/':
+	case looksCommon(text):
 		return parseCommon(text)
 	case len(text) >= len("2006-01-02T15:04:05") && text[4] == '-':
 		return parseISO(text)
@@ -28,49 +28,29 @@ func parseInstant(text []byte) (store.Instant, error) {
 // months are the names of the months, three letters each.
 const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
 
+// commonStamp is a time of the common log format, without a zone.
+const commonStamp = "10/Oct/2000:13:55:36"
+
+// looksCommon reports whether text begins as a time of the common log format does.
+func looksCommon(text []byte) bool {
+	return len(text) >= len(commonStamp) && text[2] == '/' && text[6] == '/' && text[11] == ':' && text[14] == ':' && text[17] == ':'
+}
+
 func parseCommon(t []byte) (store.Instant, error) {
 	month := bytes.Index([]byte(months), t[3:6])
-	if month < 0 || month%3 != 0 || t[6] != '/' || t[11] != ':' || t[20] != ' ' {
+	if month < 0 || month%3 != 0 {
 		return 0, errTime
 	}
 	d := digits{text: t}
-	day, year := d.at(0, 2), d.at(7, 4)
-	hour, minute, second := d.at(12, 2), d.at(15, 2), d.at(18, 2)
-	zone := (d.at(22, 2)*60 + d.at(24, 2)) * 60
-	if t[21] == '-' {
-		zone = -zone
-	}
-	return d.instant(year, month/3+1, day, hour, minute, second, 0, zone)
+	return d.instant(d.at(7, 4), month/3+1, d.at(0, 2), 12, t[len(commonStamp):])
 }
 
 func parseISO(t []byte) (store.Instant, error) {
-	if t[7] != '-' || t[10] != 'T' && t[10] != ' ' || t[13] != ':' || t[16] != ':' {
+	if t[7] != '-' || t[10] != 'T' && t[10] != ' ' && t[10] != 't' || t[13] != ':' || t[16] != ':' {
 		return 0, errTime
 	}
 	d := digits{text: t}
-	year, month, day := d.at(0, 4), d.at(5, 2), d.at(8, 2)
-	hour, minute, second := d.at(11, 2), d.at(14, 2), d.at(17, 2)
-	rest, millis := t[19:], 0
-	if len(rest) > 0 && (rest[0] == '.' || rest[0] == ',') {
-		rest = rest[1:]
-		for n := 100; len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9'; rest = rest[1:] {
-			millis += int(rest[0]-'0') * n
-			n /= 10
-		}
-	}
-	zone := 0
-	switch {
-	case len(rest) == 0 || len(rest) == 1 && rest[0] == 'Z':
-	case len(rest) >= 5 && (rest[0] == '+' || rest[0] == '-'):
-		z := digits{text: rest}
-		zone = (z.at(1, 2)*60 + z.at(len(rest)-2, 2)) * 60
-		if d.wrong = d.wrong || z.wrong; rest[0] == '-' {
-			zone = -zone
-		}
-	default:
-		return 0, errTime
-	}
-	return d.instant(year, month, day, hour, minute, second, millis, zone)
+	return d.instant(d.at(0, 4), d.at(5, 2), d.at(8, 2), 11, t[len("2006-01-02T15:04:05"):])
 }
 
 // digits reads numbers at places of a text.
@@ -89,13 +69,68 @@ func (d *digits) at(place, length int) (n int) {
 	return n
 }
 
-// instant puts together what was read; zone is in seconds east of UTC.
-func (d *digits) instant(year, month, day, hour, minute, second, millis, zone int) (store.Instant, error) {
-	if d.wrong || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60 {
+// instant puts together a date and the time that begins at clock; rest is what follows its seconds.
+func (d *digits) instant(year, month, day, clock int, rest []byte) (store.Instant, error) {
+	hour, minute, second := d.at(clock, 2), d.at(clock+3, 2), d.at(clock+6, 2)
+	millis, rest := fraction(rest)
+	zone, ok := zoneOf(rest)
+	if !ok || d.wrong || year < 1970 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
+		hour > 23 || minute > 59 || second > 60 {
 		return 0, errTime
 	}
 	seconds := daysFromCivil(year, month, day)*86400 + int64(hour*3600+minute*60+second-zone)
+	if seconds < 0 {
+		return 0, errTime
+	}
 	return store.Instant(seconds*1000 + int64(millis)), nil
+}
+
+// fraction returns the milliseconds that text begins with, after a point or a comma, and what follows.
+func fraction(text []byte) (millis int, rest []byte) {
+	if len(text) == 0 || text[0] != '.' && text[0] != ',' {
+		return 0, text
+	}
+	rest = text[1:]
+	for n := 100; len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9'; rest = rest[1:] {
+		millis += int(rest[0]-'0') * n
+		n /= 10
+	}
+	return millis, rest
+}
+
+// zoneOf reads a zone, such as +0200, +02:00, +02, Z, UTC or nothing, as seconds east of UTC.
+func zoneOf(text []byte) (seconds int, ok bool) {
+	text = bytes.TrimLeft(text, " ")
+	switch string(text) {
+	case "", "Z", "z", "UTC", "GMT":
+		return 0, true
+	}
+	d := digits{text: text}
+	switch {
+	case text[0] != '+' && text[0] != '-':
+		return 0, false
+	case len(text) == len("+02"):
+		seconds = d.at(1, 2) * 3600
+	case len(text) == len("+0200"):
+		seconds = d.at(1, 2)*3600 + d.at(3, 2)*60
+	case len(text) == len("+02:00") && text[3] == ':':
+		seconds = d.at(1, 2)*3600 + d.at(4, 2)*60
+	default:
+		return 0, false
+	}
+	if text[0] == '-' {
+		seconds = -seconds
+	}
+	return seconds, !d.wrong && seconds > -86400 && seconds < 86400
+}
+
+// daysIn returns how many days a month of the Gregorian calendar has.
+func daysIn(year, month int) int {
+	next := [...]int{year, month + 1}
+	if month == 12 {
+		next = [...]int{year + 1, 1}
+	}
+	return int(daysFromCivil(next[0], next[1], 1) - daysFromCivil(year, month, 1))
 }
 
 // daysFromCivil returns the days since 1970-01-01 of a date of the Gregorian calendar (Hinnant,
@@ -110,16 +145,27 @@ func daysFromCivil(year, month, day int) int64 {
 	return int64(era*146097 + ofEra*365 + ofEra/4 - ofEra/100 + ofYear - 719468)
 }
 
-// sinceMillis is from where on a number means milliseconds: as seconds it were the year 5138.
-const sinceMillis = 1e11
+// sinceMillis is from where on a number means milliseconds, and a thousand times that, microseconds: as
+// seconds it were the year 5138. latest bounds what is read, in milliseconds: a date written as a number,
+// such as 20261010135536, is none of these.
+const (
+	sinceMillis = 1e11
+	latest      = 7_258_118_400_000 // 2200-01-01
+)
 
 func parseEpoch(text []byte) (store.Instant, error) {
 	n, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || n < 0 || n != n || n > sinceMillis*1000 {
+	if err != nil || n < 0 || n != n || n > sinceMillis*1e9 {
 		return 0, errTime
 	}
 	if n < sinceMillis {
 		n *= float64(time.Second / time.Millisecond)
+	}
+	for n >= sinceMillis*1000 {
+		n /= 1000
+	}
+	if n >= latest {
+		return 0, errTime
 	}
 	return store.Instant(n), nil
 }

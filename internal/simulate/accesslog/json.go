@@ -4,60 +4,63 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 )
 
-// jsonFormat is where a program that writes JSON has its fields.
-type jsonFormat struct {
-	timeField string
-	aliases   aliases
-	mark      string // a member at the top that others do not have
-}
+// usualTimes are the members and columns that have the time in most logs, the most exact one of a log first.
+var usualTimes = []string{"StartUTC", "start_time", "time", "timestamp", "ts", "@timestamp", "time_iso8601"}
 
-// jsonFormats are those that are told by their members.
-var jsonFormats = map[string]jsonFormat{
-	FormatCaddy: {"ts", aliases{
-		FieldIP:     {{"request.client_ip", nil}},
-		FieldMethod: {{"request.method", nil}},
-		FieldURI:    {{"request.uri", nil}},
-		FieldPath:   {{"request.uri", pathOf}},
-	}, "request"},
-	FormatTraefik: {"StartUTC", aliases{
-		FieldIP:     {{"ClientHost", nil}},
-		FieldMethod: {{"RequestMethod", nil}},
-		FieldURI:    {{"RequestPath", nil}},
-		FieldPath:   {{"RequestPath", pathOf}},
-	}, "ClientHost"},
-	FormatEnvoy: {"start_time", aliases{
-		FieldIP:     {{"downstream_remote_address", hostOf}},
-		FieldMethod: {{"method", nil}},
-		FieldURI:    {{"path", nil}},
-		FieldPath:   {{"path", pathOf}},
-	}, "start_time"},
+// memberAliases are where fields are in lines of JSON and in columns: by their own names, as Caddy,
+// Traefik and Envoy have them, and as variables of nginx's.
+var memberAliases = aliases{
+	FieldIP: {
+		{FieldIP, nil}, {"request.client_ip", nil}, {"request.remote_ip", nil}, {"ClientHost", nil}, {"downstream_remote_address", nil},
+		{"client_ip", nil}, {"remote_ip", nil}, {"remote_addr", nil},
+	},
+	FieldMethod: {
+		{FieldMethod, nil}, {"request.method", nil}, {"RequestMethod", nil}, {"request_method", nil}, {"request", methodOf},
+	},
+	FieldURI: {
+		{FieldURI, nil}, {"request.uri", nil}, {"RequestPath", nil}, {"x-envoy-origin-path", nil}, {"request_uri", nil},
+		{"request", uriOf}, {FieldPath, nil},
+	},
+	FieldPath: {
+		{FieldPath, pathOf}, {FieldURI, pathOf}, {"request.uri", pathOf}, {"RequestPath", pathOf}, {"x-envoy-origin-path", pathOf},
+		{"request_uri", pathOf}, {"request", pathOfRequest},
+	},
 }
-
-// usualTime is the time's field of JSON and of columns that nobody told of.
-const usualTime = "time"
 
 // objects reads lines of JSON, each of them one object.
 type objects struct {
-	wanted []wanted
-	path   []byte // of the member that is being read
+	wanted map[string][]wanted // by the path of a member; none: the path leads to something wanted
+	path   []byte              // of the member that is being read
+	noTime error               // what is wrong with a line that has no time; nil: none is needed
 }
 
-func newObjects(format string, opts *Options) (*objects, error) {
-	f, known := jsonFormats[format]
-	if !known {
-		f = jsonFormat{timeField: usualTime}
+func newObjects(opts *Options) (*objects, error) {
+	all, err := memberAliases.want(opts, usualTimes, nil)
+	names := usualTimes
+	if opts.TimeField != "" {
+		names = []string{opts.TimeField}
 	}
-	all, err := f.aliases.want(opts, f.timeField, nil)
-	return &objects{wanted: all}, err
+	return objectsOf(all, fmt.Errorf("it has no time in %s: give --time-field", oneOf(names))), err
 }
 
-var (
-	errJSON   = errors.New("it is no object of JSON")
-	errNoTime = errors.New("it has no time")
-)
+func objectsOf(all []wanted, noTime error) *objects {
+	o := &objects{make(map[string][]wanted), nil, noTime}
+	for _, w := range all {
+		for at, c := range w.source {
+			if _, known := o.wanted[w.source[:at]]; c == '.' && !known {
+				o.wanted[w.source[:at]] = nil
+			}
+		}
+		o.wanted[w.source] = append(o.wanted[w.source], w)
+	}
+	return o
+}
+
+var errJSON = errors.New("it is no object of JSON")
 
 func (o *objects) parse(line []byte, r *Record) error {
 	o.path, r.At = o.path[:0], -1
@@ -73,20 +76,15 @@ func (o *objects) parse(line []byte, r *Record) error {
 		return errJSON
 	}
 	if r.At < 0 {
-		return errNoTime
+		return o.noTime
 	}
 	return nil
 }
 
 // leads reports whether something wanted is in what path leads to, or is it.
 func (o *objects) leads() bool {
-	for i := range o.wanted {
-		w := o.wanted[i].source
-		if len(w) >= len(o.path) && w[:len(o.path)] == string(o.path) && (len(w) == len(o.path) || w[len(o.path)] == '.') {
-			return true
-		}
-	}
-	return false
+	_, known := o.wanted[string(o.path)]
+	return known
 }
 
 // jsonScan goes through a line once. Values that nobody wants are passed over, so not all
@@ -233,12 +231,5 @@ func (s *jsonScan) quoted(look bool) ([]byte, error) {
 }
 
 func (s *jsonScan) found(value []byte) error {
-	for i := range s.objects.wanted {
-		if w := &s.objects.wanted[i]; w.source == string(s.objects.path) {
-			if err := w.fill(s.record, value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return fillAll(s.objects.wanted[string(s.objects.path)], s.record, value)
 }

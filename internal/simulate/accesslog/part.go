@@ -17,29 +17,20 @@ func uriOf(request []byte) []byte {
 
 func pathOfRequest(request []byte) []byte { return pathOf(uriOf(request)) }
 
-// pathOf returns what of a URI stands before a question mark.
+// pathOf returns what of a URI stands before a question mark, without the scheme and the host of
+// an absolute one.
 func pathOf(uri []byte) []byte {
+	if len(uri) > 0 && uri[0] != '/' {
+		if _, after, absolute := bytes.Cut(uri, authority); absolute {
+			at := bytes.IndexByte(after, '/')
+			if at < 0 {
+				return root
+			}
+			uri = after[at:]
+		}
+	}
 	path, _, _ := bytes.Cut(uri, question)
 	return path
 }
 
-// hostOf returns an address without its port: of 192.0.2.1:80, of [2001:db8::1]:80 and of either
-// without.
-func hostOf(address []byte) []byte {
-	if len(address) > 0 && address[0] == '[' {
-		host, _, _ := bytes.Cut(address[1:], bracket)
-		return host
-	}
-	if colon := bytes.IndexByte(address, ':'); colon >= 0 && bytes.IndexByte(address[colon+1:], ':') < 0 {
-		return address[:colon]
-	}
-	return address
-}
-
-// firstOf returns the first of a list with commas, as X-Forwarded-For has it.
-func firstOf(list []byte) []byte {
-	first, _, _ := bytes.Cut(list, comma)
-	return bytes.TrimSpace(first)
-}
-
-var space, question, bracket, comma = []byte(" "), []byte("?"), []byte("]"), []byte(",")
+var space, question, authority, root = []byte(" "), []byte("?"), []byte("://"), []byte("/")

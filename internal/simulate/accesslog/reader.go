@@ -21,6 +21,11 @@ type Reader struct {
 	// Lines counts those that could be read, Unreadable those that could not, and Late those that
 	// were further out of order than is sorted: they are dated as the latest line before them.
 	Lines, Unreadable, Late int64
+	// NoAddress counts those of the Unreadable whose client can't be told.
+	NoAddress int64
+	// Listed counts lines with several addresses of which the first is FieldIP, and Forwarded those
+	// that have X-Forwarded-For beside FieldIP.
+	Listed, Forwarded int64
 	// Examples are the first lines that could not be read.
 	Examples []Unreadable
 	// SizeBytes is how large all logs are, as far as that is known: standard input is not.
@@ -91,8 +96,21 @@ func (r *Reader) advance(f *file) error {
 
 func (r *Reader) unreadable(u Unreadable) {
 	r.Unreadable++
+	if u.noAddress {
+		r.NoAddress++
+	}
 	if len(r.Examples) < maxExamples {
 		r.Examples = append(r.Examples, u)
+	}
+}
+
+func (r *Reader) count(record *Record) {
+	r.Lines++
+	if record.listed {
+		r.Listed++
+	}
+	if record.forwarded {
+		r.Forwarded++
 	}
 }
 
@@ -101,8 +119,8 @@ func (r *Reader) unreadable(u Unreadable) {
 func (r *Reader) Next() (*Record, error) {
 	for len(r.files) > 0 && !r.queue.ripe() {
 		f := r.files[0]
-		r.queue.push(&f.record)
-		r.Lines++
+		r.queue.push(f.record)
+		r.count(f.record)
 		if len(r.files) > 1 {
 			if err := r.advance(f); err != nil {
 				return nil, err

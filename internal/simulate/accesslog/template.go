@@ -5,19 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 )
-
-// combinedTemplate is the start of the combined format of nginx and Apache, which is the common
-// one and more. What follows the status is read if it is there, so Traefik's is read as well.
-const combinedTemplate = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent` +
-	` "$http_referer" "$http_user_agent"`
-
-// combinedNeeds is how many variables of combinedTemplate a line has at least: the common log format's.
-const combinedNeeds = 7
 
 // variableAliases are the fields of common names among the variables of nginx.
 var variableAliases = aliases{
-	FieldIP:     {{"remote_addr", hostOf}, {"realip_remote_addr", hostOf}, {"http_x_forwarded_for", firstOf}},
+	FieldIP:     {{"remote_addr", nil}, {"realip_remote_addr", nil}, {"http_x_forwarded_for", nil}},
 	FieldMethod: {{"request_method", nil}, {"request", methodOf}},
 	FieldURI:    {{"request_uri", nil}, {"request", uriOf}, {"uri", nil}},
 	FieldPath:   {{"uri", nil}, {"document_uri", nil}, {"request_uri", pathOf}, {"request", pathOfRequest}},
@@ -37,7 +30,8 @@ type variable struct {
 type template struct {
 	start     []byte // before the first variable
 	variables []variable
-	needs     int // how many variables a line must have
+	needs     int  // how many variables a line must have
+	strict    bool // a value that no quotes stand around has none
 }
 
 var variableName = regexp.MustCompile(`\$\{?([a-z0-9_]+)\}?`)
@@ -62,18 +56,22 @@ func splitTemplate(text string) (*template, error) {
 }
 
 // newTemplate returns what reads lines that look like text.
-func newTemplate(text string, needs int, opts *Options) (*template, error) {
+func newTemplate(text string, opts *Options) (*template, error) {
 	t, err := splitTemplate(text)
 	if err != nil {
 		return nil, err
 	}
-	if needs > 0 {
-		t.needs = needs
-	}
-	all, err := variableAliases.want(opts, t.timeField(), t.has)
+	all, err := variableAliases.want(opts, timeVariables, t.has)
 	if err != nil {
 		return nil, err
 	}
+	all = slices.DeleteFunc(all, func(w wanted) bool { return w.slot == slotTime && w.rank > all[0].rank }) // the most exact one
+	t.want(all)
+	return t, nil
+}
+
+// want has the variables filled in that are the source of something wanted.
+func (t *template) want(all []wanted) {
 	for i := range t.variables {
 		for _, w := range all {
 			if w.source == t.variables[i].name {
@@ -81,7 +79,23 @@ func newTemplate(text string, needs int, opts *Options) (*template, error) {
 			}
 		}
 	}
-	return t, nil
+}
+
+// wantAddress has FieldIP filled in from the best of sources that a line has.
+func (t *template) wantAddress(opts *Options, sources []source) {
+	slot := slices.Index(opts.Fields, FieldIP)
+	if slot < 0 {
+		return
+	}
+	var all []wanted
+	for rank, s := range sources {
+		all = append(all, wanted{slot, s.name, s.part, uint8(rank), true})
+	}
+	for i := range t.variables {
+		v := &t.variables[i]
+		v.wanted = slices.DeleteFunc(v.wanted, func(w wanted) bool { return w.slot == slot })
+	}
+	t.want(all)
 }
 
 func (t *template) has(name string) bool {
@@ -93,42 +107,42 @@ func (t *template) has(name string) bool {
 	return false
 }
 
-func (t *template) timeField() string {
-	for _, name := range timeVariables {
-		if t.has(name) {
-			return name
-		}
-	}
-	return timeVariables[len(timeVariables)-1]
-}
-
 var errShape = errors.New("it does not look like the format")
 
 func (t *template) parse(line []byte, r *Record) error {
+	_, err := t.scan(line, r)
+	return err
+}
+
+// scan is parse, and returns what follows the last variable.
+func (t *template) scan(line []byte, r *Record) (rest []byte, err error) {
 	rest, found := bytes.CutPrefix(line, t.start)
 	if !found {
-		return errShape
+		return nil, errShape
 	}
 	for i := range t.variables {
 		v := &t.variables[i]
 		value, after, found := v.cut(rest)
+		if t.strict && bytes.HasPrefix(v.until, space) && bytes.IndexByte(value, '"') >= 0 {
+			found = false
+		}
 		if !found {
 			if i+1 < t.needs {
-				return fmt.Errorf("%w: there is nothing like %q after $%s", errShape, v.until, v.name)
+				return nil, fmt.Errorf("%w: there is nothing like %q after $%s", errShape, v.until, v.name)
 			}
 			if value = rest; i >= t.needs {
-				return nil // the format goes on, and the line does not
+				return nil, nil // the format goes on, and the line does not
 			}
 			after = nil
 		}
 		for j := range v.wanted {
 			if err := v.wanted[j].fill(r, value); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		rest = after
 	}
-	return nil
+	return rest, nil
 }
 
 // cut returns the value of v, which text begins with, and what follows.
@@ -149,7 +163,7 @@ func (v *variable) cut(text []byte) (value, after []byte, found bool) {
 	return bytes.Cut(text, v.until)
 }
 
-// cutQuoted is cut for a value that a quote ends: one after a backslash, as Apache writes it,
+// cutQuoted is cut for a value that a quote ends: one that a backslash escapes, as Apache writes it,
 // does not.
 func (v *variable) cutQuoted(text []byte) (value, after []byte, found bool) {
 	for from := 0; ; {
@@ -157,9 +171,18 @@ func (v *variable) cutQuoted(text []byte) (value, after []byte, found bool) {
 		if at < 0 {
 			return nil, nil, false
 		}
-		if at += from; (at == 0 || text[at-1] != '\\') && bytes.HasPrefix(text[at:], v.until) {
+		if at += from; !isEscaped(text, at) && bytes.HasPrefix(text[at:], v.until) {
 			return text[:at], text[at+len(v.until):], true
 		}
 		from = at + 1
 	}
+}
+
+// isEscaped reports whether an odd number of backslashes stands before text[at].
+func isEscaped(text []byte, at int) bool {
+	n := 0
+	for at-n > 0 && text[at-n-1] == '\\' {
+		n++
+	}
+	return n%2 == 1
 }

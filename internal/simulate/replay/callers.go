@@ -22,6 +22,7 @@ type limitState struct {
 	used   int64  // after its last event, while no higher limit is tried for it; then under none
 	peak   int64  // the most that it ever had used, if nothing had been denied
 	stage  uint8  // how many trials of the limit go on for it
+	beyond bool   // it is denied whatever the limit's number
 	denied uint32 // a bit for each trial that ever denied it
 }
 
@@ -79,12 +80,17 @@ func (c *callers) sum(is func(*caller) bool) (n int64) {
 	return n
 }
 
-// peaks returns the peaks of all callers under a limit, in order.
+// peaks returns the peaks of all callers under a limit, in order: the lowest numbers that deny them nothing.
 func (c *callers) peaks(limit int) []int64 {
 	all := make([]int64, 0, len(c.index))
 	for _, known := range c.index {
-		if known.requests > 0 {
-			all = append(all, known.limits[limit].peak)
+		if known.requests == 0 {
+			continue
+		}
+		if state := &known.limits[limit]; state.beyond {
+			all = append(all, math.MaxInt64)
+		} else {
+			all = append(all, state.peak)
 		}
 	}
 	slices.Sort(all)

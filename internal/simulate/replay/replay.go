@@ -1,8 +1,8 @@
 // Package replay decides the events of the past under policies, by the engine that decides live,
 // and keeps what became of them: by policy, limit, caller and time.
 //
-// Time is that of the events. It knows nothing of logs, nor of how results are shown. What it keeps
-// is bounded, however many events there are.
+// Time is that of the events. It knows nothing of logs, nor of how results are shown. Its memory is bounded for any number
+// of events.
 package replay
 
 import (
@@ -19,8 +19,10 @@ import (
 type Options struct {
 	Policies   []policy.Policy
 	Against    []policy.Policy // to compare with; nil: nothing is compared
+	Together   []string        // names of those that one event may ask for
 	MaxCallers int             // in the windows of either at the same time; zero: DefaultMaxCallers
 	NoTrials   bool            // no limit is tried at other numbers than its own
+	Confirms   bool            // Confirm says which events were confirmed; else policies that go by that are not judged
 }
 
 // DefaultMaxCallers is the MaxCallers of Options that give none: 1 GiB, if that many come.
@@ -41,14 +43,17 @@ type Replay struct {
 func New(opts *Options) (*Replay, error) {
 	r := &Replay{seed: maphash.MakeSeed()}
 	r.Policies, r.Series = make(map[string]*PolicyResult), newSeries()
-	if err := r.now.init(opts.Policies, opts.MaxCallers); err != nil {
+	if err := r.now.init(opts.Policies, opts.MaxCallers, opts.Confirms); err != nil {
 		return nil, err
 	}
 	if opts.Against != nil {
 		r.before = new(side)
-		if err := r.before.init(opts.Against, opts.MaxCallers); err != nil {
+		if err := r.before.init(opts.Against, opts.MaxCallers, opts.Confirms); err != nil {
 			return nil, fmt.Errorf("to compare with: %w", err)
 		}
+	}
+	if err := r.now.link(opts.Together); err != nil {
+		return nil, err
 	}
 	if !opts.NoTrials {
 		made, err := newTrials(&r.now, opts.MaxCallers)
@@ -59,6 +64,17 @@ func New(opts *Options) (*Replay, error) {
 	}
 	return r, nil
 }
+
+// Confirm says that the last event was confirmed.
+func (r *Replay) Confirm() error {
+	if err := r.now.confirm(); err != nil || r.before == nil {
+		return err
+	}
+	return r.before.confirm()
+}
+
+// Unjudged returns the policies that go by what is confirmed, which nobody says, in order: they are off.
+func (r *Replay) Unjudged() []string { return r.now.unjudged }
 
 // Take decides an event: demands that stand or fall together, at an instant that is not before
 // that of the last event. refused says why a server would answer with an error and count nothing;
@@ -82,44 +98,49 @@ func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([
 		return nil, err
 	}
 	for i := range subjects {
-		s := &subjects[i]
-		r.know(s)
-		if r.trials != nil && s.caller != nil {
-			if err := r.trials.fork(s, &r.now, at); err != nil {
-				return nil, err
-			}
-		}
+		r.know(&subjects[i])
 	}
-	if err := r.now.decide(at, demands, subjects); err != nil {
+	if r.trials == nil {
+		return subjects, r.settle(bin, at, demands, subjects)
+	}
+	linked, err := linkOf(subjects)
+	if err != nil {
 		return nil, err
 	}
-	for i := range subjects {
-		s := &subjects[i]
-		s.result.note(bin, s, at)
-		if r.trials != nil && s.caller != nil && s.decision.Reason == "" && !deniedBeside(subjects, i) {
-			if err := r.trials.take(s, at); err != nil {
-				return nil, err
-			}
+	s := &subjects[0]
+	alone := linked == nil && s.caller != nil
+	if alone {
+		if err := r.trials.fork(s, &r.now, at); err != nil {
+			return nil, err
 		}
 	}
+	if err := r.settle(bin, at, demands, subjects); err != nil {
+		return nil, err
+	}
+	switch {
+	case alone:
+		return subjects, r.trials.take(s, at)
+	case linked != nil:
+		return subjects, r.trials.takeLinked(linked, demands, subjects, at)
+	}
 	return subjects, nil
+}
+
+// settle decides subjects, which are those of demands, and counts what became of them.
+func (r *Replay) settle(bin *Bin, at store.Instant, demands []limiter.Demand, subjects []subject) error {
+	if err := r.now.decide(at, demands, subjects); err != nil {
+		return err
+	}
+	for i := range subjects {
+		subjects[i].result.note(bin, &subjects[i], at)
+	}
+	return nil
 }
 
 // know gives s what is known of its caller.
 func (r *Replay) know(s *subject) {
 	s.result, s.hash = r.result(s.policy), maphash.String(r.seed, s.id)
 	s.caller = s.result.callers.of(s.hash)
-}
-
-// deniedBeside reports whether another one of subjects than i is denied, by which nothing is
-// counted for any of them.
-func deniedBeside(subjects []subject, i int) bool {
-	for j := range subjects {
-		if j != i && !subjects[j].decision.Allowed {
-			return true
-		}
-	}
-	return false
 }
 
 // compare decides an event under the policies to compare with. subjects are those of the event

@@ -149,7 +149,7 @@ func TestVerdictsAreThoseOfTheLiveEngine(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			policies := drawPolicies(r)
 			events := drawEvents(r, policies, 400)
-			past, err := New(&Options{Policies: policies, Against: policies})
+			past, err := New(&Options{Policies: policies, Against: policies, Together: []string{policies[0].Name, policies[3].Name}, Confirms: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,84 +186,102 @@ func TestVerdictsAreThoseOfTheLiveEngine(t *testing.T) {
 	}
 }
 
-// TestTrialsAreThoseOfTheLiveEngine has a live engine decide the same events with the numbers that
-// were tried in place of a limit's own.
-func TestTrialsAreThoseOfTheLiveEngine(t *testing.T) {
+// TestTrialsAreRunsOfSuchAFile has each number that was tried, and each that spares callers, in a file, and decides
+// the same events under that.
+func TestTrialsAreRunsOfSuchAFile(t *testing.T) {
 	first := rand.Uint64()
-	compared := 0
-	for seed := first; seed < first+40 && !t.Failed(); seed++ {
+	compared, spared, linked := 0, 0, 0
+	for seed := first; seed < first+12 && !t.Failed(); seed++ {
 		r := rand.New(rand.NewPCG(seed, 0))
-		all := drawPolicies(r)
-		p := all[r.IntN(len(policy.Algorithms()))]
-		p.Guarantee = ""
-		events := drawEvents(r, []policy.Policy{p, p, p, p}, 300)
+		policies := drawPolicies(r)
+		together := []string{policies[0].Name, policies[3].Name}
+		events := drawEvents(r, policies, 300)
 		for i := range events {
-			events[i].policy = events[i].policy[:1]
 			events[i].cost = min(events[i].cost, 2)
 		}
-		past, err := New(&Options{Policies: []policy.Policy{p}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := store.InstantOf(time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC))
-		refused := 0
-		for i := range events {
-			no, err := past.Take(start.Add(events[i].at), events[i].demands())
-			if err != nil {
-				t.Fatal(err)
+		_, events = decided(t, &Options{Policies: policies, NoTrials: true}, events) // without those that a server refuses
+		past, _ := decided(t, &Options{Policies: policies, Together: together}, events)
+		for n := range policies {
+			p := &policies[n]
+			result := past.Policies[p.Name]
+			if result == nil {
+				continue
 			}
-			if no != nil {
-				events[i].policy, refused = nil, refused+1
+			if past.now.policies[p.Name].linked != nil {
+				linked++
 			}
-		}
-		result := past.Policies[p.Name]
-		if result == nil || refused > len(events)/2 {
-			continue
-		}
-		for i, trials := range result.Trials {
-			for _, trial := range trials {
-				want := deniedAt(t, variant(&p, i, trial.Limit, p.Name), i, start, events)
-				if compared++; trial.Denied != want {
-					t.Errorf("seed %d: %+v: limit %d: %d denied if it is %d, want %d", seed, p, i, trial.Denied, trial.Limit, want)
+			for i, trials := range result.Trials {
+				for _, trial := range trials {
+					want, refused := with(t, policies, n, i, trial.Limit, events)
+					compared++
+					if got := deniedBy(want, i) + refused; trial.Denied != got {
+						t.Errorf("seed %d: %+v: limit %d: %d denied if it is %d, and %d by such a file", seed, p, i, trial.Denied, trial.Limit, got)
+					}
 				}
-			}
-			if limit, denied, ok := result.Spares(i, 0); ok && (denied != 0 || !p.Limits[i].InCell() && len(p.Limits) == 1 &&
-				deniedAt(t, variant(&p, i, limit, p.Name), i, start, events) > 0) {
-				t.Errorf("seed %d: %+v: limit %d spares all if it is %d, but for %d", seed, p, i, limit, denied)
-			}
-			if limit, _, ok := result.Spares(i, 0); ok && limit > 1 && !slices.ContainsFunc(p.Limits, policy.Limit.InCell) && len(p.Limits) == 1 &&
-				deniedAt(t, variant(&p, i, limit-1, p.Name), i, start, events) == 0 {
-				t.Errorf("seed %d: %+v: limit %d spares all if it is %d, and with less too", seed, p, i, limit)
+				for _, beyond := range []float64{0, .2, .5} {
+					number, hit, ok := result.Spares(i, beyond)
+					if !ok || p.Limits[i].Shadow {
+						continue
+					}
+					spared++
+					most := int64(beyond * float64(result.Callers()))
+					if run, refused := with(t, policies, n, i, number, events); refused == 0 && (run.CallersHit() != hit || hit > most) {
+						got := run.CallersHit()
+						t.Errorf("seed %d: %+v: limit %d: %d hits %d callers, and %d by such a file; at most %d may be", seed, p, i, number, hit, got, most)
+					}
+					if !result.Exact(i) || number <= 1 {
+						continue
+					}
+					if run, refused := with(t, policies, n, i, number-1, events); refused == 0 && run.CallersHit() <= most {
+						t.Errorf("seed %d: %+v: limit %d: %d spares all but %d, and one less does, too", seed, p, i, number, most)
+					}
+				}
 			}
 		}
 	}
-	if compared < 200 {
-		t.Errorf("%d numbers compared", compared)
+	if compared < 400 || spared < 40 || linked < 20 {
+		t.Errorf("%d numbers compared, %d that spare, %d policies linked", compared, spared, linked)
 	}
 }
 
-// deniedAt returns how many events are denied under p by an engine of its own, and if its limit i is a shadow, how many
-// that one would deny of the others.
-func deniedAt(t *testing.T, p policy.Policy, i int, start store.Instant, events []event) (denied int64) {
+// with returns what becomes of policy n if its limit i has another number, and how many events a server refuses then.
+func with(t *testing.T, policies []policy.Policy, n, i int, number int64, events []event) (p *PolicyResult, refused int64) {
 	t.Helper()
-	at := start
-	now := func() time.Time { return at.Time() }
-	engine := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
-	if err := engine.SetPolicies([]policy.Policy{p}); err != nil {
+	changed := slices.Clone(policies)
+	changed[n].Limits = limitsWith(changed[n].Limits, i, number)
+	run, kept := decided(t, &Options{Policies: changed, NoTrials: true}, events)
+	if p = run.Policies[policies[n].Name]; p == nil {
+		p = run.result(run.now.policies[policies[n].Name])
+	}
+	return p, int64(len(events) - len(kept))
+}
+
+// decided returns a replay of events, and those that were not refused.
+func decided(t *testing.T, opts *Options, events []event) (made *Replay, kept []event) {
+	t.Helper()
+	made, err := New(opts)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for j := range events {
-		if events[j].policy == nil {
-			continue
+	start := store.InstantOf(time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC))
+	for i := range events {
+		refused, err := made.Take(start.Add(events[i].at), events[i].demands())
+		if err != nil {
+			t.Fatal(err)
 		}
-		at = start.Add(events[j].at)
-		d, err := engine.Take(t.Context(), events[j].demands()[0])
-		passes := err == nil && d.WouldAllow
-		if !p.Limits[i].Shadow && !passes || p.Limits[i].Shadow && passes && !d.Limits()[i].Allowed {
-			denied++
+		if refused == nil {
+			kept = append(kept, events[i])
 		}
 	}
-	return denied
+	return made, kept
+}
+
+// deniedBy returns what a curve of limit i tells: requests that are denied or, of a shadow, that it would deny of the others.
+func deniedBy(p *PolicyResult, i int) int64 {
+	if p.Policy.Limits[i].Shadow {
+		return p.DeniedBy[i]
+	}
+	return p.Denied
 }
 
 // TestShadowSaysWhatItWouldDeny has a limit in shadow beside one that is enforced.

@@ -28,6 +28,7 @@ type PolicyResult struct {
 
 	Trials [][]Trial // of each limit; none: it was not tried
 
+	exact   []bool // of each limit, as Exact
 	callers *callers
 	hits    hits
 }
@@ -48,6 +49,7 @@ func (r *Replay) result(p *inForce) *PolicyResult {
 		made = &PolicyResult{Policy: &p.Policy, DeniedBy: make([]int64, len(p.Limits)+unlimited), callers: newCallers(len(p.Limits))}
 		for i := range p.trials {
 			made.Trials = append(made.Trials, p.trials[i].start())
+			made.exact = append(made.exact, p.trials[i].exact())
 		}
 		r.Policies[p.Name] = made
 	}
@@ -145,13 +147,31 @@ func (p *PolicyResult) HitTimes(bounds []uint32) []int64 {
 // some that began late may be missing: trimmed.
 func (p *PolicyResult) Hits(n int) (top []*Hit, trimmed bool) { return p.hits.top(n), p.hits.trimmed }
 
-// Spares returns the number at which a limit denies no more than the share beyond of all callers,
-// and how many callers it denies then. ok is false where that is above the highest that was tried,
-// and where nothing was.
+// Spares returns the number at which a limit's policy denies something to no more than the share beyond
+// of its callers, and how many of them that are. ok is false where no number that was tried does: what
+// else denies may do so whatever the number.
 func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, ok bool) {
-	if limit >= len(p.Trials) || len(p.Trials[limit]) == 0 {
+	if limit >= len(p.Trials) || len(p.Trials[limit]) == 0 || len(p.callers.index) == 0 {
 		return 0, 0, false
 	}
+	if p.Exact(limit) {
+		return p.sparesExactly(limit, beyond)
+	}
+	most := int64(beyond * float64(p.Callers()))
+	for n, trial := range p.Trials[limit] {
+		denied = p.callers.sum(func(c *caller) bool { return c.limits[limit].denied>>n&1 == 1 })
+		if denied <= most {
+			return trial.Limit, denied, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Exact reports whether the number that Spares returns is the lowest that does. Else it is the lowest
+// of those that were tried.
+func (p *PolicyResult) Exact(limit int) bool { return limit < len(p.exact) && p.exact[limit] }
+
+func (p *PolicyResult) sparesExactly(limit int, beyond float64) (number, denied int64, ok bool) {
 	peaks := p.callers.peaks(limit)
 	if len(peaks) == 0 {
 		return 0, 0, false
@@ -160,5 +180,8 @@ func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, 
 	number = peaks[at]
 	above, _ := slices.BinarySearch(peaks, number+1)
 	trials := p.Trials[limit]
-	return number, int64(len(peaks)-above) * p.callers.weight(), number <= trials[len(trials)-1].Limit
+	if number > trials[len(trials)-1].Limit {
+		return 0, 0, false
+	}
+	return number, int64(len(peaks)-above) * p.callers.weight(), true
 }

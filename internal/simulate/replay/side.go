@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -22,6 +23,9 @@ type side struct {
 	at       store.Instant
 	since    int // events that were decided since the store was swept
 	subjects []subject
+	unjudged []string // policies that go by what is confirmed, which nobody says
+	confirms bool     // somebody does
+	receipt  string   // of the last event; empty: nothing of it can be confirmed
 }
 
 // inForce is a policy of a side.
@@ -29,6 +33,7 @@ type inForce struct {
 	policy.Policy                       // with its defaults
 	read          policy.ReadIdentifier // nil: identifiers are as they are
 	derives       []*inForce
+	linked        *linked       // nil: it stands alone
 	trials        []limitTrials // of each limit
 }
 
@@ -60,7 +65,8 @@ const (
 	sweepEvery = 1 << 10 // events between two looks at how many keys there are
 )
 
-func (s *side) init(policies []policy.Policy, maxCallers int) error {
+func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) error {
+	s.confirms = confirms
 	if maxCallers == 0 {
 		maxCallers = DefaultMaxCallers
 	}
@@ -70,7 +76,12 @@ func (s *side) init(policies []policy.Policy, maxCallers int) error {
 	asOneCopy := make([]policy.Policy, len(policies))
 	for i, p := range policies {
 		asOneCopy[i] = oneCopy(p)
+		if !confirms && goesByConfirmation(&p) {
+			asOneCopy[i].Mode = policy.ModeOff
+			s.unjudged = append(s.unjudged, p.Name)
+		}
 	}
+	slices.Sort(s.unjudged)
 	if err := s.engine.SetPolicies(asOneCopy); err != nil {
 		return err
 	}
@@ -94,9 +105,15 @@ func (s *side) init(policies []policy.Policy, maxCallers int) error {
 	return nil
 }
 
+// goesByConfirmation reports whether what p admits depends on what is confirmed.
+func goesByConfirmation(p *policy.Policy) bool {
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Until != "" || l.Algorithm == policy.Conversion.Name })
+}
+
 // oneCopy returns p without what is about several instances, which changes no verdict where there
-// is one.
+// is one, and without what it derives for calls that conversions deny, which no log tells the end of.
 func oneCopy(p policy.Policy) policy.Policy {
+	p.Derive = slices.DeleteFunc(slices.Clone(p.Derive), func(d policy.Derivation) bool { return d.When != "" })
 	p.Guarantee, p.Consistency, p.Counting, p.OnStoreError = "", policy.Consistency{}, "", ""
 	return p
 }
@@ -155,11 +172,20 @@ func (s *side) derive(p *inForce, part string, cost int64) error {
 	return nil
 }
 
+// confirm says that the last event was confirmed.
+func (s *side) confirm() error {
+	if s.receipt == "" {
+		return nil
+	}
+	_, err := s.engine.Confirm(context.Background(), s.receipt)
+	return err
+}
+
 // decide fills in the decisions of subjects, which are those of demands.
 func (s *side) decide(at store.Instant, demands []limiter.Demand, subjects []subject) error {
 	s.at = at
 	s.sweep()
-	if len(subjects) == 1 {
+	if s.receipt = ""; len(subjects) == 1 && !s.confirms {
 		d, err := s.engine.Take(context.Background(), demands[0])
 		if err == nil && d.Degraded {
 			err = store.ErrOverloaded
@@ -173,8 +199,16 @@ func (s *side) decide(at store.Instant, demands []limiter.Demand, subjects []sub
 		return err
 	case answer.Degraded:
 		return store.ErrOverloaded
+	case len(subjects) == 1 && answer.Demands == nil:
+		if subjects[0].decision = answer.Decision; answer.Allowed {
+			s.receipt = answer.Receipt
+		}
+		return nil
 	case len(answer.Demands) != len(subjects):
 		return fmt.Errorf("the engine decided for %d callers, not for %d", len(answer.Demands), len(subjects))
+	}
+	if answer.Allowed {
+		s.receipt = answer.Receipt
 	}
 	for i := range subjects {
 		subjects[i].decision = answer.Demands[i]

@@ -14,25 +14,30 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// trials decide what events would have met if one limit of a policy had another number, all else
-// being equal but for blocks, which are left out, and for what another policy denied.
+// trials decide what events would have met if one limit of a policy had another number: what a run with
+// that number in the file denies.
 //
 // As long as nothing was denied to a caller, what is counted for it is the same whatever the
 // number. So a trial begins, for each caller, where it may deny for the first time, with a copy of
 // what is counted then; the callers that never come near cost nothing. Buckets leak by their limit:
-// their trials go on for all callers from the start.
+// their trials go on for all callers from the start. So do those of policies whose denials depend on more
+// than one limit's count for one caller: each of them is a run of all policies that are linked.
 type trials struct {
-	side side // with each trial as a policy
+	side  side      // with each trial as a policy, or as several that are linked
+	tried []subject // by a run
+	asked []limiter.Demand
 }
 
 // limitTrials are those of one limit.
 type limitTrials struct {
 	numbers []int64 // that are tried, with the limit's own
 	own     int     // index of the limit's own
-	decided bool    // what the own number denies is what was decided: nothing was left out
 	stages  []stage
 	always  bool // they go on for all callers from the start
 }
+
+// exact reports whether how far each caller came is known, and not only what the numbers deny that are tried.
+func (t *limitTrials) exact() bool { return !t.always }
 
 // stage is a trial, in the order in which they begin.
 type stage struct {
@@ -41,6 +46,14 @@ type stage struct {
 	from    int64 // it begins where this may be exceeded
 	highest bool  // it denies nothing, and tells what is used: the trials above the own number begin as copies of it
 	shown   int   // index into the numbers
+}
+
+// run is a trial of policies that are linked, all of which are decided anew.
+type run struct {
+	names  map[string]string // of the linked policies in trials.side, by their own
+	policy *inForce          // whose limit is tried
+	limit  int
+	shown  int // index into the numbers
 }
 
 // factors are by what a limit is multiplied in trials, and fewFactors where they go on for all
@@ -53,13 +66,21 @@ var (
 // newTrials returns the trials of all limits of now, which gets to know them.
 func newTrials(now *side, maxCallers int) (*trials, error) {
 	var all []policy.Policy
+	runs := 0
 	for _, p := range now.engine.Policies() {
 		known := now.policies[p.Name]
+		if goesByConfirmation(p) { // nobody says what would have been confirmed of what was denied
+			known.trials = make([]limitTrials, len(p.Limits))
+			continue
+		}
 		for i := range p.Limits {
-			made := trialsOf(p, i)
+			made := trialsOf(known, i)
+			if known.linked != nil {
+				runs += made.runs(known, i, &all)
+			}
 			for j := range made.stages {
 				st := &made.stages[j]
-				st.policy = fmt.Sprintf("%d", len(all))
+				st.policy = fmt.Sprint(len(all))
 				all = append(all, variant(p, i, st.number, st.policy))
 			}
 			known.trials = append(known.trials, made)
@@ -69,22 +90,22 @@ func newTrials(now *side, maxCallers int) (*trials, error) {
 	if maxCallers == 0 {
 		maxCallers = DefaultMaxCallers
 	}
-	return t, t.side.init(all, maxCallers*len(factors))
+	return t, t.side.init(all, maxCallers*max(len(factors), runs), true)
 }
 
 // trialsOf returns those of p's limit i.
-func trialsOf(p *policy.Policy, i int) limitTrials {
+func trialsOf(p *inForce, i int) limitTrials {
 	l := &p.Limits[i]
-	t := limitTrials{decided: p.BlockFor == 0}
+	var t limitTrials
 	most := int64(policy.MaxLimit)
 	if l.Algorithm == "sliding-log" {
 		most = policy.MaxLogLimit
 	}
-	if p.Mode == policy.ModeOff || len(l.By) > 0 { // whose number is not one
+	if p.Mode == policy.ModeOff || len(l.By) > 0 || l.Max > 0 { // whose number is not one
 		return t
 	}
 	by := factors
-	if t.always = slices.ContainsFunc(p.Limits, policy.Limit.InCell) || !t.decided && len(p.Limits) > 1; t.always {
+	if t.always = p.linked != nil || slices.ContainsFunc(p.Limits, policy.Limit.InCell); t.always {
 		by = fewFactors
 	}
 	for _, f := range by {
@@ -94,30 +115,63 @@ func trialsOf(p *policy.Policy, i int) limitTrials {
 	slices.Sort(t.numbers)
 	t.numbers = slices.Compact(t.numbers)
 	t.own = slices.Index(t.numbers, l.Limit)
+	if p.linked != nil {
+		return t
+	}
 	for shown, number := range t.numbers {
-		if number != l.Limit || !t.decided {
+		if number != l.Limit {
 			t.stages = append(t.stages, stage{number: number, from: number, shown: shown})
-		}
-		if number == l.Limit && !t.always {
+		} else if !t.always {
 			t.stages = append(t.stages, stage{number: most, from: l.Limit, highest: true})
 		}
 	}
 	return t
 }
 
+// runs adds the policies of the runs of p's limit i to all, and returns how many runs there are.
+func (t *limitTrials) runs(p *inForce, i int, all *[]policy.Policy) (n int) {
+	for shown, number := range t.numbers {
+		if shown == t.own {
+			continue // what was decided
+		}
+		r := run{make(map[string]string), p, i, shown}
+		for _, member := range p.linked.members {
+			r.names[member.Name] = fmt.Sprint(len(*all) + len(r.names))
+		}
+		for _, member := range p.linked.members {
+			v := member.Policy
+			v.Name, v.Derive = r.names[member.Name], slices.Clone(v.Derive)
+			for j := range v.Derive {
+				v.Derive[j].Policy = r.names[v.Derive[j].Policy]
+			}
+			if member == p {
+				v.Limits = limitsWith(v.Limits, i, number)
+			}
+			*all = append(*all, v)
+		}
+		p.linked.runs = append(p.linked.runs, r)
+		n++
+	}
+	return n
+}
+
 // variant returns p as it is tried, with another number for limit i.
 func variant(p *policy.Policy, i int, number int64, name string) policy.Policy {
 	v := *p
-	v.Name, v.Normalize, v.Derive = name, policy.Normalize{}, nil
-	v.Countries, v.NumberTypes = policy.Choice{}, policy.Choice{} // what they deny is not tried
-	v.BlockFor, v.BlockFactor, v.BlockMax = 0, 0, 0
-	v.Limits = slices.Clone(p.Limits)
-	l := &v.Limits[i]
+	v.Name, v.Normalize = name, policy.Normalize{}
+	v.Limits = limitsWith(p.Limits, i, number)
+	return v
+}
+
+// limitsWith returns limits with another number for limit i.
+func limitsWith(limits []policy.Limit, i int, number int64) []policy.Limit {
+	limits = slices.Clone(limits)
+	l := &limits[i]
 	if l.Burst != 0 && l.Limit > 0 {
 		l.Burst = int64(min(policy.MaxLimit, max(1, float64(l.Burst)*float64(number)/float64(l.Limit)+.5)))
 	}
 	l.Limit = number
-	return v
+	return limits
 }
 
 // start returns the trials, in which nothing happened yet.
@@ -219,14 +273,14 @@ func (t *trials) copy(s *subject, from *side, source, to string, at store.Instan
 func (t *trials) take(s *subject, at store.Instant) error {
 	for i := range s.policy.trials {
 		l, state := &s.policy.trials[i], &s.caller.limits[i]
-		if len(l.stages) == 0 {
+		if len(l.numbers) == 0 {
 			continue
 		}
 		state.used = s.decision.Limits()[i].Used
-		if l.decided && s.policy.denies(i, &s.decision) {
+		if s.policy.denies(i, &s.decision) {
 			l.deny(s, i, l.own)
 		}
-		// What those say that have not begun: they are as the one that they begin from, but shadows deny nothing then.
+		// Stages that have not begun decide like the stage that they begin from, but shadows deny nothing yet.
 		rest := s.denied() && !s.policy.Limits[i].Shadow
 		for j := range l.stages[:state.stage] {
 			st := &l.stages[j]
@@ -248,35 +302,55 @@ func (t *trials) take(s *subject, at store.Instant) error {
 				l.deny(s, i, st.shown)
 			}
 		}
-		l.peak(state)
+		state.peak, state.beyond = max(state.peak, state.used), state.beyond || rest
+	}
+	return nil
+}
+
+// takeLinked decides an event, of which subjects were decided, in all runs of linked policies.
+func (t *trials) takeLinked(linked *linked, demands []limiter.Demand, subjects []subject, at store.Instant) error {
+	for i := range subjects {
+		s := &subjects[i]
+		for j := range s.policy.trials {
+			if l := &s.policy.trials[j]; len(l.numbers) > 0 && s.policy.denies(j, &s.decision) {
+				l.deny(s, j, l.own)
+			}
+		}
+	}
+	for n := range linked.runs {
+		r := &linked.runs[n]
+		t.asked = t.asked[:0]
+		for _, d := range demands {
+			d.Policy = r.names[d.Policy]
+			t.asked = append(t.asked, d)
+		}
+		t.tried = append(t.tried[:0], subjects...)
+		err := t.side.decide(at, t.asked, t.tried)
+		tooLarge := errors.Is(err, limiter.ErrCostTooLarge)
+		if err != nil && !tooLarge {
+			return err
+		}
+		for i := range subjects {
+			s := &subjects[i]
+			if s.policy == r.policy && (tooLarge || s.policy.denies(r.limit, &t.tried[i].decision)) {
+				s.policy.trials[r.limit].deny(s, r.limit, r.shown)
+			}
+		}
 	}
 	return nil
 }
 
 // deny counts that s is denied where limit i has the number of index n.
 func (t *limitTrials) deny(s *subject, i, n int) {
-	s.result.Trials[i][n].Denied += s.result.callers.weight()
-	s.caller.limits[i].denied |= 1 << n
-}
-
-// peak keeps the most that a caller had used. Of a bucket it is the lowest number that was tried
-// and never denied it.
-func (t *limitTrials) peak(state *limitState) {
-	if !t.always {
-		state.peak = max(state.peak, state.used)
-		return
+	trial := &s.result.Trials[i][n]
+	if s.policy.linked != nil { // whatever the sample is
+		trial.Denied++
+	} else {
+		trial.Denied += s.result.callers.weight()
 	}
-	for n := len(t.numbers) - 1; n >= 0; n-- {
-		if state.denied>>n&1 == 1 {
-			if n+1 < len(t.numbers) {
-				state.peak = t.numbers[n+1]
-			} else {
-				state.peak = policy.MaxLimit
-			}
-			return
-		}
+	if s.caller != nil {
+		s.caller.limits[i].denied |= 1 << n
 	}
-	state.peak = t.numbers[0]
 }
 
 // decide decides s in one trial of limit i.

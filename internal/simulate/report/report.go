@@ -15,7 +15,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/simulate/accesslog"
 	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
 )
@@ -29,8 +28,12 @@ type About struct {
 	Reorder         time.Duration
 	LeftOut         LeftOut
 	Unreadable      int64
+	NoAddress       int64 // of these, lines whose client can't be told
 	Examples        []accesslog.Unreadable
-	Against         bool // there are policies to compare with
+	Listed          int64 // lines with several addresses, of which the first is the client
+	Forwarded       int64 // lines with X-Forwarded-For beside the client's address
+	Against         bool  // there are policies to compare with
+	Unjudged        []string
 	ShowIdentifiers bool
 }
 
@@ -66,12 +69,16 @@ type Report struct {
 	Decided    int64        `json:"decided"`
 	LeftOut    LeftOut      `json:"left_out"`
 	Unreadable int64        `json:"unreadable"`
+	NoAddress  int64        `json:"unreadable_no_address"` // of these, lines whose client can't be told
+	Listed     int64        `json:"addresses_listed"`      // lines with several addresses, of which the first is the client
+	Forwarded  int64        `json:"addresses_forwarded"`   // lines with X-Forwarded-For beside the client's address
 	Examples   []Unreadable `json:"unreadable_examples"`
 	Late       int64        `json:"late"`
 	ReorderMS  int64        `json:"reorder_ms"`
 	BinSeconds int64        `json:"bin_seconds"`
 	Policies   []*Policy    `json:"policies"`
 	Compared   bool         `json:"compared"`
+	Unjudged   []string     `json:"unjudged,omitempty"` // policies that go by what is confirmed, which the logs don't say
 }
 
 // Unreadable is a line that can't be read.
@@ -132,16 +139,16 @@ func (l *Limit) InFile() string {
 	return fmt.Sprintf("%s%s in %s%s", number(l.Number), by, l.Window, shadow)
 }
 
-// Spare is the number at which a limit denies a small share of callers.
+// Spare is the number of a limit at which its policy denies something to a small share of callers only.
 type Spare struct {
-	Share      float64 `json:"share"`             // of callers that it never denies
-	Number     int64   `json:"number"`            // 0: it is above the highest that was tried
-	CallersHit int64   `json:"callers_hit"`       // that it denies all the same
+	Share      float64 `json:"share"`             // of the policy's callers that are denied nothing with this number in the file
+	Number     int64   `json:"number"`            // 0: none that was tried does it
+	CallersHit int64   `json:"callers_hit"`       // of the policy, with this number in the file
 	AtMost     bool    `json:"at_most,omitempty"` // it may be less: only some numbers were tried
-	Beyond     bool    `json:"beyond,omitempty"`  // it is more than was tried
+	Beyond     bool    `json:"beyond,omitempty"`  // none that was tried does it
 }
 
-// Trial is a number that a limit might have, and how many requests are denied with it.
+// Trial is a number that a limit might have, and how many requests of its policy are denied with that in the file.
 type Trial struct {
 	Number int64 `json:"number"`
 	Denied int64 `json:"denied"`
@@ -187,8 +194,9 @@ const worstCallers = 20
 func New(result *replay.Result, about *About) *Report {
 	r := &Report{
 		Logs: about.Logs, From: about.From, To: about.To, Lines: about.Lines, Decided: about.Events, LeftOut: about.LeftOut,
-		Unreadable: about.Unreadable, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
-		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against,
+		Unreadable: about.Unreadable, NoAddress: about.NoAddress, Listed: about.Listed,
+		Forwarded: about.Forwarded, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
+		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against, Unjudged: about.Unjudged,
 	}
 	for _, u := range about.Examples {
 		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}
@@ -253,10 +261,9 @@ func newLimit(p *replay.PolicyResult, i int) Limit {
 	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
 		return made
 	}
-	rough := slices.ContainsFunc(p.Policy.Limits, policy.Limit.InCell) || p.Policy.BlockFor > 0 && len(p.Policy.Limits) > 1
 	for _, share := range shares {
 		number, hit, ok := p.Spares(i, 1-share)
-		made.Spares = append(made.Spares, Spare{Share: share, Number: number, CallersHit: hit, AtMost: rough, Beyond: !ok})
+		made.Spares = append(made.Spares, Spare{Share: share, Number: number, CallersHit: hit, AtMost: ok && !p.Exact(i), Beyond: !ok})
 	}
 	for _, t := range p.Trials[i] {
 		made.Curve = append(made.Curve, Trial{t.Limit, t.Denied})

@@ -42,6 +42,10 @@ func (r *Report) Notes() (notes []string) {
 			notes = append(notes, number(n)+" "+text)
 		}
 	}
+	if len(r.Unjudged) > 0 {
+		notes = append(notes, "not judged, as they go by what is confirmed: "+strings.Join(r.Unjudged, ", ")+
+			". Name the field that says so with --confirmed")
+	}
 	note(r.LeftOut.Where, "left out: they do not meet --where")
 	note(r.LeftOut.NoIdentifier, "left out: the field of the identifier is empty")
 	note(r.LeftOut.NoPolicy, "left out: the policy that they name is not in the file")
@@ -50,7 +54,9 @@ func (r *Report) Notes() (notes []string) {
 	}
 	note(r.Late, fmt.Sprintf("out of order by more than %v, and decided as if they were not: a higher --reorder sorts them",
 		time.Duration(r.ReorderMS)*time.Millisecond))
-	note(r.Unreadable, "can't be read:")
+	note(r.Listed, "have several addresses, as X-Forwarded-For has them: the first one is counted, which a client may have made up")
+	note(r.Forwarded, "have X-Forwarded-For beside the address: behind a proxy, give --identifier http_x_forwarded_for")
+	note(r.Unreadable, unreadable(r))
 	for _, u := range r.Examples {
 		line := fmt.Sprintf("  %s, line %d: %s", printable(u.File), u.Line, u.Why)
 		if u.Text != "" {
@@ -59,6 +65,14 @@ func (r *Report) Notes() (notes []string) {
 		notes = append(notes, line)
 	}
 	return notes
+}
+
+// unreadable says what is wrong with the lines that can't be read.
+func unreadable(r *Report) string {
+	if r.NoAddress == 0 {
+		return "can't be read:"
+	}
+	return fmt.Sprintf("can't be read, %s of them for want of one address that is the client's:", number(r.NoAddress))
 }
 
 func (p *Policy) write(b *bytes.Buffer, compared bool) {
@@ -107,7 +121,7 @@ func (p *Policy) Summary() string {
 func (s Spare) String() string {
 	switch {
 	case s.Beyond:
-		return "more than was tried"
+		return "none tried"
 	case s.AtMost:
 		return "at most " + number(s.Number)
 	}

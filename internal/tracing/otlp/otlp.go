@@ -39,9 +39,9 @@ type Exporter struct {
 // all that it does.
 const flushWithin = time.Second
 
-// Open returns what sends spans of a process of this version; nil: the environment does not ask for
-// that. It does not wait for a collector. What can't be sent is lost, with a line in log. What is wrong with
-// a variable is a warning, and as if it were not set. The error says what keeps it from being done.
+// Open returns what sends spans of a process of this version; nil: the environment does not ask for that. It does not wait
+// for a collector. Spans that can't be sent are lost, with a line in log. A variable with a mistake is ignored, with a
+// warning. The error says what keeps it from being done.
 func Open(ctx context.Context, version string, log *slog.Logger) (*Exporter, error) {
 	if !wanted(log) {
 		return nil, nil

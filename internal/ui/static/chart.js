@@ -4,7 +4,9 @@ import uPlot from "./uplot/uPlot.esm.js";
 import { hoursMinutes, make, ms, rate, tick } from "./text.js";
 
 const heightPx = 220;
-const leastSpan = 5 * 60; // seconds that are shown at least
+const leastSpan = 2 * 60; // seconds that are shown at least
+const minute = 60; // seconds; labels have no shorter steps, as they show no seconds
+const steps = [1, 2, 5, 10, 15, 20, 30, 60].map((minutes) => minutes * minute);
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -23,11 +25,11 @@ export class Chart {
 
   show(history) {
     this.history = history;
-    const data = [history.times, ...this.lines.map((line) => history[line.member])];
+    const data = [history.times, ...this.lines.map((line) => lasting(history[line.member]))];
     if (!data.slice(1).some((line) => line.some((value) => value))) {
       this.plot?.destroy();
       this.plot = null;
-      this.place.replaceChildren(make("p", "empty", this.empty));
+      this.place.replaceChildren(make("p", "empty", history.times.length > 0 ? this.empty : "The first figures show a few seconds after the start."));
     } else if (this.plot) {
       this.plot.setData(data);
     } else {
@@ -57,7 +59,7 @@ export class Chart {
         y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-3)] },
       },
       axes: [
-        { ...axis, size: 28, space: 70, values: (_, times) => times.map((t) => hoursMinutes(new Date(1000 * t))) },
+        { ...axis, size: 28, space: 70, incrs: steps, values: (_, times) => times.map((t) => hoursMinutes(new Date(1000 * t))) },
         { ...axis, size: 48, values: (_, values) => values.map(tick) },
       ],
       cursor: { y: false, points: { size: 6 } },
@@ -69,7 +71,7 @@ export class Chart {
           width: 2,
           dash: line.dash,
           fill: line.filled ? `${color(line.color)}22` : undefined,
-          points: { show: (u) => u.data[0].length < 3 },
+          points: { show: false },
           spanGaps: line.spanGaps ?? false,
           value: (u, v, i, at) => this.told(at === null ? u.data[i].at(-1) : v),
         })),
@@ -77,6 +79,9 @@ export class Chart {
     };
   }
 }
+
+// lasting has a value hold since the sample before it, where that has none: a single one is a line, too.
+const lasting = (values) => values.map((value, i) => value ?? values[i + 1] ?? null);
 
 export const decisionsChart = (place) => new Chart(place, [
   { label: "Allowed", member: "allowed", color: "allowed", filled: true },

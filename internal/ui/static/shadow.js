@@ -18,7 +18,11 @@ export async function showShadows(policies) {
     a.policy, l.name, count(a.calls), count(l.would_deny), percent(l.would_deny, a.calls), l.callers === null ? "?" : count(l.callers), overTime(l.hours),
   ])), "Neither a policy nor a limit is in shadow.");
   const missing = new Map(answers.flatMap((a) => a.unanswered.map((u) => [u.instance, `${u.instance.slice(0, 8)} at ${u.address}: ${u.reason}`])));
-  by("shadow-missing").textContent = missing.size > 0 ? `Missing are the calls of ${[...missing.values()].join("; ")}.` : "";
+  const unjudged = answers.filter((a) => a.confirmed === 0 && a.calls > 0).map((a) => a.policy);
+  by("shadow-missing").textContent = [
+    unjudged.length > 0 ? `Nothing was confirmed, so what limits of ${unjudged.join(", ")} would deny can't be judged.` : "",
+    missing.size > 0 ? `Missing are the calls of ${[...missing.values()].join("; ")}.` : "",
+  ].join(" ");
 }
 
 // overTime draws what would have been denied in each of the last hours, the latest last, and says it.

@@ -23,6 +23,7 @@ from ._errors import (
     InvalidCallError,
     KeyReusedError,
     NoReceiptError,
+    NoRoomError,
     UnavailableError,
     UnknownPolicyError,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "LimitExplanation",
     "Mode",
     "NoReceiptError",
+    "NoRoomError",
     "Op",
     "Options",
     "Override",

@@ -3,17 +3,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar, overload
 
 from ._breaker import Breaker
 from ._call import Call, Confirm, Demand, PreparedCall, validate_receipt
+from ._callback import raised_by
 from ._decision import Decision, DemandDecision, Explanation, Recorded
-from ._errors import CallError, ErrorOp, error_of, refused
+from ._errors import CallError, ErrorOp, NoRoomError, error_of, refused
 from ._failure import Failure
 from ._join import MAX_CALLS, Entry, Group, Joiner
-from ._options import Options
+from ._line import Lines
+from ._options import MAX_SECONDS, Options, is_number
 from ._retry import Tries
 from ._trace import Trace, current_trace, trace_of
 from ._transport import Reply, Transport
@@ -33,12 +36,17 @@ _LOG_INTERVAL = 1.0  # seconds
 
 
 class AsyncClient:
-    """Asks one ratelimitd, or several behind one address. Make one for an event loop."""
+    """Asks one ratelimitd, or several behind one address. Make one for a process: it has
+    connections of its own for each event loop."""
 
     def __init__(self, base_url: str, options: Options | None = None) -> None:
         """Of the service at base_url, such as ``http://127.0.0.1:8080``. It asks nothing yet."""
         self._options = o = options or Options()
-        self._transport = Transport(base_url, o.headers, o.transport and o.transport())
+        self._base_url = base_url
+        self._first_transport: Transport | None = self._new_transport()
+        """What the first event loop uses. It is made here so that what is wrong is told here."""
+        self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
+        self._closed = False
         self._breaker = Breaker(
             max_failures=o.max_failures,
             probe_interval=o.probe_interval,
@@ -46,12 +54,6 @@ class AsyncClient:
                 "ratelimitd does not answer: calls give what on_unavailable says"
             ),
             on_close=lambda: o.logger.info("ratelimitd answers again"),
-        )
-        self._joiner = Joiner(
-            self._send,
-            lambda group: self._abandon(group.began),
-            requests=o.concurrency,
-            joins=not o.disable_batching,
         )
         self._failed_open = 0
         self._logged_at = float("-inf")
@@ -81,6 +83,36 @@ class AsyncClient:
         call = Call("record", reservation=reservation, idempotency_key=idempotency_key)
         return await self.do(call)
 
+    async def wait(self, *demands: Demand, within: float) -> Decision:
+        """Takes demands as soon as their limits allow, within so many seconds.
+
+        It waits as long as a denial says, and a bit longer by chance, and takes again. Calls that
+        want the same policies and identifiers come in turn.
+
+        It raises a NoRoomError as soon as it is known that there is no room in time or that no
+        wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
+        the wait at once. Don't wait under a policy with ``count: all``, where each try uses quota.
+        """
+        if not is_number(within, 0, MAX_SECONDS):
+            raise refused(
+                "take", "within", f"It must be more than 0 and at most {MAX_SECONDS} seconds."
+            )
+        key = repr(sorted((d.policy, d.identifier) for d in demands))
+        decision: Decision | None = None
+
+        async def ask() -> tuple[bool, float | None]:
+            nonlocal decision
+            decision = await self.take(*demands)
+            return decision.allowed, decision.retry_after
+
+        reason = await self._session().lines.run(key, within, ask)
+        if reason is not None or decision is None:
+            full = reason == "full"
+            raise NoRoomError(
+                "too many wait already" if full else "there is no room in time", decision
+            )
+        return decision
+
     async def do(self, call: Call) -> Decision:
         """Makes one call. It raises a CallError. A denial is no error."""
         if isinstance(call, Confirm):
@@ -109,7 +141,7 @@ class AsyncClient:
         trace = current_trace()
         entries = [self._entry_of(call, trace) for call in calls]
         if sound := [entry for entry in entries if isinstance(entry, Entry)]:
-            self._joiner.send_together(sound)
+            self._session().joiner.send_together(sound)
         return await asyncio.gather(*(self._result_of(entry, tries) for entry in entries))
 
     async def refund(self, receipt: str) -> None:
@@ -166,8 +198,12 @@ class AsyncClient:
     async def close(self) -> None:
         """Waits until the calls that were made are answered, and closes connections. Further
         calls give a ClosedError."""
-        await self._joiner.close()
-        await self._transport.close()
+        session = self._session()
+        self._closed = True
+        for each in list(self._sessions.values()):
+            each.joiner.closed = True
+        await session.joiner.close()
+        await session.connections.aclose()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -180,11 +216,34 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    def _new_transport(self) -> Transport:
+        o = self._options
+        return Transport(self._base_url, o.headers, o.transport and o.transport(), o.timeout)
+
+    def _session(self) -> _Session:
+        """Returns what is of the running event loop."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            for other in list(self._sessions):
+                if other.is_closed():
+                    self._sessions.pop(other, None)
+            transport, self._first_transport = self._first_transport, None
+            joiner = Joiner(
+                self._send,
+                lambda group: self._abandon(group.began),
+                requests=self._options.concurrency,
+                joins=not self._options.disable_batching,
+            )
+            joiner.closed = self._closed
+            session = self._sessions[loop] = _Session(transport or self._new_transport(), joiner)
+        return session
+
     async def _ask(self, call: Call | Confirm) -> Decision | Confirmed:
         """Makes one call."""
         tries = self._new_tries()
         entry = Entry(self._prepare(call, current_trace()))
-        self._joiner.enter(entry)
+        self._session().joiner.enter(entry)
         return await self._answer_of(entry, tries)
 
     def _prepare(self, call: Call | Confirm, trace: Trace | None) -> PreparedCall:
@@ -225,14 +284,14 @@ class AsyncClient:
             if not call.repeatable_after(now) or not await tries.again(answer):
                 return self._unanswered(call, answer, recorded)
             entry = Entry(call)
-            self._joiner.enter(entry)
+            self._session().joiner.enter(entry)
 
     async def _settled(self, entry: Entry, tries: Tries) -> Answer:
         try:
             await asyncio.wait({entry.settled}, timeout=tries.remaining())
         finally:  # also where the caller is cancelled
             if not entry.settled.done():
-                self._joiner.leave(entry, _late)
+                self._session().joiner.leave(entry, _late)
         return entry.settled.result()
 
     def _unanswered(
@@ -245,8 +304,7 @@ class AsyncClient:
         if isinstance(call, Confirm):
             raise error
         self._failed_open += 1
-        if self._options.on_failed_open:
-            self._options.on_failed_open(call, error)
+        raised = raised_by(self._options.on_failed_open, call, error)
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL:
             self._logged_at = now
@@ -255,6 +313,8 @@ class AsyncClient:
                 self._failed_open,
                 error,
             )
+            if raised:
+                self._options.logger.error("ratelimitd: on_failed_open raised %s", raised)
         return _failed_open(call, recorded)
 
     async def _send(self, group: Group) -> None:
@@ -312,7 +372,7 @@ class AsyncClient:
         if not self._breaker.admit(time.monotonic()):
             message = "no answer: it failed several times in a row and is being probed"
             return Failure("open", message, False)
-        reply = await self._transport.post(
+        reply = await self._session().transport.post(
             route, body, idempotency_key=idempotency_key, trace=trace, on_line=on_line
         )
         if isinstance(reply, Failure):
@@ -356,7 +416,7 @@ class AsyncClient:
     async def _once(
         self, op: str, body: bytes, tries: Tries, trace: Trace | None
     ) -> Reply | Failure:
-        if self._joiner.closed:
+        if self._closed:
             return Failure("closed", "the client is closed", False)
         began = time.monotonic()
         try:
@@ -367,6 +427,26 @@ class AsyncClient:
         except asyncio.CancelledError:
             self._abandon(began)
             raise
+
+
+class _Session:
+    """What cannot be used on another event loop: connections, and calls that share requests."""
+
+    def __init__(self, transport: Transport, joiner: Joiner) -> None:
+        self.transport = transport
+        self.joiner = joiner
+        self.lines = Lines()
+        # A loop that ends, as asyncio.run has it, closes its generators, and this one connections.
+        self.connections = _open(transport)
+        with suppress(StopIteration):
+            self.connections.__anext__().send(None)
+
+
+async def _open(transport: Transport) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await transport.close()
 
 
 def _settle_by(reply: Reply | Failure, read: Callable[[Reply], Failure | None]) -> Failure | None:

@@ -68,13 +68,26 @@ def _headers(d: Decision) -> dict[str, str]:
         "X-RateLimit-Remaining": str(d.remaining),
         "X-RateLimit-Reset": str(math.ceil(d.reset_after)),
         "RateLimit-Policy": ", ".join(_item(x, "q", x.limit, "w", x.window) for x in enforced),
-        "RateLimit": ", ".join(_item(x, "r", x.remaining, "t", x.reset_after) for x in enforced),
+        "RateLimit": ", ".join(
+            _item(x, "r", x.remaining, "t", _more_after(d, x)) for x in enforced
+        ),
     }
     if not d.allowed and d.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(d.retry_after)))
     return headers
 
 
-def _item(limit: LimitDecision, first: str, units: int, second: str, seconds: float) -> str:
-    units = min(units, _MAX_FIELD_INTEGER)
-    return f'"{limit.name}";{first}={units};{second}={math.ceil(seconds)}'
+def _more_after(d: Decision, limit: LimitDecision) -> float | None:
+    """Returns after how many seconds there are more units, as ratelimitd's own answers do.
+
+    None: no wait helps, or that is later than Retry-After.
+    """
+    after = limit.reset_after if limit.allowed else limit.retry_after
+    if after is None or d.allowed or d.retry_after is None or after <= d.retry_after:
+        return after
+    return None
+
+
+def _item(limit: LimitDecision, first: str, units: int, second: str, seconds: float | None) -> str:
+    item = f'"{limit.name}";{first}={min(units, _MAX_FIELD_INTEGER)}'
+    return item if seconds is None else f"{item};{second}={math.ceil(seconds)}"

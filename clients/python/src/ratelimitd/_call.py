@@ -25,6 +25,10 @@ class Demand:
     """Who is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it."""
     cost: int = 1
     """Units."""
+    limit: int | None = None
+    """How many units the identifier may have, under a policy that takes its limit from requests;
+    None: the policy's default. It must be what the application knows of its customer, never what an
+    end user sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,7 @@ def _encode(members: dict[str, Any]) -> bytes:
 def _members_of(call: Call | Confirm) -> dict[str, Any]:
     if isinstance(call, Confirm):
         return {"receipt": call.receipt}
-    demands = [
-        {"policy": d.policy, "identifier": d.identifier, "cost": d.cost} for d in call.demands
-    ]
+    demands = [_demand_members_of(d) for d in call.demands]
     members: dict[str, Any] = {}
     if len(demands) == 1:
         members |= demands[0]
@@ -110,6 +112,17 @@ def _members_of(call: Call | Confirm) -> dict[str, Any]:
         members["reserve_ms"] = round(call.reserve * 1000)
     if call.reservation is not None:
         members["reservation"] = call.reservation
+    return members
+
+
+def _demand_members_of(demand: Demand) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "policy": demand.policy,
+        "identifier": demand.identifier,
+        "cost": demand.cost,
+    }
+    if demand.limit is not None:
+        members["limit"] = demand.limit
     return members
 
 
@@ -134,7 +147,7 @@ def _wrong(call: Call) -> InvalidCallError | None:
         return refused(call.op, "op", "It must be one of check, record, take.")
     if not call.demands and call.reservation is None:
         return refused(call.op, "demands", "A call has at least one demand.")
-    if call.reserve is not None and not 1 <= round(call.reserve * 1000) <= MAX_RESERVE_MS:
+    if call.reserve is not None and not 0.5 < call.reserve * 1000 <= MAX_RESERVE_MS + 0.5:
         return refused(call.op, "reserve_ms", "It must be from 1 ms to an hour.")
     if call.reserve is not None and call.op != "check":
         return refused(call.op, "reserve_ms", "Only a check reserves.")
@@ -156,6 +169,9 @@ def _wrong_demand(call: Call) -> InvalidCallError | None:
                 return refused(call.op, field, "It must be valid Unicode.")
         if type(demand.cost) is not int:
             return refused(call.op, "cost", "It must be an int.")
+        if demand.limit is not None and type(demand.limit) is not int:
+            field = f"demands[{i}].limit" if len(call.demands) > 1 else "limit"
+            return refused(call.op, field, "It must be an int.")
     return None
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ._decision import Recorded
+from ._decision import Decision, Recorded
 from ._failure import Failure, Problem
 
 ErrorOp = Literal["check", "record", "take", "batch", "refund", "confirm", "reset", "explain"]
@@ -36,6 +36,18 @@ class UnavailableError(CallError):
 
 class ClosedError(CallError):
     """The client is closed."""
+
+
+class NoRoomError(CallError):
+    """A wait would not end in time: what it waits for is not free before, or never, or too many
+    wait already."""
+
+    decision: Decision | None
+    """The last denial, if there was one."""
+
+    def __init__(self, message: str, decision: Decision | None) -> None:
+        super().__init__("take", "no", message)
+        self.decision = decision
 
 
 class NoReceiptError(CallError):

@@ -25,38 +25,88 @@ _NAMED = "name\n"
 _HASHED = "sha256\n"
 _MAX_IDENTIFIER = 1024  # bytes
 _BEARER = re.compile(r"bearer[ \t]+(.+)", re.IGNORECASE)
+_BY_HEADER = re.compile(r"header:[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+_UNIX = "unix"
+_MAPPED_BITS = 96  # of IPv6, before an address of IPv4 that is mapped
+# Networks of IPv6 in which each address stands for one of IPv4, beside 6to4 and Teredo.
+_TRANSLATED = [
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),  # RFC 2765, section 2.1
+    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64: RFC 6052, section 2.1
+]
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215
+_COMPATIBLE = ipaddress.IPv6Network("::/96")  # RFC 4291, section 2.5.5.1
+_NO_CALLERS = ipaddress.IPv4Network("0.0.0.0/8")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, as of Rule
 class View(Generic[R]):
     """A request, as far as limits look at it."""
 
     request: R
-    method: str
     address: str | None
     """Of the connection."""
     header: Callable[[str], Sequence[str]]
-    """Returns all values of a header."""
+    """Returns all values of a header, each byte as a character (Latin-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Those whose X-Forwarded-For is believed."""
+
+    networks: Sequence[Network] = ()
+    unix: bool = False
+    """Whether peers without an address are, as those of a unix socket."""
+
+    def trust(self, address: Address | None) -> bool:
+        if address is None:
+            return self.unix
+        return any(address in network for network in self.networks)
 
 
 def check_by(by: By[R]) -> None:
     """Raises a ValueError for what identifies nobody."""
-    if isinstance(by, str) and by not in ("ip", "api-key") and not by.startswith("header:"):
+    if callable(by) or by in ("ip", "api-key"):
+        return
+    if not (isinstance(by, str) and _BY_HEADER.fullmatch(by)):
         raise ValueError(f"ratelimitd: {by!r} identifies nobody: use ip, header:NAME or api-key")
 
 
-def parse_networks(texts: Iterable[str]) -> list[Network]:
-    """Reads networks, such as ``10.0.0.0/8`` or ``192.0.2.7``."""
-    return [ipaddress.ip_network(text) for text in texts]
+def parse_proxies(texts: Iterable[str]) -> Proxies:
+    """Reads networks, such as ``10.0.0.0/8`` or ``192.0.2.7``, and ``unix``."""
+    if isinstance(texts, str):
+        raise TypeError(
+            f"ratelimitd: trusted_proxies is {texts!r}: it must be a list, such as [{texts!r}]"
+        )
+    listed = list(texts)
+    return Proxies([_parse_network(text) for text in listed if text != _UNIX], _UNIX in listed)
 
 
-def identify(by: By[R], view: View[R], trusted: Sequence[Network]) -> str | None:
+def _parse_network(text: str) -> Network:
+    try:
+        network = ipaddress.ip_network(str(text))
+    except ValueError as error:
+        raise ValueError(
+            f"ratelimitd: trusted_proxies has {text!r}, which is no address and no network: "
+            "write 10.0.0.0/8, 192.0.2.7 or unix"
+        ) from error
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network
+
+
+def identify(by: By[R], view: View[R], trusted: Proxies) -> str | None:
     """Returns who sent a request; None where a trusted proxy hides that.
 
     A caller that leaves a header out is known by the address, so that nobody gets around a limit
     by it.
     """
     name = by(view.request) if callable(by) else _name(by, view)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(
+            f"ratelimitd: by returned {type(name).__name__}: it must return a str, or None"
+        )
     if name:
         return _bounded(name)
     address = client_address(view.address or "unknown", view.header("X-Forwarded-For"), trusted)
@@ -65,37 +115,62 @@ def identify(by: By[R], view: View[R], trusted: Sequence[Network]) -> str | None
     return _UNIDENTIFIED + address
 
 
-def client_address(
-    connection: str, forwarded_for: Sequence[str], trusted: Sequence[Network]
-) -> str | None:
+def client_address(connection: str, forwarded_for: Sequence[str], trusted: Proxies) -> str | None:
     """Returns the address that a request comes from.
 
-    It is that of the connection or, while that is one of trusted, the one that it forwards for. Of
-    IPv6, a /64 is one client. None: a trusted proxy says something else than an address.
+    It is that of the connection or, while that is one of trusted, the one that it forwards for.
+    None: a trusted proxy says something else than an address.
     """
     address = _parse(connection)
-    if address is None:
-        return connection  # of a socket that has none
     hops = [hop.strip() for line in forwarded_for for hop in line.split(",")]
     for hop in reversed([hop for hop in hops if hop]):
-        if not any(address in network for network in trusted):
+        if not trusted.trust(address):
             break
         address = _parse(hop)
         if address is None:
             return None
+    return connection if address is None else _caller(address)
+
+
+def _caller(address: Address) -> str:
+    """Returns who uses an address: of IPv6, a /64 is one caller, unless it stands for IPv4."""
     if address.version == 4:
         return str(address)
-    return str(ipaddress.ip_network((int(address), 64), strict=False))
+    ipv4 = _ipv4_in(address)
+    if ipv4 is not None:
+        return str(ipv4)
+    if address in _LOCAL_NAT64:  # it stands for IPv4, and does not say where in it
+        return str(address)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))
+
+
+def _ipv4_in(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Returns the address of IPv4 that one of IPv6 stands for. Of 6to4 and Teredo, that is where
+    the tunnel ends."""
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    bits = int(address)
+    at_end = ipaddress.IPv4Address(bits & 0xFFFF_FFFF)
+    local = address in _LOCAL_NAT64 and bits >> 32 & 0xFFFF_FFFF == 0
+    compatible = address in _COMPATIBLE and at_end not in _NO_CALLERS
+    if local or compatible or any(address in network for network in _TRANSLATED):
+        return at_end
+    return None
 
 
 def _parse(text: str) -> Address | None:
-    """Reads an address with a port or without."""
+    """Reads an address with a port or without. One of IPv4 that a socket of IPv6 has is IPv4."""
     if match := re.fullmatch(r"\[(.*)\](:\d+)?", text):
         text = match[1]
     else:
         text = re.sub(r"^([^:]*):\d+$", r"\1", text)
+    bare, percent, zone = text.partition("%")
+    if percent and not (zone and ":" in bare):
+        return None
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(bare)
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
@@ -106,19 +181,32 @@ def _parse(text: str) -> Address | None:
 def _name(by: str, view: View[R]) -> str | None:
     if by == "ip":
         return None
-    name = _api_key(view) if by == "api-key" else _only(view.header(by.removeprefix("header:")))
+    name = _api_key(view) if by == "api-key" else _only(_read(view, by.removeprefix("header:")))
     if name and (name.strip() == "@" or _parse(re.sub(r"/\d+$", "", name.strip()))):
         return _NAMED + name
     return name
 
 
 def _api_key(view: View[R]) -> str | None:
-    authorizations, keys = view.header("Authorization"), view.header("X-API-Key")
+    authorizations, keys = _read(view, "Authorization"), _read(view, "X-API-Key")
     match = _BEARER.fullmatch(_only(authorizations) or "")
     token = match[1].strip() if match else None
     if not keys:
         return token
     return None if token or len(authorizations) > 1 else _only(keys)
+
+
+def _read(view: View[R], name: str) -> list[str]:
+    """Returns all values of a header, which are bytes, as UTF-8: a name is the same identifier as
+    in front of a Go program."""
+    return [_as_utf8(value) for value in view.header(name)]
+
+
+def _as_utf8(value: str) -> str:
+    try:
+        return value.encode("latin-1").decode(errors="surrogateescape")
+    except UnicodeEncodeError:  # it has been decoded already
+        return value
 
 
 def _only(values: Sequence[str]) -> str | None:
@@ -131,4 +219,11 @@ def _bounded(identifier: str) -> str:
     encoded = identifier.encode(errors="replace")
     if len(encoded) <= _MAX_IDENTIFIER and encoded.decode() == identifier:
         return identifier
-    return _HASHED + hashlib.sha256(identifier.encode(errors="surrogatepass")).hexdigest()
+    return _HASHED + hashlib.sha256(_bytes_of(identifier)).hexdigest()
+
+
+def _bytes_of(identifier: str) -> bytes:
+    try:
+        return identifier.encode(errors="surrogateescape")  # those that were in a header
+    except UnicodeEncodeError:
+        return identifier.encode(errors="surrogatepass")

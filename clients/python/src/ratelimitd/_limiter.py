@@ -10,15 +10,17 @@ from typing import Generic, TypeVar
 
 from ._answer import Verdict, denied, passed, problem, unavailable
 from ._call import Call, Demand
+from ._callback import raised_by
 from ._decision import Decision
 from ._errors import CallError, CostTooLargeError, InvalidCallError, UnavailableError
 from ._failure import Problem
-from ._identify import By, View, check_by, identify, parse_networks
+from ._identify import By, View, check_by, identify, parse_proxies
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+# Before Python 3.13, a class with slots that is frozen and generic can't be made as Rule[R](…).
+@dataclass(frozen=True)
 class Rule(Generic[R]):
     """What is taken for a request."""
 
@@ -27,6 +29,10 @@ class Rule(Generic[R]):
     """Who is counted; None: as the options say."""
     cost: int | Callable[[R], int] | None = None
     """Units; less than 1: the rule does not limit this request; None: as the options say."""
+    limit: Callable[[R], int | None] | None = None
+    """The limit that the request brings, under a policy that takes its limit from requests; None:
+    the policy's default. Take it from what the application knows of its customer, never from what
+    the request says."""
 
 
 Rules = str | Rule[R] | Sequence[str | Rule[R]]
@@ -39,18 +45,19 @@ class LimiterOptions(Generic[R]):
     """Of middleware. The defaults suit a service that no proxy is in front of."""
 
     trusted_proxies: Sequence[str] = ()
-    """Addresses and networks of proxies whose X-Forwarded-For is believed."""
+    """Addresses and networks of proxies whose X-Forwarded-For is believed; ``unix`` is a proxy
+    that connects by a unix socket."""
     by: By[R] = "ip"
     """Who is counted, for rules without ``by``."""
-    cost: Callable[[R], int] | None = None
-    """Units, for rules without ``cost``; None: 1 for GET, HEAD and OPTIONS, else 2."""
+    cost: int | Callable[[R], int] = 1
+    """Units, for rules without ``cost``."""
     skip: Callable[[R], bool] | None = None
     """Requests that are not limited; None: all are."""
     fail_closed: bool = False
     """Answers 503 where nobody decides, instead of letting the request pass."""
     on_undecided: Callable[[R, Call, CallError], None] | None = None
     """Learns of every call that nobody decided, with its policies and identifiers, and why. It
-    must not block or raise."""
+    must not block. If it raises, the log tells."""
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
     """A line a second of what ``on_undecided`` learns."""
 
@@ -66,7 +73,8 @@ class Limiter(Generic[R]):
     def __init__(self, options: LimiterOptions[R] | None) -> None:
         self._options: LimiterOptions[R] = options or LimiterOptions()
         check_by(self._options.by)
-        self._trusted = parse_networks(self._options.trusted_proxies)
+        _check_cost(self._options.cost)
+        self._trusted = parse_proxies(self._options.trusted_proxies)
         self._logged_at = float("-inf")
 
     def call_of(self, view: View[R], rules: Sequence[Rule[R]]) -> Call | Verdict:
@@ -79,9 +87,10 @@ class Limiter(Generic[R]):
             if identifier is None:
                 detail = "A proxy in front of this service does not tell which address it asks for."
                 return problem(400, "Bad Request", detail)
-            cost = min(self._cost(view, rule), _MAX_UNITS)
+            cost = min(self._cost(view.request, rule), _MAX_UNITS)
             if cost >= 1:
-                demand = Demand(rule.policy, identifier, cost)
+                limit = rule.limit(view.request) if rule.limit else None
+                demand = Demand(rule.policy, identifier, cost, limit)
                 demands.setdefault((rule.policy, identifier), demand)
         return Call("take", list(demands.values())) if demands else Verdict()
 
@@ -103,8 +112,7 @@ class Limiter(Generic[R]):
 
     def _undecided(self, request: R, call: Call, error: CallError) -> Verdict:
         options = self._options
-        if options.on_undecided:
-            options.on_undecided(request, call, error)
+        raised = raised_by(options.on_undecided, request, call, error)
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL:
             self._logged_at = now
@@ -112,13 +120,24 @@ class Limiter(Generic[R]):
             policies = ", ".join(d.policy for d in call.demands)
             message = "ratelimitd does not decide: requests %s (%s: %s)"
             options.logger.error(message, what, policies, error)
+            if raised:
+                options.logger.error("ratelimitd: on_undecided raised %s", raised)
         return unavailable() if options.fail_closed else Verdict()
 
-    def _cost(self, view: View[R], rule: Rule[R]) -> int:
+    def _cost(self, request: R, rule: Rule[R]) -> int:
         cost = self._options.cost if rule.cost is None else rule.cost
-        if cost is None:
-            return 1 if view.method in ("GET", "HEAD", "OPTIONS") else 2
-        return cost(view.request) if callable(cost) else cost
+        return _int_of(cost(request) if callable(cost) else cost)
+
+
+def _int_of(cost: object) -> int:
+    if type(cost) is not int:
+        raise TypeError(f"ratelimitd: cost is of type {type(cost).__name__}: it must be an int")
+    return cost
+
+
+def _check_cost(cost: int | Callable[[R], int]) -> None:
+    if not callable(cost):
+        _int_of(cost)
 
 
 def _refuses_identifier(wrong: Problem | None) -> bool:
@@ -128,7 +147,12 @@ def _refuses_identifier(wrong: Problem | None) -> bool:
 def rules_of(rules: Rules[R]) -> list[Rule[R]]:
     """Returns rules as a list of Rule."""
     items = [rules] if isinstance(rules, (str, Rule)) else rules
-    listed = [Rule[R](item) if isinstance(item, str) else item for item in items]
+    listed = [Rule(item) if isinstance(item, str) else item for item in items]
     for rule in listed:
         check_by(rule.by or "ip")
+        if rule.cost is not None:
+            _check_cost(rule.cost)
+        if rule.limit is not None and not callable(rule.limit):
+            what = type(rule.limit).__name__
+            raise TypeError(f"ratelimitd: limit is of type {what}: it must be a function")
     return listed

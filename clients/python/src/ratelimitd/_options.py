@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import httpx
+import httpx2
 
 from ._call import Call
 from ._errors import CallError
@@ -16,7 +17,8 @@ class Options:
     """Of a client. The defaults suit most. Times are in seconds."""
 
     timeout: float = 2.0
-    """Of a call, with all its tries. The default is well over the service's own store timeout."""
+    """Of a call, with all its tries, and at most a day. The default is well over the service's own
+    store timeout."""
 
     on_unavailable: Literal["fail-closed", "fail-open"] = "fail-closed"
     """What a call gives while no ratelimitd answers: an UnavailableError; or, for ``fail-open``, a
@@ -26,7 +28,7 @@ class Options:
 
     on_failed_open: Callable[[Call, CallError], None] | None = None
     """Learns of every call that ``fail-open`` allowed, and of the error that it would have had. It
-    is called on the client's event loop, and must not block or raise."""
+    is called on the client's event loop, and must not block. If it raises, the log tells."""
 
     retries: int = 0
     """How often a call that was not answered is tried again, where that cannot count twice. If it
@@ -48,21 +50,39 @@ class Options:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with every request, such as ``Authorization``."""
 
-    transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """Makes the transport of requests, for TLS: ``lambda: httpx.AsyncHTTPTransport(verify=…)``."""
+    transport: Callable[[], httpx2.AsyncBaseTransport] | None = None
+    """Makes the transport of requests, for TLS and for an HTTP proxy:
+    ``lambda: httpx2.AsyncHTTPTransport(verify=…, proxy=…)``. None: requests go straight to the
+    service, whatever HTTP_PROXY and its like say. It is called for each event loop."""
 
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
     """A line when the service goes and comes back, and a second while calls fail open."""
 
     def __post_init__(self) -> None:
         for name in ("timeout", "probe_interval"):
-            self._want(name, getattr(self, name) > 0, "more than 0 seconds")
-        for name in ("concurrency", "max_failures"):
-            self._want(name, getattr(self, name) >= 1, "1 or more")
-        self._want("retries", self.retries >= 0, "0 or more")
+            what = "a number of seconds, more than 0 and at most 86400"
+            self._want(name, is_number(getattr(self, name), 0, MAX_SECONDS), what)
+        for name, least in (("concurrency", 1), ("max_failures", 1), ("retries", 0)):
+            value = getattr(self, name)
+            self._want(name, type(value) is int and value >= least, f"an int of {least} or more")
         known = self.on_unavailable in ("fail-closed", "fail-open")
         self._want("on_unavailable", known, "fail-closed or fail-open")
+        for name, text in self.headers.items():
+            if not (isinstance(text, str) and _HEADER_VALUE.fullmatch(text)):
+                what = "must be a str without line feeds, and without blanks at its ends"
+                raise ValueError(f"ratelimitd: headers[{name!r}] {what}")  # it may be a secret
 
     def _want(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"ratelimitd: {name} is {getattr(self, name)!r}: it must be {what}")
+
+
+MAX_SECONDS = 86_400  # what event loops wait at most
+_HEADER_VALUE = re.compile(r"(?! )[^\x00-\x1f\x7f]*(?<! )")
+
+
+def is_number(value: object, over: float, most: float) -> bool:
+    """Whether value is a number within bounds, which neither infinity nor NaN is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return over < value <= most

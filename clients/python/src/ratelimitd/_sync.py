@@ -15,6 +15,7 @@ from ._errors import CallError
 from ._options import Options
 
 T = TypeVar("T")
+_END_PATIENCE = 1.0  # seconds
 
 
 class Client:
@@ -55,6 +56,18 @@ class Client:
     def settle(self, reservation: str, *, idempotency_key: str | None = None) -> Decision:
         """Records what a ``reserve`` holds."""
         return self._run(lambda client: client.settle(reservation, idempotency_key=idempotency_key))
+
+    def wait(self, *demands: Demand, within: float) -> Decision:
+        """Takes demands as soon as their limits allow, within so many seconds.
+
+        It waits as long as a denial says, and a bit longer by chance, and takes again. Calls that
+        want the same policies and identifiers come in turn.
+
+        It raises a NoRoomError as soon as it is known that there is no room in time or that no
+        wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
+        the wait at once. Don't wait under a policy with ``count: all``, where each try uses quota.
+        """
+        return self._run(lambda client: client.wait(*demands, within=within))
 
     def do(self, call: Call) -> Decision:
         """Makes one call. It raises a CallError. A denial is no error."""
@@ -162,8 +175,16 @@ class _Background:
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
+        loop.run_until_complete(_end())
     finally:
         loop.close()
+
+
+async def _end() -> None:
+    """Waits for what closes the connections of a client that nobody closed."""
+    await asyncio.sleep(0)  # it begins
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=_END_PATIENCE)
 
 
 def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:

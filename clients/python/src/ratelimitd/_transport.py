@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 
 from ._failure import Failure
 from ._trace import Trace
@@ -16,11 +16,10 @@ _JSON = "application/json"
 _PROBLEM = "application/problem+json"
 _LINES = "application/x-ndjson"
 _MAX_RETRY_AFTER = 3600.0  # seconds: longer than any call waits
-_CONNECT_TIMEOUT = 1.0  # seconds: a service within a network answers in milliseconds
 # Seconds: shorter than the service's two minutes, so that this end closes first.
 _KEEPALIVE = 90.0
 
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +39,28 @@ class Transport:
         self,
         base_url: str,
         headers: Mapping[str, str],
-        transport: httpx.AsyncBaseTransport | None,
+        transport: httpx2.AsyncBaseTransport | None,
+        timeout: float,
     ) -> None:
-        url = httpx.URL(base_url)
+        """For calls of timeout seconds. A connection has half of them, so that a call that cannot
+        reach the service ends knowing that it was not sent. An event loop that many calls keep
+        busy takes as long to see that it is connected."""
+        url = httpx2.URL(base_url)
         if url.scheme not in ("http", "https") or not url.host:
             raise ValueError("ratelimitd: base_url must be such as http://127.0.0.1:8080")
         if url.userinfo or url.query or url.fragment:
             raise ValueError("ratelimitd: base_url must have no user, query or fragment")
+        if transport is None:
+            # Of certificates, SSL_CERT_FILE and SSL_CERT_DIR name others than the system's.
+            verify = httpx2.create_ssl_context() if url.scheme == "https" else False
+            limits = httpx2.Limits(keepalive_expiry=_KEEPALIVE)
+            transport = httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False)
         self._base = f"{str(url).rstrip('/')}/v1/"
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             headers={**headers, "Content-Type": _JSON},
-            timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT),  # a call ends its requests
-            limits=httpx.Limits(keepalive_expiry=_KEEPALIVE),
+            timeout=httpx2.Timeout(None, connect=timeout / 2),  # a call ends its requests
             transport=transport,
+            trust_env=False,  # no proxy of the environment learns tokens and identifiers
         )
 
     async def post(
@@ -78,7 +86,7 @@ class Transport:
                 "POST", self._base + route, content=body, headers=headers
             ) as response:
                 return await _read(response, on_line)
-        except httpx.HTTPError as error:
+        except Exception as error:  # a transport of Options may raise anything
             sent = not isinstance(error, _NOT_SENT)
             return Failure("connection", f"no answer: {type(error).__name__}", sent, cause=error)
 
@@ -87,7 +95,7 @@ class Transport:
 
 
 async def _read(
-    response: httpx.Response, on_line: Callable[[bytes], None] | None
+    response: httpx2.Response, on_line: Callable[[bytes], None] | None
 ) -> Reply | Failure:
     status, headers = response.status_code, response.headers
     retry_after = _seconds(headers.get("Retry-After", ""))
@@ -109,7 +117,7 @@ async def _read(
         return Failure.foreign(status, str(error), retry_after)
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
     rest = b""
     async for part in response.aiter_bytes():
         *lines, rest = (rest + part).split(b"\n")

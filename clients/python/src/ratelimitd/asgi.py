@@ -7,6 +7,7 @@ app.add_middleware(
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _DECISION = "ratelimitd.decision"
+_HAVE_HEADERS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+_TRY_AGAIN_LATER = 1013  # of the codes that IANA registers for closing a WebSocket
 
 
 def decision_of(scope: Mapping[str, Any]) -> Decision | None:
@@ -40,9 +43,11 @@ class RateLimit:
     """Limits the requests that ``routes`` name; the scope of a request is what functions of rules
     are given.
 
-    A route is a path, or a method and a path: ``POST /login``. A path that ends in a slash is all
-    below it, and ``{name}`` is any one segment. The first that fits a request decides; one that
-    fits none is not limited.
+    A route is a path, or a method and a path: ``POST /login``. GET is also HEAD, and the handshake
+    of a WebSocket. A path that ends in a slash is all below it; ``{name}`` and ``{name:path}`` are
+    as in Starlette. Paths are those of the app's own routes: without its root path, and without
+    what it is mounted at. The first route that fits a request decides; a request that fits none
+    is not limited.
     """
 
     def __init__(
@@ -56,20 +61,23 @@ class RateLimit:
         self._app, self._client = app, client
         self._limiter = Limiter[Scope](options)
         self._routes = [(_Pattern(route), rules_of(rules)) for route, rules in routes.items()]
+        # FastAPI has its own root path tell its router, which is not in the scope yet.
+        self._root_path: str = getattr(app, "root_path", "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         verdict = await self._decide(scope)
         if verdict.status is not None:
-            await _answer(verdict, send)
+            await _answer(verdict, scope, receive, send)
             return
         scope[_DECISION] = verdict.decision
         await self._app(scope, receive, _with_headers(verdict, send))
 
     async def _decide(self, scope: Scope) -> Verdict:
-        rules = self._rules_for(scope["method"], scope["path"])
+        path = _route_path(scope["path"], self._root_path or scope.get("root_path", ""))
+        rules = self._rules_for(scope.get("method", "GET"), path)
         call = self._limiter.call_of(_view(scope), rules)
         if isinstance(call, Verdict):
             return call
@@ -89,28 +97,37 @@ class RateLimit:
 class _Pattern:
     def __init__(self, route: str) -> None:
         method, _, path = route.rpartition(" ")
-        if not path.startswith("/"):
-            raise ValueError(f"ratelimitd: route {route!r}: write such as /api/ or POST /login")
-        self._method = method.upper()
-        self._segments = path.split("/")
-        self._subtree = path.endswith("/")
+        if not _ROUTE.fullmatch(route):
+            raise ValueError(
+                f"ratelimitd: route {route!r}: write such as POST /login, /users/{{id}}, or /api/ "
+                "for all below it"
+            )
+        self._methods = {"": (), "GET": ("GET", "HEAD")}.get(method.upper(), (method.upper(),))
+        parts = [_regex_of(part) for part in _PARAMETER.split(path)]
+        below = ".*" if path.endswith("/") and path != "/" else ""
+        # Starlette takes a path that ends in a line feed for the one without.
+        self._path = re.compile("".join(parts) + below + "\n?", re.DOTALL)
 
     def fits(self, method: str, path: str) -> bool:
-        if self._method and self._method != method:
-            return False
-        segments = path.split("/")
-        if self._subtree and len(self._segments) > 2:
-            wanted = self._segments[:-1]
-            if len(segments) <= len(wanted):
-                return False
-            segments = segments[: len(wanted)]
-        else:
-            wanted = self._segments
-        return len(segments) == len(wanted) and all(map(_fits, wanted, segments))
+        return (not self._methods or method in self._methods) and bool(self._path.fullmatch(path))
 
 
-def _fits(wanted: str, segment: str) -> bool:
-    return wanted == segment or (wanted.startswith("{") and wanted.endswith("}") and segment != "")
+_ROUTE = re.compile(r"([A-Za-z]+ )?/([^\s?#*{}]|\{\w+(:\w+)?\})*")
+_PARAMETER = re.compile(r"(\{[^}]*\})")
+
+
+def _regex_of(part: str) -> str:
+    """Returns the expression for a parameter of a route, or for what is between two."""
+    if not part.startswith("{"):
+        return re.escape(part)
+    return ".*" if part.endswith(":path}") else "[^/]+"
+
+
+def _route_path(path: str, root_path: str) -> str:
+    """Returns the path that the app's router looks for, as Starlette's does. Servers put the root
+    path in front, old ones and FastAPI's own do not."""
+    below = path.removeprefix(root_path)
+    return below if below == "" or below.startswith("/") else path
 
 
 def _view(scope: Scope) -> View[Scope]:
@@ -119,23 +136,37 @@ def _view(scope: Scope) -> View[Scope]:
         return [value.decode("latin-1") for k, value in scope["headers"] if k.lower() == key]
 
     client = scope.get("client")
-    return View(scope, scope["method"], client[0] if client else None, header)
+    return View(scope, client[0] if client else None, header)
 
 
 def _raw(verdict: Verdict) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in verdict.headers.items()]
 
 
-async def _answer(verdict: Verdict, send: Send) -> None:
+async def _answer(verdict: Verdict, scope: Scope, receive: Receive, send: Send) -> None:
+    kind = "http.response"
+    if scope["type"] == "websocket":
+        if (await receive())["type"] != "websocket.connect":
+            return  # the client has gone
+        kind = "websocket.http.response"
+        if kind not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})  # servers say 403
+            return
     headers = [*_raw(verdict), (b"content-length", str(len(verdict.body)).encode())]
-    await send({"type": "http.response.start", "status": verdict.status, "headers": headers})
-    await send({"type": "http.response.body", "body": verdict.body})
+    await send({"type": f"{kind}.start", "status": verdict.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": verdict.body})
 
 
 def _with_headers(verdict: Verdict, send: Send) -> Send:
+    """Adds the headers of a verdict to the response, where it does not have them already, as from
+    a limit further in."""
+
     async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_raw(verdict)]
+        if message["type"] in _HAVE_HEADERS:
+            headers = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in headers}
+            added = [(name, value) for name, value in _raw(verdict) if name not in names]
+            message = {**message, "headers": [*headers, *added]}
         await send(message)
 
     return sending

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar, overload
 
+from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
@@ -67,6 +68,11 @@ def limiter(
 def _view(
     client: Client, limits: Limiter[HttpRequest], rules: list[Rule[HttpRequest]], view: DjangoView
 ) -> DjangoView:
+    if iscoroutinefunction(view):
+        raise TypeError(
+            "ratelimitd: a view that is a coroutine needs the limiter of an AsyncClient"
+        )
+
     @wraps(view)
     def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         call = limits.call_of(_seen(request), rules)
@@ -113,7 +119,7 @@ def _seen(request: HttpRequest) -> View[HttpRequest]:
         return [] if value is None else [value]
 
     address = request.META.get("REMOTE_ADDR")
-    return View(request, request.method or "GET", address or None, header)
+    return View(request, address or None, header)
 
 
 def _denial(request: HttpRequest, verdict: Verdict) -> HttpResponse | None:
@@ -126,5 +132,5 @@ def _denial(request: HttpRequest, verdict: Verdict) -> HttpResponse | None:
 
 def _headed(response: HttpResponseBase, verdict: Verdict) -> HttpResponseBase:
     for name, value in verdict.headers.items():
-        response.headers[name] = value
+        response.headers.setdefault(name, value)  # or what a limit further in says
     return response

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-from flask import Request, Response, g, make_response, request
+from flask import Request, Response, current_app, g, make_response, request
 from flask.typing import ResponseReturnValue
 
 from ._answer import Verdict
@@ -53,8 +53,9 @@ def limiter(
                 if verdict.status is not None:
                     return Response(verdict.body, verdict.status, dict(verdict.headers))
                 g.ratelimitd_decision = verdict.decision
-                response = make_response(view(*args, **kwargs))
-                response.headers.update(verdict.headers)
+                response = make_response(current_app.ensure_sync(view)(*args, **kwargs))
+                for name, value in verdict.headers.items():
+                    response.headers.setdefault(name, value)  # or what a limit further in says
                 return response
 
             return limited
@@ -66,7 +67,7 @@ def limiter(
 
 def _decide(client: Client, limits: Limiter[Request], rules: list[Rule[Request]]) -> Verdict:
     this = request._get_current_object()  # type: ignore[attr-defined]
-    view = View(this, request.method, request.remote_addr, request.headers.getlist)
+    view = View(this, request.remote_addr, request.headers.getlist)
     call = limits.call_of(view, rules)
     if isinstance(call, Verdict):
         return call

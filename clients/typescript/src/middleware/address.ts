@@ -3,51 +3,55 @@
 /** 4 or 16 bytes. */
 type Address = readonly number[];
 
-/** Networks, such as `10.0.0.0/8` or `192.0.2.7`. */
+/** What stands for a connection by a unix socket, which has no address. */
+export const unixSocket = "unix";
+
+/** Networks, such as `10.0.0.0/8` or `192.0.2.7`, and `unix`. */
 export class Networks {
   readonly #prefixes: readonly (readonly [address: Address, bits: number])[];
+  readonly #hasUnix: boolean;
 
   constructor(texts: readonly string[]) {
-    this.#prefixes = texts.map((text) => {
-      const [address, bits = ""] = text.split("/");
-      const parsed = parseAddress(address ?? "");
-      const length = /^\d+$/.test(bits) ? Number(bits) : text.includes("/") ? Number.NaN : 128;
-      if (parsed === undefined || !(length <= 128)) {
-        throw new TypeError(`ratelimitd: ${text} is no address and no network: write such as 10.0.0.0/8 or 192.0.2.7`);
-      }
-      return [parsed, Math.min(length, 8 * parsed.length)] as const;
-    });
+    if (!Array.isArray(texts)) {
+      throw new TypeError("ratelimitd: trustedProxies must be a list, such as ['10.0.0.0/8']");
+    }
+    this.#hasUnix = texts.includes(unixSocket);
+    this.#prefixes = texts.filter((text) => text !== unixSocket).map(parsePrefix);
   }
 
-  has(address: Address): boolean {
-    return this.#prefixes.some(([prefix, bits]) => prefix.length === address.length && sameBits(prefix, address, bits));
+  has(peer: Address | typeof unixSocket): boolean {
+    if (peer === unixSocket) {
+      return this.#hasUnix;
+    }
+    return this.#prefixes.some(([prefix, bits]) => prefix.length === peer.length && sameBits(prefix, peer, bits));
   }
 }
 
 /**
  * Returns the address that a request comes from: that of the connection or, while that is one of `trusted`, the one
- * that it forwards for. Of IPv6, a /64 is one client. `undefined`: a trusted proxy says something else than an address.
+ * that it forwards for. Of IPv6, a /64 is one client, and what stands for an address of IPv4 is that one. `undefined`: a
+ * trusted proxy says something else than an address.
  */
 export function clientAddress(
   connection: string,
   forwardedFor: readonly string[],
   trusted: Networks,
 ): string | undefined {
-  let address = parseAddress(connection);
-  if (address === undefined) {
-    return connection; // of a socket that has none
+  let peer = parsePeer(connection);
+  if (peer === undefined) {
+    return connection;
   }
   const hops = forwardedFor.flatMap((line) => line.split(",")).map((hop) => hop.trim());
   for (const hop of hops.filter((h) => h !== "").reverse()) {
-    if (!trusted.has(address)) {
+    if (!trusted.has(peer)) {
       break;
     }
-    address = parseAddress(hop);
-    if (address === undefined) {
+    peer = parsePeer(hop);
+    if (peer === undefined) {
       return undefined;
     }
   }
-  return address.length === 4 ? address.join(".") : subnet64(address);
+  return peer === unixSocket ? "unknown" : callerOf(peer);
 }
 
 /** Whether text could be what {@link clientAddress} returns. */
@@ -55,17 +59,72 @@ export function isAddress(text: string): boolean {
   return text === "@" || parseAddress(text.replace(/\/\d+$/, "")) !== undefined;
 }
 
+/** Reads a network, or throws what is wrong with it. */
+function parsePrefix(text: string): [address: Address, bits: number] {
+  const [before = "", bits, ...more] = text.split("/");
+  const written = parseV4(before) ?? parseV6(before);
+  const length = bits === undefined ? 8 * (written?.length ?? 0) : /^\d{1,3}$/.test(bits) ? Number(bits) : Number.NaN;
+  if (written !== undefined && more.length === 0 && length <= 8 * written.length) {
+    const address = unmapped(written);
+    const ofAddress = length - 8 * (written.length - address.length);
+    if (ofAddress >= 0 && address.every((byte, i) => byte === (byte & maskOf(i, ofAddress)))) {
+      return [address, ofAddress];
+    }
+  }
+  const want = `write it such as 10.0.0.0/8 or 192.0.2.7, or ${unixSocket}`;
+  throw new TypeError(`ratelimitd: trustedProxies has ${text}, which is no address and no network: ${want}`);
+}
+
+/** Reads who is connected: an address with a port or without, or a unix socket, which nginx writes as `unix:`. */
+function parsePeer(text: string): Address | typeof unixSocket | undefined {
+  return text === unixSocket || text === `${unixSocket}:` ? unixSocket : parseAddress(text);
+}
+
 /** Reads an address with a port or without. */
 function parseAddress(text: string): Address | undefined {
   const bracketed = /^\[(.*)\](:\d+)?$/.exec(text)?.[1];
   const bare = (bracketed ?? text.replace(/^([^:]*):\d+$/, "$1")).replace(/%.*$/, "");
-  const v4 = parseV4(bare);
-  if (v4 !== undefined) {
-    return v4;
+  const address = parseV4(bare) ?? parseV6(bare);
+  return address && unmapped(address);
+}
+
+/** Returns the address of IPv4 that is written in IPv6, and others as they are. */
+function unmapped(address: Address): Address {
+  return address.length === 16 && startsWith(address, mapped) ? address.slice(12) : address;
+}
+
+// Networks of IPv6 in which each address stands for one of IPv4, which a /64 would count as one.
+const mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]; // RFC 4291, section 2.5.5.2
+const translated = [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]; // RFC 2765, section 2.1
+const compatible = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]; // RFC 4291, section 2.5.5.1; :: and ::1 are none
+const nat64 = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0]; // RFC 6052, section 2.1
+const nat64Local = [0, 0x64, 0xff, 0x9b, 0, 1]; // RFC 8215: networks of any length in it
+const sixToFour = [0x20, 0x02]; // RFC 3056, section 2
+const teredo = [0x20, 0x01, 0, 0]; // RFC 4380, section 4
+
+/** Returns who is counted for an address. Trust never goes by it: anybody may have a tunnel that ends at any address. */
+function callerOf(address: Address): string {
+  if (address.length === 4) {
+    return address.join(".");
   }
-  const v6 = parseV6(bare);
-  const mapped = v6?.slice(0, 12).every((byte, i) => byte === (i < 10 ? 0 : 255));
-  return mapped ? v6?.slice(12) : v6;
+  const within = (prefix: Address) => startsWith(address, prefix);
+  if (within(sixToFour)) {
+    return address.slice(2, 6).join(".");
+  }
+  if (within(teredo)) {
+    const inverted = address.slice(12).map((byte) => byte ^ 0xff);
+    return inverted.join(".");
+  }
+  const isLocal = within(nat64Local);
+  const endsInV4 = within(translated) || within(nat64) || (within(compatible) && address[12] !== 0);
+  if (endsInV4 || (isLocal && address.slice(8, 12).every((byte) => byte === 0))) {
+    return address.slice(12).join(".");
+  }
+  return isLocal ? textOf(address) : subnet64(address);
+}
+
+function startsWith(address: Address, prefix: Address): boolean {
+  return prefix.every((byte, i) => byte === address[i]);
 }
 
 function parseV4(text: string): Address | undefined {
@@ -108,18 +167,30 @@ function parseGroups(text: string): number[] | undefined {
   return bytes;
 }
 
-/** What a customer has of IPv6 addresses: one may use as many as they like of it. */
+/** Returns what a customer has of IPv6 addresses: one may use as many as they like of it. */
 function subnet64(address: Address): string {
-  const groups = [0, 2, 4, 6].map((i) => (((address[i] ?? 0) << 8) | (address[i + 1] ?? 0)).toString(16));
-  while (groups.at(-1) === "0") {
-    groups.pop();
+  return `${textOf([...address.slice(0, 8), 0, 0, 0, 0, 0, 0, 0, 0])}/64`;
+}
+
+/** Returns an address of IPv6 as RFC 5952 writes it. */
+function textOf(address: Address): string {
+  const groups = address.flatMap((byte, i) =>
+    i % 2 === 0 ? [((byte << 8) | (address[i + 1] ?? 0)).toString(16)] : [],
+  );
+  const text = groups.join(":");
+  const zeros = [...text.matchAll(/(?<![^:])0(:0)+(?![^:])/g)].sort((a, b) => b[0].length - a[0].length)[0];
+  if (zeros === undefined) {
+    return text;
   }
-  return `${groups.join(":")}::/64`;
+  const end = zeros.index + zeros[0].length;
+  return `${text.slice(0, zeros.index).replace(/:$/, "")}::${text.slice(end).replace(/^:/, "")}`;
 }
 
 function sameBits(a: Address, b: Address, bits: number): boolean {
-  return a.every((byte, i) => {
-    const shift = 8 - Math.max(0, Math.min(8, bits - 8 * i));
-    return byte >> shift === (b[i] ?? 0) >> shift;
-  });
+  return a.every((byte, i) => ((byte ^ (b[i] ?? 0)) & maskOf(i, bits)) === 0);
+}
+
+/** Returns the bits of the i-th byte that are within a prefix. */
+function maskOf(i: number, bits: number): number {
+  return (0xff00 >> Math.max(0, Math.min(8, bits - 8 * i))) & 0xff;
 }

@@ -51,16 +51,25 @@ function headersOf(d: Decision): Record<string, string> {
     return {};
   }
   const enforced = d.limits.filter((l) => l.wouldDeny === undefined);
-  const item = (l: LimitDecision, first: string, one: number, second: string, ms: number) =>
-    `"${l.name}";${first}=${Math.min(one, maxFieldInteger)};${second}=${seconds(ms)}`;
+  const item = (l: LimitDecision, first: string, one: number, second: string, ms: number | null) =>
+    `"${l.name}";${first}=${Math.min(one, maxFieldInteger)}${ms === null ? "" : `;${second}=${seconds(ms)}`}`;
   return {
     "X-RateLimit-Limit": String(d.limit),
     "X-RateLimit-Remaining": String(d.remaining),
     "X-RateLimit-Reset": String(seconds(d.resetAfterMs)),
     "RateLimit-Policy": enforced.map((l) => item(l, "q", l.limit, "w", l.windowMs)).join(", "),
-    RateLimit: enforced.map((l) => item(l, "r", l.remaining, "t", l.resetAfterMs)).join(", "),
+    RateLimit: enforced.map((l) => item(l, "r", l.remaining, "t", moreAfterMs(d, l))).join(", "),
     ...(!d.allowed && d.retryAfterMs !== null && { "Retry-After": String(Math.max(1, seconds(d.retryAfterMs))) }),
   };
+}
+
+/**
+ * After how many milliseconds there are more units, as ratelimitd's own answers say; null: no wait
+ * helps, or that is later than Retry-After.
+ */
+function moreAfterMs(d: Decision, l: LimitDecision): number | null {
+  const after = l.allowed ? l.resetAfterMs : l.retryAfterMs;
+  return after === null || d.allowed || d.retryAfterMs === null || after <= d.retryAfterMs ? after : null;
 }
 
 /** In whole seconds, rounded up. */

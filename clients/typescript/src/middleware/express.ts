@@ -5,6 +5,7 @@
  *     app.post("/login", limit("login"), login);
  */
 import type { Client } from "../client.js";
+import type { Verdict } from "./answer.js";
 import { Limiter, type LimiterOptions, type Rules } from "./limiter.js";
 import { type NodeRequest, viewOfNode } from "./node.js";
 
@@ -13,11 +14,13 @@ export { decisionOf, type LimiterOptions, type Rule, type Rules } from "./limite
 /** What this needs of a response of Node. */
 export interface NodeResponse {
   statusCode: number;
+  readonly headersSent?: boolean;
+  readonly writableEnded?: boolean;
   setHeader(name: string, value: string): unknown;
-  end(body: string): unknown;
+  end(body?: string): unknown;
 }
 
-export type Middleware<R> = (request: R, response: NodeResponse, next: (error?: unknown) => void) => void;
+export type Middleware<R> = (request: R, response: NodeResponse, next: (error?: unknown) => unknown) => void;
 
 /** Returns what makes middleware of rules. Handlers that need a type of request of their own give it as `R`. */
 export function limiter<R extends NodeRequest = NodeRequest>(
@@ -25,17 +28,60 @@ export function limiter<R extends NodeRequest = NodeRequest>(
   options: LimiterOptions<R> = {},
 ): (rules: Rules<R>) => Middleware<R> {
   const limits = new Limiter<R>(client, viewOfNode, options);
-  return (rules) => (request, response, next) => {
-    limits.decide(request, rules).then(({ headers, answer }) => {
-      for (const [name, value] of Object.entries(headers)) {
-        response.setHeader(name, value);
-      }
-      if (answer === undefined) {
-        next();
-        return;
-      }
-      response.statusCode = answer.status;
-      response.end(answer.body);
-    }, next);
+  return (rules) => {
+    const decide = limits.by(rules);
+    return (request, response, next) => {
+      proceed(decide(request), response, next).catch((error) => {
+        limits.tellUncaught(error);
+        endUnanswered(response);
+      });
+    };
   };
+}
+
+/** Answers, or calls `next` once. It rejects only with what `next` throws. */
+async function proceed(
+  deciding: Promise<Verdict>,
+  response: NodeResponse,
+  next: (error?: unknown) => unknown,
+): Promise<void> {
+  let passes: boolean;
+  try {
+    passes = answer(response, await deciding);
+  } catch (error) {
+    await next(error);
+    return;
+  }
+  if (passes) {
+    await next();
+  }
+}
+
+/** Writes a verdict, and returns whether the request goes on. An answer that has been sent meanwhile stays as it is. */
+function answer(response: NodeResponse, { headers, answer }: Verdict): boolean {
+  if (response.writableEnded) {
+    return false; // such as by connect-timeout
+  }
+  if (response.headersSent) {
+    if (answer !== undefined) {
+      throw new Error(`ratelimitd: a ${answer.status} came too late: the headers had been sent`);
+    }
+    return true;
+  }
+  for (const [name, value] of Object.entries(headers)) {
+    response.setHeader(name, value);
+  }
+  if (answer !== undefined) {
+    response.statusCode = answer.status;
+    response.end(answer.body);
+  }
+  return answer === undefined;
+}
+
+/** Answers 500, unless there is an answer. */
+function endUnanswered(response: NodeResponse): void {
+  if (!response.headersSent && !response.writableEnded) {
+    response.statusCode = 500;
+    response.end();
+  }
 }

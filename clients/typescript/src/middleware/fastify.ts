@@ -17,6 +17,9 @@ export interface FastifyRequest {
 
 /** What this needs of a reply of Fastify. */
 export interface FastifyReply {
+  /** Whether it was sent, or is somebody else's to send (`hijack`). */
+  readonly sent?: boolean;
+  readonly raw?: { readonly headersSent?: boolean };
   code(status: number): unknown;
   headers(values: Record<string, string>): unknown;
   send(body: Uint8Array): unknown;
@@ -30,14 +33,26 @@ export function limiter<R extends FastifyRequest = FastifyRequest>(
   options: LimiterOptions<R> = {},
 ): (rules: Rules<R>) => Hook<R> {
   const limits = new Limiter<R>(client, (request) => viewOfNode(request.raw), options);
-  return (rules) => async (request, reply) => {
-    const { headers, answer } = await limits.decide(request, rules);
-    reply.headers(headers);
-    if (answer === undefined) {
-      return undefined;
-    }
-    reply.code(answer.status);
-    reply.send(new TextEncoder().encode(answer.body)); // Fastify adds a charset to text
-    return reply;
+  return (rules) => {
+    const decide = limits.by(rules);
+    return async (request, reply) => {
+      const { headers, answer } = await decide(request);
+      if (reply.sent) {
+        return reply; // while this was decided
+      }
+      if (reply.raw?.headersSent) {
+        if (answer !== undefined) {
+          throw new Error(`ratelimitd: a ${answer.status} came too late: the headers had been sent`);
+        }
+        return undefined;
+      }
+      reply.headers(headers);
+      if (answer === undefined) {
+        return undefined;
+      }
+      reply.code(answer.status);
+      reply.send(new TextEncoder().encode(answer.body)); // Fastify adds a charset to text
+      return reply;
+    };
   };
 }

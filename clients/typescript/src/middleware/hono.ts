@@ -24,14 +24,20 @@ export function limiter<C extends HonoContext = HonoContext>(
   client: Client,
   options: WebLimiterOptions<C>,
 ): (rules: Rules<C>) => Middleware<C> {
-  const limits = new Limiter<C>(client, (c) => viewOfWeb(c.req.raw, options.address(c)), options);
-  return (rules) => async (context, next) => {
-    const verdict = await limits.decide(context, rules);
-    const answer = answerOf(verdict);
-    if (answer === undefined) {
-      await next();
-      context.res = withHeaders(context.res, verdict);
-    }
-    return answer;
+  const limits = new Limiter<C>(client, async (c) => viewOfWeb(c.req.raw, await options.address(c)), options);
+  return (rules) => {
+    const decide = limits.by(rules);
+    return async (context, next) => {
+      const verdict = await decide(context);
+      const answer = answerOf(verdict);
+      if (answer === undefined) {
+        await next();
+        const response = withHeaders(context.res, verdict);
+        if (response !== context.res) {
+          context.res = response; // Hono copies what is set here, which an upgrade forbids
+        }
+      }
+      return answer;
+    };
   };
 }

@@ -2,8 +2,7 @@ import { clientAddress, isAddress, type Networks } from "./address.js";
 
 /** A request, as far as limits look at it. */
 export interface RequestView {
-  readonly method: string;
-  /** Of the connection; `undefined` where it has none. */
+  /** Of the connection, or `unix`; `undefined` where it is not known. */
   readonly address: string | undefined;
   /** All values of a header, whose name is in lower case. */
   readonly header: (name: string) => readonly string[];
@@ -13,7 +12,11 @@ export interface RequestView {
  * Who is counted: `ip`, the client's address; the value of a header that the service itself, or a proxy in front of it,
  * trusts; `api-key`, X-API-Key or a bearer token, and nobody by both; or what a function returns.
  */
-export type By<R> = "ip" | `header:${string}` | "api-key" | ((request: R) => string | undefined | null);
+export type By<R> =
+  | "ip"
+  | `header:${string}`
+  | "api-key"
+  | ((request: R) => string | undefined | null | Promise<string | undefined | null>);
 
 /** In front of the address of who is not known otherwise. */
 const unidentified = "ip\n";
@@ -32,7 +35,10 @@ export async function identify<R>(
   view: RequestView,
   trusted: Networks,
 ): Promise<string | undefined> {
-  const name = typeof by === "function" ? by(request) : nameOf(by, view);
+  const name = typeof by === "function" ? await by(request) : nameOf(by, view);
+  if (name !== undefined && name !== null && typeof name !== "string") {
+    throw new TypeError(`ratelimitd: by returned a ${typeof name}: it must return a string, or undefined`);
+  }
   if (name !== undefined && name !== null && name !== "") {
     return bounded(name);
   }

@@ -1,5 +1,6 @@
 /** Limits requests by ratelimitd's policies, whatever the framework: its adapters do the rest. */
-import type { Call, Demand } from "../call.js";
+import { type Call, type Demand, maxCost } from "../call.js";
+import { OncePerSecond, runCallback, safeLogger } from "../callback.js";
 import type { Client } from "../client.js";
 import type { Decision } from "../decision.js";
 import { CallError, CostTooLargeError, InvalidCallError, UnavailableError } from "../errors.js";
@@ -8,37 +9,46 @@ import { Networks } from "./address.js";
 import { denied, passed, problem, unavailable, type Verdict } from "./answer.js";
 import { type By, identify, type RequestView } from "./identify.js";
 
+/** A value, or a promise of it. */
+export type Awaitable<T> = T | Promise<T>;
+
 /** What is taken for a request. */
 export interface Rule<R> {
   readonly policy: string;
   /** Default: that of the options. */
   readonly by?: By<R>;
-  /** Units; less than 1: the rule does not limit this request. Default: that of the options. */
-  readonly cost?: number | ((request: R) => number);
+  /** Whole units; less than 1: the rule does not limit this request. Default: that of the options. */
+  readonly cost?: number | ((request: R) => Awaitable<number>);
+  /**
+   * The limit that the request brings, under a policy that takes its limit from requests; `undefined`: the policy's
+   * default. Take it from what the application knows of its customer, never from what the request says.
+   */
+  readonly limit?: (request: R) => Awaitable<number | undefined>;
 }
 
 /** A policy, a rule, or several that stand or fall together: one request to ratelimitd takes them all. */
 export type Rules<R> = string | Rule<R> | readonly (string | Rule<R>)[];
 
 export interface LimiterOptions<R> {
-  /** Addresses and networks of proxies whose X-Forwarded-For is believed. Default: none. */
+  /**
+   * Proxies whose X-Forwarded-For is believed: addresses, networks, and `unix` for those that connect by a unix socket.
+   * Default: none.
+   */
   readonly trustedProxies?: readonly string[];
   /** Who is counted, for rules without `by`. Default: `ip`. */
   readonly by?: By<R>;
-  /** Units, for rules without `cost`. Default: 1 for GET, HEAD and OPTIONS, else 2. */
-  readonly cost?: (request: R) => number;
+  /** Whole units, for rules without `cost`. Default: 1. */
+  readonly cost?: number | ((request: R) => Awaitable<number>);
   /** Requests that are not limited. Default: none. */
-  readonly skip?: (request: R) => boolean;
+  readonly skip?: (request: R) => Awaitable<boolean>;
   /** Answers 503 where nobody decides. Default: false, the request passes. */
   readonly failClosed?: boolean;
-  /** Learns of every call that nobody decided, with its policies and identifiers, and why. It must not throw. */
+  /** Learns of every call that nobody decided, with its policies and identifiers, and why. */
   readonly onUndecided?: (request: R, call: Call, error: CallError) => void;
   /** A line a second of what `onUndecided` learns. Default: `console`. */
   readonly logger?: Logger;
 }
 
-const maxUnits = 1_000_000_000_000;
-const readMethods = new Set(["GET", "HEAD", "OPTIONS"]);
 const decisions = new WeakMap<object, Decision>();
 
 /** Returns the decision that let a request pass, for a handler that refunds its receipt; `undefined`: nobody decided. */
@@ -48,24 +58,43 @@ export function decisionOf(request: object): Decision | undefined {
 
 export class Limiter<R extends object> {
   readonly #client: Client;
-  readonly #viewOf: (request: R) => RequestView;
+  readonly #viewOf: (request: R) => Awaitable<RequestView>;
   readonly #options: LimiterOptions<R>;
   readonly #trusted: Networks;
-  #loggedAt = Number.NEGATIVE_INFINITY;
+  readonly #logger: Logger;
+  readonly #undecidedLines = new OncePerSecond();
+  readonly #callbackLines = new OncePerSecond();
+  readonly #handlerLines = new OncePerSecond();
 
-  constructor(client: Client, viewOf: (request: R) => RequestView, options: LimiterOptions<R>) {
+  constructor(client: Client, viewOf: (request: R) => Awaitable<RequestView>, options: LimiterOptions<R>) {
     this.#client = client;
     this.#viewOf = viewOf;
     this.#options = options;
     this.#trusted = new Networks(options.trustedProxies ?? []);
+    this.#logger = safeLogger(options.logger ?? console);
+    checkBy(options.by);
+    checkFixedCost(options.cost);
+  }
+
+  /** Returns what decides about requests by rules, or throws what is wrong with these. */
+  by(rules: Rules<R>): (request: R) => Promise<Verdict> {
+    const list = listOf(rules);
+    return (request) => this.#decide(request, list);
+  }
+
+  /** Tells the log that a handler threw after its request had passed, and nobody else caught it. */
+  tellUncaught(error: unknown): void {
+    if (this.#handlerLines.open()) {
+      this.#logger.error(`ratelimitd: a handler that runs after a limit threw ${withoutMessage(error)}`);
+    }
   }
 
   /** Takes what `rules` say for a request. */
-  async decide(request: R, rules: Rules<R>): Promise<Verdict> {
-    if (this.#options.skip?.(request)) {
+  async #decide(request: R, rules: readonly Rule<R>[]): Promise<Verdict> {
+    if (await this.#options.skip?.(request)) {
       return { headers: {} };
     }
-    const demands = await this.#demands(request, listOf(rules));
+    const demands = await this.#demands(request, rules);
     if (demands === undefined) {
       const detail = "A proxy in front of this service does not tell which address it asks for.";
       return problem(400, "Bad Request", detail);
@@ -77,7 +106,7 @@ export class Limiter<R extends object> {
     try {
       return this.#verdictOf(request, call, await this.#client.do(call));
     } catch (error) {
-      if (error instanceof CallError) {
+      if (error instanceof CallError && error.digest === undefined) {
         return this.#verdictAfter(request, call, error);
       }
       throw error;
@@ -108,45 +137,100 @@ export class Limiter<R extends object> {
   }
 
   #undecided(request: R, call: Call, error: CallError): Verdict {
-    const { failClosed = false, onUndecided, logger = console } = this.#options;
-    onUndecided?.(request, call, error);
-    const now = performance.now();
-    if (now - this.#loggedAt >= 1000) {
-      this.#loggedAt = now;
+    const { failClosed = false, onUndecided } = this.#options;
+    runCallback(
+      () => onUndecided?.(request, call, error),
+      (name) => {
+        if (this.#callbackLines.open()) {
+          this.#logger.error(`ratelimitd: onUndecided threw ${name}`);
+        }
+      },
+    );
+    if (this.#undecidedLines.open()) {
       const policies = call.demands?.map((d) => d.policy).join(", ");
       const what = failClosed ? "requests are refused" : "requests pass without a limit";
-      logger.error(`ratelimitd does not decide: ${what} (${policies}: ${error.message})`);
+      this.#logger.error(`ratelimitd does not decide: ${what} (${policies}: ${error.message})`);
     }
     return failClosed ? unavailable() : { headers: {} };
   }
 
   /** Returns the demands for a request, without repetitions; `undefined` where a trusted proxy hides whom it is from. */
   async #demands(request: R, rules: readonly Rule<R>[]): Promise<Demand[] | undefined> {
-    const view = this.#viewOf(request);
+    const view = await this.#viewOf(request);
     const demands: Demand[] = [];
     for (const rule of rules) {
       const identifier = await identify(rule.by ?? this.#options.by ?? "ip", request, view, this.#trusted);
       if (identifier === undefined) {
         return undefined;
       }
-      const cost = Math.min(this.#cost(request, view, rule), maxUnits);
+      const cost = await this.#cost(request, rule);
       const repeated = demands.some((d) => d.policy === rule.policy && d.identifier === identifier);
       if (cost >= 1 && !repeated) {
-        demands.push({ policy: rule.policy, identifier, cost });
+        demands.push({ policy: rule.policy, identifier, cost, ...(await limitOf(request, rule)) });
       }
     }
     return demands;
   }
 
-  #cost(request: R, { method }: RequestView, { cost = this.#options.cost }: Rule<R>): number {
-    if (cost === undefined) {
-      return readMethods.has(method) ? 1 : 2;
-    }
-    return typeof cost === "function" ? cost(request) : cost;
+  async #cost(request: R, { cost = this.#options.cost ?? 1 }: Rule<R>): Promise<number> {
+    return Math.min(checkedCost(typeof cost === "function" ? await cost(request) : cost), maxCost);
   }
+}
+
+/** Returns the limit that a request brings, if it brings one. */
+async function limitOf<R>(request: R, { limit }: Rule<R>): Promise<{ limit?: number }> {
+  const units = await limit?.(request);
+  return units === undefined ? {} : { limit: units };
+}
+
+/** Throws what is wrong with what identifies callers. */
+function checkBy(by: By<never> | undefined): void {
+  if (by !== undefined && typeof by !== "function" && !/^(ip|api-key|header:[!#$%&'*+.^_`|~\w-]+)$/.test(by)) {
+    throw new TypeError(`ratelimitd: by is ${by}: it must be ip, api-key, header:NAME or a function`);
+  }
+}
+
+/** Throws what is wrong with the cost of an option, unless it depends on the request. */
+function checkFixedCost(cost: Rule<never>["cost"]): void {
+  if (cost !== undefined && typeof cost !== "function") {
+    checkedCost(cost);
+  }
+}
+
+/** Returns a cost, or throws what is wrong with it: a request that costs no number of units would pass without a limit. */
+function checkedCost(cost: number): number {
+  if (typeof cost === "number" && (cost < 1 || cost === Number.POSITIVE_INFINITY || Number.isInteger(cost))) {
+    return cost;
+  }
+  throw new RangeError(`ratelimitd: cost is ${shown(cost)}: it must be whole units, or less than 1 for no limit`);
 }
 
 function listOf<R>(rules: Rules<R>): Rule<R>[] {
   const list = Array.isArray(rules) ? (rules as readonly (string | Rule<R>)[]) : [rules as string | Rule<R>];
-  return list.map((rule) => (typeof rule === "string" ? { policy: rule } : rule));
+  return list.map((rule) => {
+    const sound: Rule<R> = typeof rule === "string" ? { policy: rule } : rule;
+    if (typeof sound.policy !== "string" || sound.policy === "") {
+      throw new TypeError(`ratelimitd: policy is ${shown(sound.policy)}: a rule must name a policy, such as "login"`);
+    }
+    checkBy(sound.by);
+    checkFixedCost(sound.cost);
+    if (sound.limit !== undefined && typeof sound.limit !== "function") {
+      throw new TypeError(`ratelimitd: limit is ${shown(sound.limit)}: it must be a function of the request`);
+    }
+    return sound;
+  });
+}
+
+/** Returns a number, or the type of what is none. */
+function shown(value: unknown): string {
+  return typeof value === "number" ? String(value) : value === "" ? "empty" : `of type ${typeof value}`;
+}
+
+/** Returns the class of an error and where it was thrown: its message may hold an identifier. */
+function withoutMessage(error: unknown): string {
+  if (!(error instanceof Error)) {
+    return `a value of type ${typeof error}`;
+  }
+  const frames = error.stack?.split("\n").filter((line) => /^\s+at /.test(line)) ?? [];
+  return [error.name, ...frames].join("\n");
 }

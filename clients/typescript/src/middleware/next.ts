@@ -18,10 +18,12 @@ export function limiter<R extends Request = Request>(
   client: Client,
   options: WebLimiterOptions<R>,
 ): <Rest extends unknown[]>(rules: Rules<R>, handler: Handler<R, Rest>) => Handler<R, Rest> {
-  const limits = new Limiter<R>(client, (request) => viewOfWeb(request, options.address(request)), options);
-  return (rules, handler) =>
-    async (request, ...rest) => {
-      const verdict = await limits.decide(request, rules);
+  const limits = new Limiter<R>(client, async (request) => viewOfWeb(request, await options.address(request)), options);
+  return (rules, handler) => {
+    const decide = limits.by(rules);
+    return async (request, ...rest) => {
+      const verdict = await decide(request);
       return answerOf(verdict) ?? withHeaders(await handler(request, ...rest), verdict);
     };
+  };
 }

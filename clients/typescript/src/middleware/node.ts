@@ -1,16 +1,38 @@
+import { unixSocket } from "./address.js";
 import type { RequestView } from "./identify.js";
 
-/** What this needs of a request of Node. */
+/** What this needs of a request of Node, or of an object that stands for one, such as those of serverless adapters. */
 export interface NodeRequest {
   readonly method?: string | undefined;
-  readonly headersDistinct: { readonly [name: string]: string[] | undefined };
-  readonly socket: { readonly remoteAddress?: string | undefined };
+  readonly headers?: { readonly [name: string]: string | readonly string[] | undefined } | undefined;
+  readonly rawHeaders?: readonly string[] | undefined;
+  readonly socket?: NodeSocket | null | undefined;
+}
+
+interface NodeSocket {
+  readonly remoteAddress?: string | undefined;
 }
 
 export function viewOfNode(request: NodeRequest): RequestView {
-  return {
-    method: request.method ?? "GET",
-    address: request.socket.remoteAddress,
-    header: (name) => request.headersDistinct[name] ?? [],
-  };
+  return { address: addressOf(request.socket), header: (name) => valuesOf(request, name) };
+}
+
+/**
+ * Returns the address of a connection, or {@link unixSocket}. A connection of TCP that has ended has no address either, so
+ * it is the address of the server that tells.
+ */
+function addressOf(socket: NodeSocket | null | undefined): string | undefined {
+  const { server } = (socket ?? {}) as { readonly server?: { address?(): unknown } | null };
+  return socket?.remoteAddress ?? (typeof server?.address?.() === "string" ? unixSocket : undefined);
+}
+
+/**
+ * Returns all values of a header. `headers` is what counts: adapters fill in nothing else, and the application may have
+ * changed it. It does not show that a header came twice, as `rawHeaders` does.
+ */
+function valuesOf({ headers = {}, rawHeaders = [] }: NodeRequest, name: string): readonly string[] {
+  const values = Object.entries(headers).flatMap(([key, value]) => (key.toLowerCase() === name ? (value ?? []) : []));
+  const sent = rawHeaders.filter((_, i) => i % 2 === 1 && rawHeaders[i - 1]?.toLowerCase() === name);
+  const same = values.length === 1 && (values[0] === sent.join(", ") || values[0] === sent[0]);
+  return same ? sent : values;
 }

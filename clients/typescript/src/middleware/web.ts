@@ -1,16 +1,18 @@
 import type { Verdict } from "./answer.js";
 import type { RequestView } from "./identify.js";
-import type { LimiterOptions } from "./limiter.js";
+import type { Awaitable, LimiterOptions } from "./limiter.js";
 
 /** Options where a request does not tell the address of its connection. */
 export interface WebLimiterOptions<R> extends LimiterOptions<R> {
-  /** Returns the address of the connection, or of the client where the platform tells it in a header of its own. */
-  readonly address: (request: R) => string | undefined | null;
+  /**
+   * Returns the address of the connection, or of the client where the platform tells it in a header of its own; `unix` for
+   * a connection by a unix socket.
+   */
+  readonly address: (request: R) => Awaitable<string | undefined | null>;
 }
 
-export function viewOfWeb({ method, headers }: Request, address: string | undefined | null): RequestView {
+export function viewOfWeb({ headers }: Request, address: string | undefined | null): RequestView {
   return {
-    method,
     address: address ?? undefined,
     header: (name) => {
       const value = headers.get(name);
@@ -26,9 +28,17 @@ export function answerOf({ headers, answer }: Verdict): Response | undefined {
 
 /** Returns a response with the headers of a verdict too: some have headers that cannot be changed. */
 export function withHeaders(response: Response, { headers }: Verdict): Response {
+  if (!isCopyable(response)) {
+    return response;
+  }
   const copy = new Response(response.body, response);
   for (const [name, value] of Object.entries(headers)) {
     copy.headers.set(name, value);
   }
   return copy;
+}
+
+/** Whether a response can be made anew: not that of an upgrade to a WebSocket, nor one that is being read already. */
+function isCopyable(response: Response | undefined): boolean {
+  return response !== undefined && response.status >= 200 && !response.bodyUsed && !response.body?.locked;
 }

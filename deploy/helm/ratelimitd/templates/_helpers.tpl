@@ -63,15 +63,63 @@ capabilities: {drop: [ALL]}
 - name: RATELIMITD_CASSANDRA_PASSWORD_FILE
   value: /etc/ratelimitd/secret/cassandra-password
 {{- end }}
+{{- if and (or .caKey .certKey .privateKeyKey) (not .tls) }}
+{{- fail "cassandra.caKey, certKey and privateKeyKey are of TLS: set cassandra.tls to true" }}
+{{- end }}
+{{- if ne (empty .certKey) (empty .privateKeyKey) }}
+{{- fail "cassandra.certKey and cassandra.privateKeyKey belong together: set both, or none" }}
+{{- end }}
 {{- if .tls }}
 - name: RATELIMITD_CASSANDRA_TLS
   value: "true"
-{{- with .caKey }}
-- name: RATELIMITD_CASSANDRA_TLS_CA
+{{- range $variable, $key := dict "CA" .caKey "CERT" .certKey "KEY" .privateKeyKey }}
+{{- with $key }}
+- name: RATELIMITD_CASSANDRA_TLS_{{ $variable }}
   value: {{ printf "/etc/ratelimitd/secret/%s" . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* A setting of any flag, from its name and value. */ -}}
+{{- define "ratelimitd.setting" -}}
+- name: RATELIMITD_{{ .flag | replace "-" "_" | upper }}
+  value: {{ kindIs "float64" .value | ternary (.value | int64) .value | toString | quote }}
+{{- end -}}
+
+{{- /* Environment variables that are no flags. */ -}}
+{{- define "ratelimitd.env" -}}
+{{- range $name, $value := .Values.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* Where pods run, and what they may read: of instances and of the migration. */ -}}
+{{- define "ratelimitd.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false # else RATELIMITD_PORT and the like of the Service are taken for settings
+securityContext: {{- include "ratelimitd.podSecurityContext" . | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "ratelimitd.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "ratelimitd.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
 {{- /* Names under which callers ask for the Service, where nobody is asked who they are. */ -}}

@@ -57,8 +57,8 @@ func try(ctx context.Context, bench *broken.Bench, builds []broken.Build) error 
 	if err := bench.Sound(ctx, builds); err != nil {
 		return err
 	}
-	fmt.Println("| broken build | what no longer holds | caught by | by the simulation, after |")
-	fmt.Println("|---|---|---|---|")
+	fmt.Println("| broken build | what no longer holds | rule | caught by | by the simulation, after |")
+	fmt.Println("|---|---|---|---|---|")
 	wrong := 0
 	for i := range builds {
 		r, err := bench.Run(ctx, &builds[i])
@@ -90,5 +90,5 @@ func row(r *broken.Result) string {
 	if r.Schedules > 0 {
 		found = fmt.Sprint(r.Schedules)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |", r.Name, r.Broke, strings.Join(tests, ", "), found)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", r.Name, r.Broke, r.RuleName(), strings.Join(tests, ", "), found)
 }

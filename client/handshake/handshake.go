@@ -1,0 +1,59 @@
+// Package handshake says why a client and a server did not come to speak TLS, by the error
+// that the client has: nothing that was asked has reached the server then.
+//
+// It does not know who asks for what. The service shares it, and may change it in any release.
+package handshake
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"strings"
+)
+
+// Failure is why a handshake failed.
+type Failure int
+
+// The failures. The zero Failure is none: the error is of something else.
+const (
+	None      Failure = iota
+	NoTLS             // the server speaks something else
+	Untrusted         // no authority that the client trusts has signed the server's certificate
+	OtherName         // the server's certificate is of other names
+	Unshown           // the server wants a certificate of the client, or another one
+	Failed            // anything else, such as a certificate that has expired
+)
+
+// refusals are alerts by which a server ends a handshake that it does not agree to. In TLS 1.3
+// the client hears of them with the answer that it waits for.
+var refusals = []string{"handshake failure", "protocol version not supported", "unrecognized name", "no application protocol",
+	"insufficient security"}
+
+// FailureOf returns why err is the error of a handshake.
+func FailureOf(err error) Failure {
+	switch {
+	case errors.As(err, new(tls.RecordHeaderError)), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return NoTLS
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return Untrusted
+	case errors.As(err, new(x509.HostnameError)):
+		return OtherName
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return Failed
+	}
+	alert := (*net.OpError)(nil)
+	if !errors.As(err, &alert) || alert.Op != "remote error" {
+		return None
+	}
+	text := alert.Error()
+	if strings.Contains(text, "certificate") { // crypto/tls has no type of an alert
+		return Unshown
+	}
+	for _, refusal := range refusals {
+		if strings.Contains(text, refusal) {
+			return Failed
+		}
+	}
+	return None
+}

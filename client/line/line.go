@@ -1,0 +1,183 @@
+// Package line has callers wait for room: those of one key come in turn, and one of them asks at a time. It
+// does not know what they ask for. Package inprocess shares it, which may change it in any release.
+package line
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Why a caller does not wait on.
+var (
+	ErrNoRoom = errors.New("there is no room in time")             // not before its deadline, or never
+	ErrFull   = fmt.Errorf("%w: too many wait already", ErrNoRoom) // the line is as long as it may be
+)
+
+// DefaultMax is how many may wait for one key: far more than a window has room for, and some 100 KB.
+const DefaultMax = 1000
+
+// never is a wait that nothing ends.
+const never = time.Duration(math.MaxInt64)
+
+// Bounds of pauses.
+const (
+	minPause  = 10 * time.Millisecond // after a denial without a wait: two that met at the limit
+	maxJitter = time.Second           // by which callers of several processes come back apart
+)
+
+// Lines are the callers that wait. The zero value is ready. It is safe for concurrent use.
+type Lines struct {
+	Max int // callers that may wait for one key, the one that asks among them; 0: DefaultMax
+
+	mu    sync.Mutex
+	lines map[string]*line
+}
+
+// line is the callers of one key.
+type line struct {
+	callers []*caller // the first one asks
+	until   time.Time // there is no room before, as far as is known
+}
+
+type caller struct {
+	deadline time.Time     // zero: it has none
+	turn     chan struct{} // closed once it is the first, or is known to be late
+	late     bool          // there is no room before its deadline
+}
+
+// Do calls ask, in turn among the callers of key, until that is done. ask returns how long to wait before the next time.
+// The error is ErrNoRoom as soon as it is known that this is after ctx's deadline, ErrFull, or ctx's.
+func (l *Lines) Do(ctx context.Context, key string, ask func() (wait time.Duration, done bool)) error {
+	c, err := l.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer l.leave(key, c)
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if c.late {
+		return ErrNoRoom
+	}
+	for {
+		wait, done := ask()
+		if done {
+			return nil
+		}
+		if err := l.pause(ctx, key, c, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// enter puts a caller at the end of the line.
+func (l *Lines) enter(ctx context.Context, key string) (*caller, error) {
+	c := &caller{turn: make(chan struct{})}
+	c.deadline, _ = ctx.Deadline()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines == nil {
+		l.lines = make(map[string]*line)
+	}
+	at := l.lines[key]
+	switch {
+	case at == nil:
+		at = new(line)
+		l.lines[key] = at
+	case c.before(at.until):
+		return nil, ErrNoRoom
+	case len(at.callers) >= cmp.Or(l.Max, DefaultMax):
+		return nil, ErrFull
+	}
+	at.callers = append(at.callers, c)
+	if len(at.callers) == 1 {
+		close(c.turn)
+	}
+	return c, nil
+}
+
+// before reports whether c's deadline is before t.
+func (c *caller) before(t time.Time) bool { return !c.deadline.IsZero() && c.deadline.Before(t) }
+
+// leave takes c out of the line. If it was the first, the next one asks.
+func (l *Lines) leave(key string, c *caller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.lines[key]
+	i := slices.Index(at.callers, c)
+	if i < 0 {
+		return // it was late
+	}
+	at.callers = slices.Delete(at.callers, i, i+1)
+	switch {
+	case len(at.callers) == 0:
+		delete(l.lines, key)
+	case i == 0:
+		at.until = time.Time{}
+		close(at.callers[0].turn)
+	}
+}
+
+// pause waits, and a bit longer by chance, but not past ctx's deadline. It ends those in line whose deadline is sooner.
+func (l *Lines) pause(ctx context.Context, key string, c *caller, wait time.Duration) error {
+	if wait == never {
+		return ErrNoRoom
+	}
+	wait = max(wait, minPause)
+	now := time.Now()
+	until := now.Add(wait)
+	if c.before(until) {
+		return ErrNoRoom
+	}
+	jitter := min(wait/10, maxJitter)
+	if !c.deadline.IsZero() {
+		jitter = min(jitter, c.deadline.Sub(until)/2)
+	}
+	l.tell(key, until)
+	timer := time.NewTimer(wait + rand.N(jitter+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tell ends the callers behind the first whose deadline is before until.
+func (l *Lines) tell(key string, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.lines[key]
+	at.until = until
+	first, behind := at.callers[:1], at.callers[1:]
+	behind = slices.DeleteFunc(behind, func(c *caller) bool {
+		if c.late = c.before(until); c.late {
+			close(c.turn)
+		}
+		return c.late
+	})
+	at.callers = at.callers[:len(first)+len(behind)]
+}
+
+// Key returns what demands of the same policies and identifiers have in common, whatever their order and costs.
+func Key[D any](demands []D, of func(D) (policy, identifier string)) string {
+	parts := make([]string, len(demands))
+	for i, d := range demands {
+		policy, identifier := of(d)
+		parts[i] = strconv.Quote(policy) + strconv.Quote(identifier)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "")
+}

@@ -1,0 +1,198 @@
+// Package origin tells who sent a request: the client's address behind proxies that are
+// trusted, or what a header says.
+//
+// All ways into the service go by it, so that one client is one identifier whichever way a request comes.
+// It does not know what is limited. The service shares it, and may change it in any release.
+package origin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// Unidentified is in front of the address of who is not known otherwise. No header can have
+	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
+	Unidentified = "ip\n"
+	// Everybody is the identifier of all who ask, when they share a limit.
+	Everybody = "all\n"
+	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
+	Hashed = "sha256\n"
+	// Named is in front of a name that could pass for an address, which a header is free to say:
+	// nobody uses up the limit of an address by it.
+	Named = "name\n"
+	// maxIdentifierLen is what ratelimitd takes, in bytes.
+	maxIdentifierLen = 1024
+)
+
+// Source is what tells who sent a request; make one with ParseSource. The zero value is the
+// client's address.
+type Source struct {
+	kind   string // "": ip
+	header string // in canonical form, of kindHeader
+}
+
+// The kinds of a Source, as they are written.
+const (
+	kindIP     = "ip"
+	kindHeader = "header"
+	kindAPIKey = "api-key"
+	kindUser   = "user"
+	kindAll    = "all"
+)
+
+// ParseSource reads what identifies:
+//
+//	ip           the client's address
+//	header:NAME  the value of a header
+//	api-key      X-API-Key, or the token of "Authorization: Bearer"; nobody by both, as only
+//	             one of them counts for who comes after, and the other could be made up
+//	user         the user name of basic authentication
+//	all          nothing: all who ask share a limit
+func ParseSource(text string) (Source, error) {
+	kind, name, named := strings.Cut(text, ":")
+	switch {
+	case kind == kindHeader && strings.EqualFold(name, "Host"):
+		return Source{}, errors.New("header:Host identifies nobody: the host is in no header here; use another, ip, api-key, user or all")
+	case kind == kindHeader && isToken(name):
+		return Header(name), nil
+	case named || kind == kindHeader:
+	case kind == kindIP, kind == kindAPIKey, kind == kindUser, kind == kindAll:
+		return Source{kind: kind}, nil
+	}
+	return Source{}, fmt.Errorf("%.64q identifies nobody: use ip, header:NAME, api-key, user or all", text)
+}
+
+// isToken reports whether name can be that of a header (RFC 9110, section 5.6.2).
+func isToken(name string) bool {
+	for _, c := range []byte(name) {
+		letter := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// String returns s as ParseSource reads it.
+func (s Source) String() string {
+	switch s.kind {
+	case "":
+		return kindIP
+	case kindHeader:
+		return kindHeader + ":" + s.header
+	}
+	return s.kind
+}
+
+// Header returns the Source that is the value of a header.
+func Header(name string) Source { return Source{kindHeader, http.CanonicalHeaderKey(name)} }
+
+// APIKey returns the Source api-key.
+func APIKey() Source { return Source{kind: kindAPIKey} }
+
+// User returns the Source user.
+func User() Source { return Source{kind: kindUser} }
+
+// Headers returns the names of the headers that s goes by, in canonical form.
+func (s Source) Headers() []string {
+	switch s.kind {
+	case kindHeader:
+		return []string{s.header}
+	case kindAPIKey:
+		return []string{"X-Api-Key", "Authorization"}
+	case kindUser:
+		return []string{"Authorization"}
+	}
+	return nil
+}
+
+// Identify returns who sent r, never empty and never longer than ratelimitd takes. Of whom s
+// does not know, the address is returned, marked as such: nobody gets around a limit by leaving
+// a header out, or by sending it twice. The error is ErrHidden, where the address is needed.
+func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
+	if s.kind == kindAll {
+		return Everybody, nil
+	}
+	if name := s.Name(r); name != "" {
+		return Bounded(name), nil
+	}
+	address, err := trusted.Client(r)
+	if err != nil {
+		return "", err
+	}
+	if s.kind == "" || s.kind == kindIP {
+		return Bounded(address), nil
+	}
+	return Bounded(Unidentified + address), nil
+}
+
+// Name returns what r says of its sender, empty if it does not, or says it twice. One that could
+// pass for an address is marked.
+func (s Source) Name(r *http.Request) string {
+	name := s.read(r)
+	if isAddress(strings.TrimSpace(name)) {
+		return Named + name
+	}
+	return name
+}
+
+// read returns what r says of its sender, empty if it does not.
+func (s Source) read(r *http.Request) string {
+	switch s.kind {
+	case kindHeader:
+		return only(r.Header[s.header])
+	case kindAPIKey:
+		token := bearer(only(r.Header["Authorization"]))
+		switch {
+		case len(r.Header["X-Api-Key"]) == 0:
+			return token
+		case token != "" || len(r.Header["Authorization"]) > 1:
+			return ""
+		}
+		return only(r.Header["X-Api-Key"])
+	case kindUser:
+		name, _, _ := r.BasicAuth()                                             // by the first of several
+		if len(r.Header["Authorization"]) > 1 || strings.Contains(name, "\n") { // encoded, it can have what no header can
+			return ""
+		}
+		return name
+	}
+	return ""
+}
+
+// only returns the one value of a header. Of several, nobody knows which one counts for who
+// comes after.
+func only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+// bearer returns the token of the header Authorization.
+func bearer(authorization string) string {
+	const scheme = "Bearer"
+	if len(authorization) <= len(scheme) || !strings.EqualFold(authorization[:len(scheme)], scheme) ||
+		!strings.ContainsRune(" \t", rune(authorization[len(scheme)])) {
+		return ""
+	}
+	return strings.TrimSpace(authorization[len(scheme):])
+}
+
+// Bounded returns identifier, or a hash of one that ratelimitd would not take.
+func Bounded(identifier string) string {
+	if identifier == "" {
+		return Unidentified + "unknown"
+	}
+	if len(identifier) <= maxIdentifierLen && utf8.ValidString(identifier) {
+		return identifier
+	}
+	sum := sha256.Sum256([]byte(identifier))
+	return Hashed + hex.EncodeToString(sum[:])
+}

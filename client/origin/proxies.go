@@ -1,0 +1,116 @@
+package origin
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Proxies are the addresses of those whose X-Forwarded-For is believed; none: nobody's.
+type Proxies []netip.Prefix
+
+// ParseProxies reads addresses and prefixes with commas between, such as
+// "10.0.0.0/8,192.0.2.7"; "none" and empty text are nobody.
+func ParseProxies(text string) (Proxies, error) {
+	if text = strings.TrimSpace(text); text == "" || text == "none" {
+		return nil, nil
+	}
+	var proxies Proxies
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		prefix, err := netip.ParsePrefix(part)
+		if address, failed := netip.ParseAddr(part); failed == nil && address.Zone() == "" {
+			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil || prefix != prefix.Masked() {
+			return nil, fmt.Errorf("%.64q is no address and no prefix: write them such as 10.0.0.0/8 or 192.0.2.7", part)
+		}
+		proxies = append(proxies, prefix)
+	}
+	return proxies, nil
+}
+
+// Trust reports whether an address, with a port or without, is one of p.
+func (p Proxies) Trust(address string) bool {
+	parsed, ok := parseAddress(address)
+	return ok && p.contain(parsed)
+}
+
+func (p Proxies) contain(address netip.Addr) bool {
+	for _, prefix := range p {
+		if Unmapped(prefix).Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// ErrHidden says that a proxy does not tell for which address it forwards.
+var ErrHidden = errors.New("X-Forwarded-For has something else than an address where a trusted proxy writes its client's")
+
+// Client returns the address that r comes from: that of the connection or, while that is one of
+// p, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client, and an address
+// that stands for one of IPv4 is that one. The error is ErrHidden where one of p says "unknown", or
+// anything else that is no address: everybody behind it would be one client.
+func (p Proxies) Client(r *http.Request) (string, error) {
+	address, ok := parseAddress(r.RemoteAddr)
+	if !ok {
+		return r.RemoteAddr, nil // of a socket that has none
+	}
+	for hop := range hops(r.Header["X-Forwarded-For"]) {
+		if !p.contain(address) {
+			break
+		}
+		if address, ok = parseAddress(hop); !ok {
+			return "", ErrHidden
+		}
+	}
+	return caller(address), nil
+}
+
+// ClientOf returns the client that an address is counted as, as Client does, with a port or without.
+// ok is false where text is no address.
+func ClientOf(text string) (client string, ok bool) {
+	address, ok := parseAddress(text)
+	if !ok {
+		return "", false
+	}
+	return caller(address), true
+}
+
+// hops returns what stands between the commas of headers, the last first, which is the nearest.
+func hops(headers []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range slices.Backward(headers) {
+			for comma := len(line); comma >= 0; {
+				line = line[:comma]
+				comma = strings.LastIndexByte(line, ',')
+				if hop := strings.TrimSpace(line[comma+1:]); hop != "" && !yield(hop) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// parseAddress reads an address with a port or without.
+func parseAddress(text string) (netip.Addr, bool) {
+	if withPort, err := netip.ParseAddrPort(text); err == nil {
+		return withPort.Addr().Unmap().WithZone(""), true
+	}
+	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return address.Unmap().WithZone(""), err == nil
+}
+
+// isAddress reports whether text could be what Client returns.
+func isAddress(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	_, err := netip.ParsePrefix(text)
+	return err == nil || text == "@" // which unix sockets have
+}

@@ -1,0 +1,149 @@
+package io.github.ratelimitd.client;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
+
+/**
+ * One question with all that it may have, for {@link RatelimitdClient#send} and {@link RatelimitdClient#batch}. The
+ * methods of this class make the calls that there are.
+ *
+ * @param op what the call does
+ * @param demands they stand or fall together: all are recorded, or none is. There are 1 to 16, and no policy and
+ *     identifier comes twice. A record that settles a reservation needs none, and a confirm has none.
+ * @param reserve how long a check that allows holds the units: whole milliseconds, from 1 to an hour. Empty: it holds
+ *     nothing.
+ * @param reservation the reservation that a record settles; empty: none
+ * @param receipt the receipt that a confirm is of; empty: the call is no confirm
+ * @param idempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable ASCII, without a blank
+ *     at either end. It is for takes and records. Empty: there is none, unless the client makes one because it
+ *     {@linkplain RatelimitdClientBuilder#retries retries}.
+ */
+public record Call(
+        Op op,
+        List<Demand> demands,
+        Optional<Duration> reserve,
+        Optional<String> reservation,
+        Optional<String> receipt,
+        Optional<String> idempotencyKey) {
+    /**
+     * Makes a call. The client checks the rest of it when it is sent.
+     *
+     * @param op what the call does
+     * @param demands they stand or fall together; copied
+     * @param reserve how long a check that allows holds the units
+     * @param reservation the reservation that a record settles
+     * @param receipt the receipt that a confirm is of
+     * @param idempotencyKey makes a repetition of this call count once
+     * @throws NullPointerException if an argument, or one of the demands, is null
+     */
+    public Call {
+        Objects.requireNonNull(op, "op");
+        Objects.requireNonNull(demands, "demands");
+        for (Demand demand : demands) {
+            Objects.requireNonNull(demand, "demands");
+        }
+        demands = List.copyOf(demands);
+        Objects.requireNonNull(reserve, "reserve");
+        Objects.requireNonNull(reservation, "reservation");
+        Objects.requireNonNull(receipt, "receipt");
+        Objects.requireNonNull(idempotencyKey, "idempotencyKey");
+    }
+
+    private static Call of(Op op, Demand[] demands) {
+        Objects.requireNonNull(demands, "demands");
+        return new Call(
+                op, Arrays.asList(demands), Optional.empty(), Optional.empty(), Optional.empty(), Optional.empty());
+    }
+
+    /**
+     * Returns a call that asks whether demands would be allowed now.
+     *
+     * @param demands at least one
+     * @return the call
+     */
+    public static Call check(Demand... demands) {
+        return of(Op.CHECK, demands);
+    }
+
+    /**
+     * Returns a call that records demands, whatever the limits.
+     *
+     * @param demands at least one
+     * @return the call
+     */
+    public static Call record(Demand... demands) {
+        return of(Op.RECORD, demands);
+    }
+
+    /**
+     * Returns a call that checks and records demands as one step.
+     *
+     * @param demands at least one
+     * @return the call
+     */
+    public static Call take(Demand... demands) {
+        return of(Op.TAKE, demands);
+    }
+
+    /**
+     * Returns a call that checks demands and holds their units where it allows.
+     *
+     * @param hold how long: whole milliseconds, from 1 to an hour
+     * @param demands at least one
+     * @return the call
+     */
+    public static Call reserve(Duration hold, Demand... demands) {
+        Call check = of(Op.CHECK, demands);
+        Objects.requireNonNull(hold, "hold");
+        return new Call(
+                Op.CHECK, check.demands, Optional.of(hold), Optional.empty(), Optional.empty(), Optional.empty());
+    }
+
+    /**
+     * Returns a call that records what a reservation holds.
+     *
+     * @param reservation the {@link Decision#reservation} of a check that holds units
+     * @return the call
+     */
+    public static Call settle(String reservation) {
+        Objects.requireNonNull(reservation, "reservation");
+        return new Call(
+                Op.RECORD, List.of(), Optional.empty(), Optional.of(reservation), Optional.empty(), Optional.empty());
+    }
+
+    /**
+     * Returns a call of a batch that says that what a receipt was given for turned out to be real.
+     *
+     * @param receipt the {@link Decision#receipt} of a take or record
+     * @return the call
+     */
+    public static Call confirm(String receipt) {
+        Objects.requireNonNull(receipt, "receipt");
+        return new Call(
+                Op.CONFIRM, List.of(), Optional.empty(), Optional.empty(), Optional.of(receipt), Optional.empty());
+    }
+
+    /**
+     * Returns this call with an idempotency key.
+     *
+     * @param key 1 to 255 bytes of printable ASCII, without a blank at either end
+     * @return a call that counts once, however often it is sent
+     */
+    public Call withIdempotencyKey(String key) {
+        Objects.requireNonNull(key, "key");
+        return new Call(op, demands, reserve, reservation, receipt, Optional.of(key));
+    }
+
+    /**
+     * Names the operation and the demands. It leaves out identifiers, receipts and keys, as a call may be logged.
+     *
+     * @return a text without identifiers
+     */
+    @Override
+    public String toString() {
+        return "Call[op=" + op + ", demands=" + demands + "]";
+    }
+}

@@ -1,0 +1,31 @@
+package io.github.ratelimitd.client;
+
+import java.time.Duration;
+import java.util.Optional;
+
+/**
+ * What one limit of a policy says.
+ *
+ * @param name the name of the limit
+ * @param algorithm how it counts, such as {@code sliding-log}
+ * @param limit units
+ * @param window the time that the limit is for, in whole milliseconds
+ * @param allowed whether the limit has room
+ * @param used units after the call: exact up to the limit, past it a lower bound
+ * @param remaining units that could be spent at once
+ * @param resetAfter time until the limit is whole again, in whole milliseconds
+ * @param retryAfter time until it has room if no other call comes, in whole milliseconds; empty: no wait helps
+ * @param wouldDeny of a limit in shadow, which denies nothing, whether it would deny this call; empty: the limit is
+ *     enforced
+ */
+public record LimitDecision(
+        String name,
+        String algorithm,
+        long limit,
+        Duration window,
+        boolean allowed,
+        long used,
+        long remaining,
+        Duration resetAfter,
+        Optional<Duration> retryAfter,
+        Optional<Boolean> wouldDeny) {}

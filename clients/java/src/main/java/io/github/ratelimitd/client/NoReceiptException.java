@@ -1,0 +1,10 @@
+package io.github.ratelimitd.client;
+
+/** There is nothing to refund or to confirm, or not any more. */
+public final class NoReceiptException extends CallException {
+    private static final long serialVersionUID = 1;
+
+    NoReceiptException(String op, Recorded recorded, Failure failure) {
+        super(op, recorded, failure);
+    }
+}

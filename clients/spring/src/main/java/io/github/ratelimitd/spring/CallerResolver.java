@@ -1,0 +1,13 @@
+package io.github.ratelimitd.spring;
+
+/** Names the caller of a request. A bean of this type is used by {@code bean:NAME}. It must not block. */
+@FunctionalInterface
+public interface CallerResolver {
+    /**
+     * Returns the caller.
+     *
+     * @param request the request
+     * @return such as a tenant; null or empty: the request is counted by its address
+     */
+    String callerOf(LimitedRequest request);
+}

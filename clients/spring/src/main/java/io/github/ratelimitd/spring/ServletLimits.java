@@ -1,0 +1,116 @@
+package io.github.ratelimitd.spring;
+
+import jakarta.servlet.DispatcherType;
+import jakarta.servlet.FilterChain;
+import jakarta.servlet.ServletException;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.security.Principal;
+import java.util.Collections;
+import java.util.List;
+import java.util.Optional;
+import org.springframework.core.Ordered;
+import org.springframework.http.server.PathContainer;
+import org.springframework.http.server.RequestPath;
+import org.springframework.web.filter.OncePerRequestFilter;
+import org.springframework.web.servlet.HandlerInterceptor;
+import org.springframework.web.util.ServletRequestPathUtils;
+
+/** Limits of servlets: routes by a filter, annotations by an interceptor of Spring MVC. */
+final class ServletLimits {
+    private ServletLimits() {}
+
+    /** Limits requests by the routes of the configuration. */
+    static final class RouteFilter extends OncePerRequestFilter implements Ordered {
+        private final Limiter limiter;
+        private final Rules rules;
+
+        RouteFilter(Limiter limiter, Rules rules) {
+            this.limiter = limiter;
+            this.rules = rules;
+        }
+
+        @Override
+        public int getOrder() {
+            return Limiter.ORDER;
+        }
+
+        @Override
+        protected void doFilterInternal(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+                throws ServletException, IOException {
+            RequestPath path = ServletRequestPathUtils.parseAndCache(request);
+            PathContainer asked = path.pathWithinApplication();
+            if (passes(limiter, request, asked.value(), response, rules.ofRoutes(request.getMethod(), asked))) {
+                chain.doFilter(request, response);
+            }
+        }
+    }
+
+    /** Limits requests by the annotations of handlers. */
+    static final class AnnotationInterceptor implements HandlerInterceptor {
+        private final Limiter limiter;
+        private final Rules rules;
+
+        AnnotationInterceptor(Limiter limiter, Rules rules) {
+            this.limiter = limiter;
+            this.rules = rules;
+        }
+
+        @Override
+        public boolean preHandle(HttpServletRequest request, HttpServletResponse response, Object handler)
+                throws IOException {
+            if (request.getDispatcherType() == DispatcherType.ASYNC) {
+                return true; // the rest of a request that has been counted
+            }
+            List<Limiter.Rule> limits = rules.of(handler);
+            String path = request.getRequestURI().substring(request.getContextPath().length());
+            return passes(limiter, request, path, response, limits);
+        }
+    }
+
+    /** Decides, and answers a request that does not pass. */
+    private static boolean passes(
+            Limiter limiter,
+            HttpServletRequest request,
+            String path,
+            HttpServletResponse response,
+            List<Limiter.Rule> limits)
+            throws IOException {
+        if (limits.isEmpty()) {
+            return true;
+        }
+        Verdict verdict = limiter.decide(new View(request, path), limits);
+        verdict.headers().forEach(response::setHeader);
+        if (verdict.passes()) {
+            request.setAttribute(Limiter.DECISION, verdict.decision());
+            return true;
+        }
+        response.setStatus(verdict.status());
+        response.getOutputStream().write(verdict.body().getBytes(StandardCharsets.UTF_8));
+        return false;
+    }
+
+    private record View(HttpServletRequest request, String path) implements LimitedRequest {
+        @Override
+        public String method() {
+            return request.getMethod();
+        }
+
+        @Override
+        public List<String> headers(String name) {
+            return Collections.list(request.getHeaders(name));
+        }
+
+        @Override
+        public Optional<String> principal() {
+            return Optional.ofNullable(request.getUserPrincipal()).map(Principal::getName);
+        }
+
+        @Override
+        public Optional<String> address() {
+            return Optional.ofNullable(request.getRemoteAddr());
+        }
+    }
+}

@@ -1,0 +1,326 @@
+package io.github.ratelimitd.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
+
+/** Asks applications on Tomcat and on Netty, which a real ratelimitd limits. */
+class WebTest {
+    private static final String NOBODY = "ratelimitd.urls=http://127.0.0.1:1";
+    private static final HttpClient HTTP = HttpClient.newHttpClient();
+
+    private static Service service;
+    /** Applications by server and by what decides about their requests. */
+    private static final Map<String, Apps.App> APPS = new LinkedHashMap<>();
+
+    @BeforeAll
+    static void serve() {
+        service = new Service();
+        String served = "ratelimitd.urls=" + service.url;
+        APPS.put("tomcat", Apps.tomcat(Apps.routes(served, "ratelimitd.timeout=20s")));
+        APPS.put("netty", Apps.netty(Apps.routes(served, "ratelimitd.timeout=20s")));
+        APPS.put("tomcat, none", Apps.tomcat(Apps.routes(NOBODY)));
+        APPS.put("netty, none", Apps.netty(Apps.routes(NOBODY)));
+        APPS.put("tomcat, none, closed", Apps.tomcat(Apps.routes(NOBODY, "ratelimitd.fail-closed=true")));
+        APPS.put("netty, none, closed", Apps.netty(Apps.routes(NOBODY, "ratelimitd.fail-closed=true")));
+    }
+
+    @AfterAll
+    static void stop() {
+        APPS.values().forEach(Apps.App::close);
+        service.close();
+    }
+
+    private static Stream<String> servers() {
+        return Stream.of("tomcat", "netty");
+    }
+
+    private static Stream<DynamicTest> each(Check check) {
+        return servers().map(server -> DynamicTest.dynamicTest(server, () -> check.of(server)));
+    }
+
+    @FunctionalInterface
+    private interface Check {
+        void of(String server) throws Exception;
+    }
+
+    @TestFactory
+    Stream<DynamicTest> theServersAreReal() {
+        return each(server -> {
+            String expected = server.equals("tomcat") ? "TomcatWebServer" : "NettyWebServer";
+            assertEquals(expected, APPS.get(server).server());
+        });
+    }
+
+    @TestFactory
+    Stream<DynamicTest> cases() {
+        List<Map<String, Object>> cases = Service.read("cases/web.json");
+        return servers().flatMap(server -> Stream.of("/r", "/a").flatMap(prefix -> cases.stream()
+                .map(c -> DynamicTest.dynamicTest(server + prefix + ": " + c.get("name"), () -> play(server, prefix, c)))));
+    }
+
+    private static void play(String server, String prefix, Map<String, Object> c) throws Exception {
+        String name = server + (c.containsKey("service") ? ", none" : "") + (c.containsKey("fail_closed") ? ", closed" : "");
+        Apps.App app = APPS.get(name);
+        Map<String, String> names = new LinkedHashMap<>();
+        double undecided = counted(app, "undecided");
+        for (Object each : (List<?>) c.get("requests")) {
+            Map<String, Object> request = Service.mapOf(each);
+            List<String> headers = new ArrayList<>();
+            Service.mapOf(request.get("headers")).forEach((h, value) -> {
+                headers.add(h);
+                headers.add(named(String.valueOf(value), names));
+            });
+            String method = (String) request.getOrDefault("method", "GET");
+            expect(ask(app, method, prefix + request.get("path"), headers), Service.mapOf(request.get("expect")));
+        }
+        double expected = ((Number) c.getOrDefault("undecided", 0)).doubleValue();
+        assertEquals(undecided + expected, counted(app, "undecided"));
+    }
+
+    private static void expect(HttpResponse<String> response, Map<String, Object> expected) {
+        if (expected.containsKey("status")) {
+            assertEquals(expected.get("status"), response.statusCode(), response.body());
+        }
+        Service.mapOf(expected.get("headers")).forEach((name, value) ->
+                assertEquals(value, response.headers().firstValue(name).orElse(null), name));
+        Service.mapOf(expected.get("body")).forEach((name, value) ->
+                assertEquals(value, parsed(response.body()).get(name), response.body()));
+        if (response.statusCode() == 200) {
+            boolean decided = response.headers().firstValue("X-RateLimit-Limit").isPresent();
+            assertEquals(decided ? "served" : "served, undecided", response.body());
+        }
+    }
+
+    private static Map<String, Object> parsed(String json) {
+        return org.springframework.boot.json.JsonParserFactory.getJsonParser().parseMap(json);
+    }
+
+    /** Replaces $name: an address or a subnet that no other case has, or else a name. */
+    private static String named(String text, Map<String, String> names) {
+        Matcher matcher = Pattern.compile("\\$(\\w+)").matcher(text);
+        return matcher.replaceAll(match -> names.computeIfAbsent(match.group(1), WebTest::made));
+    }
+
+    private static String made(String name) {
+        ThreadLocalRandom random = ThreadLocalRandom.current();
+        return switch (name) {
+            case "address" -> "10." + random.nextInt(256) + "." + random.nextInt(256) + "." + random.nextInt(256);
+            case "subnet" -> "2001:db8:" + Integer.toHexString(random.nextInt(0x1000, 0x10000)) + ":"
+                    + Integer.toHexString(random.nextInt(0x1000, 0x10000));
+            default -> name + UUID.randomUUID();
+        };
+    }
+
+    private static HttpResponse<String> ask(Apps.App app, String method, String path, List<String> headers)
+            throws IOException, InterruptedException {
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(app.url() + path))
+                .method(method, HttpRequest.BodyPublishers.noBody());
+        if (!headers.isEmpty()) {
+            request.headers(headers.toArray(String[]::new));
+        }
+        return HTTP.send(request.build(), HttpResponse.BodyHandlers.ofString());
+    }
+
+    private static int status(Apps.App app, String method, String path, String... headers) throws Exception {
+        return ask(app, method, path, List.of(headers)).statusCode();
+    }
+
+    /** Returns how many requests have had an outcome, by the metric. */
+    private static double counted(Apps.App app, String outcome) throws Exception {
+        HttpResponse<String> answer =
+                ask(app, "GET", "/actuator/metrics/ratelimitd.requests?tag=outcome:" + outcome, List.of());
+        if (answer.statusCode() == 404) {
+            return 0; // none has had it
+        }
+        List<?> measurements = (List<?>) parsed(answer.body()).get("measurements");
+        return ((Number) Service.mapOf(measurements.get(0)).get("value")).doubleValue();
+    }
+
+    @TestFactory
+    Stream<DynamicTest> aPrincipalIsCountedWhereverItComesFrom() {
+        return each(server -> {
+            for (String prefix : List.of("/r", "/a")) {
+                service(server, prefix);
+            }
+        });
+    }
+
+    /** Alice has two units a day, which both prefixes share. */
+    private static void service(String server, String prefix) throws Exception {
+        Apps.App app = APPS.get(server);
+        String password = Base64.getEncoder().encodeToString("alice:secret".getBytes(StandardCharsets.UTF_8));
+        String nobody = made("address");
+        int first = status(app, "GET", prefix + "/principal", "X-Forwarded-For", nobody);
+        assertEquals(200, first);
+        int passed = 0;
+        for (int i = 0; i < 3; i++) {
+            String authorization = "Basic " + password;
+            int status = status(
+                    app, "GET", prefix + "/principal", "X-Forwarded-For", made("address"), "Authorization", authorization);
+            passed += status == 200 ? 1 : 0;
+            assertTrue(status == 200 || status == 429, "status " + status);
+        }
+        assertTrue(passed <= 2, "one principal had " + passed + " units of 2");
+        assertEquals(200, status(app, "GET", prefix + "/principal", "X-Forwarded-For", nobody));
+        assertEquals(429, status(app, "GET", prefix + "/principal", "X-Forwarded-For", nobody));
+    }
+
+    @TestFactory
+    Stream<DynamicTest> aBeanNamesCallers() {
+        return each(server -> {
+            for (String path : List.of("/r/tenant", "/a/tenant")) {
+                String tenant = made("tenant");
+                for (int expected : List.of(200, 200, 429)) {
+                    String address = made("address");
+                    assertEquals(
+                            expected,
+                            status(APPS.get(server), "GET", path, "X-Tenant", tenant, "X-Forwarded-For", address),
+                            path);
+                }
+            }
+        });
+    }
+
+    @TestFactory
+    Stream<DynamicTest> anotherSpellingOfAPathIsLimitedToo() {
+        return each(server -> {
+            Apps.App app = APPS.get(server);
+            for (String path : List.of("/r/user", "/r/%75ser", "/a/user", "/a/%75ser")) {
+                HttpResponse<String> answer = ask(app, "GET", path, List.of("X-User", made("user")));
+                assertEquals("1", answer.headers().firstValue("X-RateLimit-Remaining").orElse(null), path);
+            }
+        });
+    }
+
+    @TestFactory
+    Stream<DynamicTest> aRouteOfGetIsOneOfHeadAndOfNothingElse() {
+        return each(server -> {
+            Apps.App app = APPS.get(server);
+            String user = made("user");
+            assertEquals(200, status(app, "HEAD", "/r/read", "X-User", user));
+            assertEquals(200, status(app, "POST", "/r/read", "X-User", user));
+            assertEquals(200, status(app, "GET", "/r/read", "X-User", user));
+            assertEquals(429, status(app, "HEAD", "/r/read", "X-User", user));
+            assertEquals(200, status(app, "POST", "/r/read", "X-User", user));
+        });
+    }
+
+    @TestFactory
+    Stream<DynamicTest> aHandlersAnnotationReplacesThatOfItsClass() {
+        return each(server -> {
+            Apps.App app = APPS.get(server);
+            assertEquals(429, status(app, "GET", "/class", "X-Forwarded-For", made("address")));
+            assertEquals(200, status(app, "GET", "/class/own", "X-Forwarded-For", made("address")));
+            assertEquals(200, status(app, "GET", "/free"));
+        });
+    }
+
+    @Test
+    void aHandlerThatAnswersLaterIsCountedOnce() throws Exception {
+        String address = made("address");
+        for (String remaining : List.of("2", "1", "0")) {
+            HttpResponse<String> answer = ask(APPS.get("tomcat"), "GET", "/later", List.of("X-Forwarded-For", address));
+            assertEquals(200, answer.statusCode());
+            assertEquals(remaining, answer.headers().firstValue("X-RateLimit-Remaining").orElse(null));
+        }
+    }
+
+    @TestFactory
+    Stream<DynamicTest> healthTellsWhetherItDecides() {
+        return each(server -> {
+            assertEquals("UP", health(APPS.get(server)));
+            assertEquals("DOWN", health(APPS.get(server + ", none")));
+        });
+    }
+
+    private static Object health(Apps.App app) throws Exception {
+        Map<String, Object> health = parsed(ask(app, "GET", "/actuator/health", List.of()).body());
+        return Service.mapOf(Service.mapOf(health.get("components")).get("ratelimitd")).get("status");
+    }
+
+    @TestFactory
+    Stream<DynamicTest> requestsAreCountedByOutcome() {
+        return each(server -> {
+            Apps.App app = APPS.get(server);
+            double passed = counted(app, "passed");
+            double denied = counted(app, "denied");
+            double refused = counted(app, "refused");
+            assertEquals(200, status(app, "GET", "/r/", "X-Forwarded-For", made("address")));
+            assertEquals(429, status(app, "GET", "/r/closed"));
+            assertEquals(400, status(app, "GET", "/a/", "X-Forwarded-For", "unknown"));
+            assertEquals(passed + 1, counted(app, "passed"));
+            assertEquals(denied + 1, counted(app, "denied"));
+            assertEquals(refused + 1, counted(app, "refused"));
+        });
+    }
+
+    @Test
+    void theGatewayAsksForItsRoutes() throws Exception {
+        Apps.App gateway = gateway("gateway", "ratelimitd.urls=" + service.url);
+        assertEquals("NettyWebServer", gateway.server());
+        String address = made("address");
+        for (String remaining : List.of("2", "1", "0")) {
+            HttpResponse<String> answer = ask(gateway, "GET", "/free", List.of("X-Forwarded-For", address));
+            assertEquals(200, answer.statusCode());
+            assertEquals("free", answer.body());
+            assertEquals(remaining, answer.headers().firstValue("X-RateLimit-Remaining").orElse(null));
+        }
+        HttpResponse<String> denied = ask(gateway, "GET", "/free", List.of("X-Forwarded-For", address));
+        assertEquals(429, denied.statusCode());
+        assertEquals("3600", denied.headers().firstValue("Retry-After").orElse(null));
+        assertEquals(200, status(gateway, "GET", "/free", "X-Forwarded-For", made("address")));
+    }
+
+    @Test
+    void theGatewayLetsRequestsPassThatNobodyDecides() throws Exception {
+        Apps.App open = gateway("gateway, none", NOBODY);
+        assertEquals(200, status(open, "GET", "/free"));
+        assertEquals(1.0, counted(open, "undecided"));
+        Apps.App closed = gateway("gateway, none, closed", NOBODY, "ratelimitd.fail-closed=true");
+        assertEquals(503, status(closed, "GET", "/free"));
+    }
+
+    /** Starts a gateway, which is closed with all others: its end closes connections of each Netty in the process. */
+    private static Apps.App gateway(String name, String... properties) {
+        Apps.App gateway = Apps.gateway(gatewayOf(properties));
+        APPS.put(name, gateway);
+        return gateway;
+    }
+
+    /** Has one route, to the application on Netty, where nothing is limited. */
+    private static String[] gatewayOf(String... more) {
+        String route = "spring.cloud.gateway.server.webflux.routes[0].";
+        List<String> properties = new ArrayList<>(List.of(
+                "ratelimitd.trusted-proxies=127.0.0.0/8",
+                "ratelimitd.timeout=20s",
+                route + "id=free",
+                route + "uri=" + APPS.get("netty").url(),
+                route + "predicates[0]=Path=/free",
+                route + "filters[0].name=RequestRateLimiter",
+                route + "filters[0].args.ratelimitd.policy=web"));
+        properties.addAll(List.of(more));
+        return properties.toArray(String[]::new);
+    }
+}

@@ -1,0 +1,46 @@
+/** Runs callbacks of the application, and keeps what goes wrong in them from the call that is under way. */
+import type { Logger } from "./options.js";
+
+/**
+ * Runs a callback. What it throws, or rejects with, is given to `failed` by the name of its class: a message may hold an
+ * identifier.
+ */
+export function runCallback(callback: () => unknown, failed: (name: string) => void): void {
+  const caught = (error: unknown) => failed(error instanceof Error ? error.name : typeof error);
+  try {
+    const result = callback();
+    if (isThenable(result)) {
+      result.then(undefined, caught);
+    }
+  } catch (error) {
+    caught(error);
+  }
+}
+
+/** Returns a logger that never throws. */
+export function safeLogger(logger: Logger): Logger {
+  const lost = () => {}; // there is no other place to tell it
+  return {
+    info: (message) => runCallback(() => logger.info(message), lost),
+    error: (message) => runCallback(() => logger.error(message), lost),
+  };
+}
+
+/** Lets one line a second into a log. */
+export class OncePerSecond {
+  #openedAt = Number.NEGATIVE_INFINITY;
+
+  /** Whether no line came in the last second. */
+  open(): boolean {
+    const now = performance.now();
+    if (now - this.#openedAt < 1000) {
+      return false;
+    }
+    this.#openedAt = now;
+    return true;
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === "function";
+}

@@ -1,0 +1,108 @@
+package docs_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// strange are words that comments have instead of the actor or the term, by the rules in CONTRIBUTING.md.
+var strange = []struct {
+	words *regexp.Regexp
+	cure  string
+}{
+	{regexp.MustCompile(`(?i)\bwhoever\b`), "name the actor: a caller, the instance"},
+	{regexp.MustCompile(`(?i)\b(?:is|are|be) (?:\w+ )?gone by\b`), "say used, or in force"},
+	{regexp.MustCompile(`(?i)\bwho \w+ again\b`), "name the actor: a caller that returns"},
+	{regexp.MustCompile(`\b(?:what|units that are) given back\b`), "say refunded units"},
+	{regexp.MustCompile(`(?:^|[^.][.!] )(?:Who|What|Whatever) [a-z]+\b[^?]*?\.(?: |$)`), "begin with a noun, and not with a clause"},
+}
+
+// strangeRooms are the rooms whose comments have not been rewritten. Take out those that you rewrite.
+var strangeRooms = []string{
+	"cassandra", "cluster", "limiter", "peer",
+}
+
+// TestCommentsAreEnglish looks for the strangest words in comments of the program and its rooms, tests left out.
+func TestCommentsAreEnglish(t *testing.T) {
+	seen := 0
+	for _, top := range []string{"../client", "../cmd", "../inprocess", "../internal", "../ratelimittest"} {
+		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && isStrange(path):
+				return filepath.SkipDir
+			case entry.IsDir(), !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"), strings.HasSuffix(path, ".pb.go"):
+				return nil
+			}
+			seen++
+			checkComments(t, path)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d files were read", seen)
+	}
+}
+
+func isStrange(path string) bool {
+	for _, room := range strangeRooms {
+		if path == filepath.Join("../internal", room) {
+			return true
+		}
+	}
+	return false
+}
+
+func checkComments(t *testing.T, path string) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range file.Comments {
+		if found, cure := strangeIn(group.Text()); found != "" {
+			t.Errorf("%s: %q: %s", files.Position(group.Pos()), found, cure)
+		}
+	}
+}
+
+// strangeIn returns the first strange words of a comment, and what to write instead.
+func strangeIn(comment string) (found, cure string) {
+	comment = strings.Join(strings.Fields(comment), " ")
+	for _, s := range strange {
+		if found := s.words.FindString(comment); found != "" {
+			return found, s.cure
+		}
+	}
+	return "", ""
+}
+
+// TestStrangeWordsAreFound has sentences of each kind, and some that are none.
+func TestStrangeWordsAreFound(t *testing.T) {
+	for _, comment := range []string{
+		"Whoever takes the last unit knows.", "so that whoever asks waits", "A clock that was set is not gone by.", "who tries again is denied",
+		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
+	} {
+		if found, _ := strangeIn(comment); found == "" {
+			t.Errorf("%q passes", comment)
+		}
+	}
+	for _, comment := range []string{
+		"A caller that returns is denied.", "What if the store fails? The policy decides.", "all have gone by then", "It says what it reads.",
+		"units that are gone", "it reports who decided, and what was counted",
+	} {
+		if found, _ := strangeIn(comment); found != "" {
+			t.Errorf("%q is strange in %q", found, comment)
+		}
+	}
+}

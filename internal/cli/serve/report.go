@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+)
+
+// peersAnswerWithin is how long an instance has to say what it counted: what is asked for is in its memory.
+const peersAnswerWithin = time.Second
+
+// question is what instances ask each other.
+type question struct {
+	About    string
+	Policy   string   `json:",omitempty"` // of reports of one policy
+	Policies []string `json:",omitempty"` // of reports of several
+	All      bool     `json:",omitempty"` // of reports of all
+}
+
+// shows reports whether q asks for a policy among others.
+func (q *question) shows(policy string) bool { return q.All || slices.Contains(q.Policies, policy) }
+
+// The reports that can be asked for.
+const (
+	aboutShadow    = "shadow"    // a shadow.Report
+	aboutOvershoot = "overshoot" // an overshoot.Report
+	aboutState     = "state"     // a ui.Report
+	aboutHistory   = "history"   // a ui.History
+)
+
+// report answers the question of another instance; empty: nothing of that is counted here.
+func (s *service) report(text []byte) []byte {
+	var q question
+	if json.Unmarshal(text, &q) != nil {
+		return nil
+	}
+	var told any
+	known := false
+	switch q.About {
+	case aboutShadow:
+		told, known = s.shadows.Report(q.Policy)
+	case aboutOvershoot:
+		told, known = s.measured.Overshoot(q.Policy, overshootKept)
+	case aboutState:
+		if known = s.ui != nil; known {
+			told = s.ui.Report()
+		}
+	case aboutHistory:
+		if known = s.ui != nil; known {
+			told = s.ui.History(q.shows)
+		}
+	}
+	if !known {
+		return nil
+	}
+	answer, err := json.Marshal(told)
+	if err != nil {
+		s.log.Warn("a report can't be told to a peer", "about", q.About, "policy", q.Policy, "error", err)
+	}
+	return answer
+}
+
+// asked are the instances that an answer is about.
+type asked struct {
+	here   bool // this one
+	others []cluster.Member
+}
+
+// scope returns whose figures are asked for, as answers have it.
+func (a *asked) scope() string {
+	if a.here && len(a.others) > 0 {
+		return encode.ScopeInstances
+	}
+	return encode.ScopeInstance
+}
+
+// whom returns the instance of that id, or of the one id that begins so, or with that address; all if it is empty.
+func (s *service) whom(instance string) (asked, error) {
+	all := []cluster.Member{{ID: cluster.ID(s.instanceName())}}
+	if s.peers.cluster != nil {
+		view := s.peers.cluster.Status()
+		all[0].Address = s.peers.address
+		for _, m := range view.View.Members {
+			if m.ID != view.Self {
+				all = append(all, m)
+			}
+		}
+	}
+	if instance == "" {
+		return asked{true, all[1:]}, nil
+	}
+	such := func(m cluster.Member) bool { return m.Address == instance || strings.HasPrefix(string(m.ID), instance) }
+	i := slices.IndexFunc(all, such)
+	if i < 0 || slices.ContainsFunc(all[i+1:], such) {
+		ids := make([]string, len(all))
+		for j, m := range all {
+			ids[j] = string(m.ID)
+		}
+		return asked{}, api.UnknownInstance(ids)
+	}
+	if i == 0 {
+		return asked{here: true}, nil
+	}
+	return asked{others: all[i : i+1]}, nil
+}
+
+// instanceName returns what this instance is called among its peers, or by itself.
+func (s *service) instanceName() string {
+	if s.peers.cluster != nil {
+		if self := s.peers.cluster.Self(); self != "" {
+			return string(self)
+		}
+	}
+	return s.name()
+}
+
+// told is what a peer counted, or why that is not known.
+type told[T any] struct {
+	member cluster.Member
+	report T
+	err    error
+}
+
+// unanswered returns what is said of a peer whose report is missing; none, if it counts nothing of that.
+func (p *told[T]) unanswered(none error) encode.Unanswered {
+	reason := p.err
+	if errors.Is(reason, errNoReport) {
+		reason = none
+	}
+	return encode.Unanswered{Instance: string(p.member.ID), Address: p.member.Address, Reason: reason.Error()}
+}
+
+// Why what an instance counted is not known.
+var (
+	errNoAddress = errors.New("it has no address: it was given no --peer-listen")
+	errNoAnswer  = errors.New("it did not answer")
+	errEarlier   = errors.New("it is of another release, which counts differently")
+	errNoReport  = errors.New("it counts nothing of that")
+)
+
+// askPeers asks each of the others, all at once.
+func askPeers[T any](ctx context.Context, s *service, others []cluster.Member, q *question) []told[T] {
+	reports := make([]told[T], len(others))
+	if len(others) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		s.log.Error("peers can't be asked", "about", q.About, "error", err) // never: it can be encoded
+	}
+	unreached := s.peers.cluster.Status().Unreached
+	ctx, cancel := context.WithTimeout(ctx, peersAnswerWithin)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, member := range others {
+		r := &reports[i]
+		r.member = member
+		if slices.ContainsFunc(unreached, func(u cluster.Member) bool { return u.ID == member.ID }) { // and holds nobody up
+			r.err = errNoAnswer
+			continue
+		}
+		all.Go(func() { r.err = s.askPeer(ctx, member, text, &r.report) })
+	}
+	all.Wait()
+	return reports
+}
+
+// askPeer fills in what member counted of what text asks.
+func (s *service) askPeer(ctx context.Context, member cluster.Member, text []byte, report any) error {
+	if member.Address == "" {
+		return errNoAddress
+	}
+	answer, err := s.peers.pool.Report(ctx, member, text)
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return errEarlier
+	case err != nil:
+		s.log.Info("a peer did not say what it counted", "member", member.ID, "error", err)
+		return errNoAnswer
+	case len(answer) == 0:
+		return errNoReport
+	case json.Unmarshal(answer, report) != nil:
+		return errEarlier
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package web has the tests of client/httplimit that need the service: they play it against a real one.
+package web

@@ -1,0 +1,137 @@
+// Package grpcbound bounds the connections that a gRPC server has open at the same time, as package
+// connections does for HTTP servers.
+//
+// It does not know which calls are answered.
+package grpcbound
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ratelimitd/ratelimitd/internal/connections"
+)
+
+// Bounds lists the bounds that a client can reach.
+var Bounds = []connections.Bound{connections.Full, connections.Idle}
+
+// Listener bounds the connections of a gRPC server, which is to serve it. Beyond a bound, the connection
+// that has waited longest for a request is closed for a new one. A connection waits while Begin was not
+// called for it, or every request that began has ended. So handshakes, streams that watch health and
+// requests that do not arrive whole keep nobody out.
+type Listener struct {
+	net.Listener
+	places *connections.Places
+}
+
+// Limit returns listener with as many connections as places has.
+func Limit(listener net.Listener, places *connections.Places) *Listener {
+	return &Listener{Listener: listener, places: places}
+}
+
+// Accept returns the next connection that there is room for.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		accepted, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn := &connection{Conn: accepted, places: l.places}
+		if l.places.Admit(&conn.place, conn) {
+			return conn, nil
+		}
+		_ = accepted.Close()
+	}
+}
+
+// Len returns how many connections are open.
+func (l *Listener) Len() int {
+	l.places.Lock()
+	defer l.places.Unlock()
+	return l.places.Taken()
+}
+
+// Begin notes that the connection of ctx's request has one that is being answered, until end is called.
+func Begin(ctx context.Context) (end func()) {
+	conn := connectionOf(ctx)
+	conn.begin()
+	return conn.end
+}
+
+// Options has a server note each request that it answers, from when its headers are there.
+func Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(
+			ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+		) (any, error) {
+			defer Begin(ctx)()
+			return handle(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			defer Begin(stream.Context())()
+			return handle(srv, stream)
+		}),
+	}
+}
+
+// connection is one of a Listener.
+type connection struct {
+	net.Conn
+	places   *connections.Places // whose lock is held for what follows
+	place    connections.Place
+	requests int // that are being answered
+}
+
+// address is a client's, which leads from a request to its connection.
+type address struct {
+	net.Addr
+	conn *connection
+}
+
+// Close closes the connection, and makes room for another one.
+func (c *connection) Close() error {
+	c.places.Lock()
+	c.places.Leave(&c.place)
+	c.places.Unlock()
+	return c.Conn.Close()
+}
+
+// RemoteAddr returns the client's address.
+func (c *connection) RemoteAddr() net.Addr { return &address{c.Conn.RemoteAddr(), c} }
+
+// connectionOf returns the connection of a request; nil: it came by another listener.
+func connectionOf(ctx context.Context) *connection {
+	from, _ := peer.FromContext(ctx)
+	if from == nil {
+		return nil
+	}
+	if at, ok := from.Addr.(*address); ok {
+		return at.conn
+	}
+	return nil
+}
+
+// begin learns that a request of c is being answered. c may be nil.
+func (c *connection) begin() {
+	if c == nil {
+		return
+	}
+	c.places.Lock()
+	defer c.places.Unlock()
+	c.requests++
+	c.places.Busy(&c.place)
+}
+
+// end learns that a request of c was answered. c may be nil.
+func (c *connection) end() {
+	if c == nil {
+		return
+	}
+	c.places.Lock()
+	defer c.places.Unlock()
+	if c.requests--; c.requests == 0 {
+		c.places.Wait(&c.place)
+	}
+}

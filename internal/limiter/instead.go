@@ -1,0 +1,159 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// A call that nothing but derived conversions denies is tried again without these, under what its policies derive for that
+// case: for each part of it that is known, one after the other, or if none is, as of a new caller. Only the last
+// try counts and is told, or else the first.
+
+// try says which derivations count in a try. The zero try is the first one.
+type try struct {
+	when  policy.When
+	known store.Key // of the part by which it is tried
+}
+
+// counts reports whether a derivation of p that is for when counts in this try.
+func (in try) counts(p *demand.Plan, when policy.When) bool {
+	if when == "" {
+		return in.when == "" || !p.Converts()
+	}
+	return when == in.when
+}
+
+// relent reports whether a policy of charges derives anything for when conversions deny.
+func relent(charges []demand.Charge) bool {
+	return slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.Plan.Relents })
+}
+
+// allowed reports whether all of charges are allowed.
+func allowed(charges []demand.Charge) bool {
+	return !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !c.Decision.Allowed })
+}
+
+// conversionsDeny reports whether charges, of which the first so many are demands, are denied by nothing but derived
+// conversions.
+func conversionsDeny(charges []demand.Charge, demands int) (denied bool) {
+	for i := range charges {
+		c := &charges[i]
+		if c.Decision.Stands() {
+			continue
+		}
+		d := &c.Decision
+		if i < demands || !c.Plan.Converts() || d.Blocked || d.Degraded || d.Override != "" || d.Reason != "" {
+			return false
+		}
+		denied = true
+	}
+	return denied
+}
+
+// tryInstead decides call anew, by decide, if it did not fail and nothing but derived conversions denied first. It returns
+// the charges of the try that lets it pass or fails, or else first, and tells of these.
+func (e *Engine) tryInstead(
+	ctx context.Context, first []demand.Charge, failed error, call *Call, decide func(try) (tried []demand.Charge, passes bool, err error),
+) ([]demand.Charge, error) {
+	last := first
+	if failed == nil && conversionsDeny(first, len(call.Demands)) {
+		for _, in := range e.tries(ctx, first) {
+			tried, passes, err := decide(in)
+			if failed = err; err != nil && tried == nil {
+				break
+			}
+			if passes || err != nil {
+				last = tried
+				break
+			}
+		}
+	}
+	told := make([]demand.Charge, 0, len(last))
+	for i := range last {
+		if c := &last[i]; c.Decision.Policy != nil { // else nobody decided
+			c.Quiet = false
+			told = append(told, *c)
+		}
+	}
+	e.judge.Tell(told)
+	return last, failed
+}
+
+// tries returns what is to be tried where conversions alone deny charges.
+func (e *Engine) tries(ctx context.Context, charges []demand.Charge) (all []try) {
+	var marks []demand.Mark
+	for i := range charges {
+		marks = append(marks, charges[i].Marks...)
+	}
+	for i, known := range e.marks.Known(ctx, marks) {
+		if known {
+			all = append(all, try{policy.WhenKnown, marks[i].Key})
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return []try{{when: policy.WhenDenied}}
+}
+
+// doByClaim is Do for a call that may come again, holds something or settles it.
+func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
+	charges, err := e.charger.charges(nil, call, try{})
+	if err != nil {
+		return Answer{}, err
+	}
+	if call.Reservation != "" && relent(charges) {
+		if charges, err = e.heldCharges(ctx, charges, call); err != nil {
+			return Answer{}, err
+		}
+	}
+	answer, err := e.byClaim(ctx, call, charges)
+	if !relent(charges) || call.Reservation != "" || answer.Replayed {
+		return answer, err
+	}
+	_, err = e.tryInstead(ctx, charges, err, call, func(in try) ([]demand.Charge, bool, error) {
+		charges, err := e.charger.charges(nil, call, in)
+		if err != nil {
+			return nil, false, err
+		}
+		tried, err := e.byClaim(ctx, call, charges)
+		if err == nil && !tried.Allowed {
+			return charges, false, nil
+		}
+		answer = tried
+		return charges, err == nil, err
+	})
+	return answer, err
+}
+
+// heldCharges returns the charges of call for the try in which its reservation was made; those of the first try if it was
+// made in none.
+func (e *Engine) heldCharges(ctx context.Context, first []demand.Charge, call *Call) ([]demand.Charge, error) {
+	tries := []try{{when: policy.WhenDenied}}
+	for i := range first {
+		first[i].Quiet = false
+		for _, m := range first[i].Marks {
+			tries = append(tries, try{policy.WhenKnown, m.Key})
+		}
+	}
+	if e.reservations.isOf(ctx, call, first) {
+		return first, nil
+	}
+	for _, in := range tries {
+		charges, err := e.charger.charges(nil, call, in)
+		if err != nil {
+			return nil, err
+		}
+		for i := range charges {
+			charges[i].Quiet = false
+		}
+		if e.reservations.isOf(ctx, call, charges) {
+			return charges, nil
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,192 @@
+package metrics
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Countries are those that metrics of confirmations tell apart, and which key each has under a policy. The zero Countries
+// tells none apart.
+type Countries struct {
+	Names []string
+	KeyOf func(policy string, id keys.Identifier) (store.Key, error)
+}
+
+// confirmationVecs are how much of what is sent is confirmed, under policies that go by that.
+type confirmationVecs struct{ sent, confirmed, refunded *prometheus.CounterVec }
+
+func newConfirmationVecs() confirmationVecs {
+	labels := []string{"policy", "country"}
+	return confirmationVecs{
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_sent_units_total",
+			Help: "Units that takes and records counted under policies that go by what is confirmed, by a derived country.",
+		}, labels),
+		confirmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_confirmed_units_total",
+			Help: "Units of these that were confirmed.",
+		}, labels),
+		refunded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_refunded_units_total",
+			Help: "Units of these that were refunded, as nothing was sent after all.",
+		}, labels),
+	}
+}
+
+func (v *confirmationVecs) remove(policy string) {
+	v.sent.DeletePartialMatch(prometheus.Labels{"policy": policy})
+	v.confirmed.DeletePartialMatch(prometheus.Labels{"policy": policy})
+	v.refunded.DeletePartialMatch(prometheus.Labels{"policy": policy})
+}
+
+// goesByConfirmation reports whether a limit of p does.
+func goesByConfirmation(p *policy.Policy) bool {
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.GoesByConfirmation() })
+}
+
+// peakLasts is for how long at least a peak stands: longer than Prometheus takes to look twice.
+const peakLasts = 5 * time.Minute
+
+// bounds are how far the bounds of unconfirmed units of a policy are used, by country; empty: the policy is asked for by name.
+// The nil bounds are of a policy that has none, or whose keys are not told apart.
+type bounds struct {
+	mu    sync.Mutex
+	peaks map[string]*peak
+}
+
+// peak is the largest part that was used of late.
+type peak struct {
+	since       time.Time
+	now, before float64 // since then, and in the time before that
+}
+
+// newBounds returns those of p, whose keys have countries. derived says whether other policies derive p.
+func newBounds(p *policy.Policy, derived bool, countries map[store.Key]string) *bounds {
+	if !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Unconfirmed }) || derived && countries == nil {
+		return nil
+	}
+	return &bounds{peaks: make(map[string]*peak)}
+}
+
+// note notes how much of a bound d says is used.
+func (b *bounds) note(country string, d *count.Decision, now time.Time) {
+	if b == nil || d.Degraded || d.Blocked || d.Override != "" {
+		return
+	}
+	for i := range d.Limits() {
+		l := &d.Limits()[i]
+		if holds := l.Used + l.Remaining; l.Limit.Unconfirmed && holds > 0 {
+			b.raise(country, float64(l.Used)/float64(holds), now)
+		}
+	}
+}
+
+func (b *bounds) raise(country string, part float64, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peaks[country]
+	if p == nil {
+		p = &peak{since: now}
+		b.peaks[country] = p
+	}
+	p.turn(now)
+	p.now = max(p.now, part)
+}
+
+// turn ends what p has of a time that is over.
+func (p *peak) turn(now time.Time) {
+	switch age := now.Sub(p.since); {
+	case age >= 2*peakLasts:
+		*p = peak{since: now}
+	case age >= peakLasts:
+		*p = peak{since: now, before: p.now}
+	}
+}
+
+// usedBounds publishes how far bounds of unconfirmed units are used.
+type usedBounds struct {
+	metrics *Metrics
+	desc    *prometheus.Desc
+}
+
+func newUsedBounds(m *Metrics) usedBounds {
+	opts := prometheus.GaugeOpts{
+		Name: "ratelimitd_unconfirmed_used_ratio",
+		Help: "Largest part of a bound of unconfirmed units that calls of the last minutes found used, from 0 to 1, by policy and " +
+			"country. Policies that are derived of other parts of an identifier have none.",
+	}
+	return usedBounds{m, prometheus.NewDesc(opts.Name, opts.Help, []string{"policy", "country"}, nil)}
+}
+
+// Describe sends the one description there is.
+func (u usedBounds) Describe(to chan<- *prometheus.Desc) { to <- u.desc }
+
+// Collect sends a gauge for each policy and country.
+func (u usedBounds) Collect(to chan<- prometheus.Metric) {
+	now := u.metrics.now()
+	for name, s := range *u.metrics.policies.Load() {
+		if s.bounds == nil {
+			continue
+		}
+		s.bounds.mu.Lock()
+		for country, p := range s.bounds.peaks {
+			p.turn(now)
+			to <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, max(p.now, p.before), name, country)
+		}
+		s.bounds.mu.Unlock()
+	}
+}
+
+// countriesOf returns the countries by their keys under p, if policies derive p from countries.
+func (m *Metrics) countriesOf(p *policy.Policy, policies []*policy.Policy) map[store.Key]string {
+	if !derives(policies, p, func(d policy.Derivation) bool { return d.From == policy.PartCountry }) || m.Countries.KeyOf == nil {
+		return nil
+	}
+	found := make(map[store.Key]string, len(m.Countries.Names))
+	for _, name := range m.Countries.Names {
+		if key, err := m.Countries.KeyOf(p.Name, keys.Identifier(name)); err == nil {
+			found[key] = name
+		}
+	}
+	return found
+}
+
+// derives reports whether one of policies derives p in such a way.
+func derives(policies []*policy.Policy, p *policy.Policy, such func(policy.Derivation) bool) bool {
+	return slices.ContainsFunc(policies, func(by *policy.Policy) bool {
+		return slices.ContainsFunc(by.Derive, func(d policy.Derivation) bool { return d.Policy == p.Name && such(d) })
+	})
+}
+
+// countSent counts what d, a decision of op, counted.
+func (m *Metrics) countSent(s *policySeries, op count.Op, key store.Key, cost int64, d *count.Decision) {
+	country := s.countries[key]
+	s.bounds.note(country, d, m.now())
+	if (op == count.OpTake || op == count.OpRecord) && d.Recorded == count.RecordedYes {
+		m.confirmations.sent.WithLabelValues(s.name, country).Add(float64(cost))
+		m.confirmations.confirmed.WithLabelValues(s.name, country) // at 0, so that a share can be told
+		m.confirmations.refunded.WithLabelValues(s.name, country)
+	}
+}
+
+// Confirmed counts units of key that are confirmed under a policy.
+func (m *Metrics) Confirmed(policy string, key store.Key, units int64) {
+	if s := (*m.policies.Load())[policy]; s != nil && s.confirms {
+		m.confirmations.confirmed.WithLabelValues(policy, s.countries[key]).Add(float64(units))
+	}
+}
+
+// Refunded counts units of key that are given back under a policy.
+func (m *Metrics) Refunded(policy string, key store.Key, units int64) {
+	if s := (*m.policies.Load())[policy]; s != nil && s.confirms {
+		m.confirmations.refunded.WithLabelValues(policy, s.countries[key]).Add(float64(units))
+	}
+}

@@ -1,0 +1,41 @@
+package peer
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+)
+
+const (
+	maxQuestion = 256 << 10 // more than the names of a thousand policies
+	maxReport   = 16 << 20  // more than sixteen shadows that each would deny many callers in every hour of a week
+)
+
+// Report returns what to counted of what is asked, both in the instances' own format; empty: it counts nothing of that.
+func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) ([]byte, error) {
+	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	asked := &peerpb.ReportQuestion{Question: question}
+	answer, err := peerpb.NewPeerClient(conn).Report(meaning(ctx, to), asked, grpc.MaxCallRecvMsgSize(maxReport))
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetReport(), nil
+}
+
+// Report returns what this instance counted of what is asked.
+func (s *Server) Report(ctx context.Context, q *peerpb.ReportQuestion) (*peerpb.ReportAnswer, error) {
+	if err := meant(ctx, s.members.Self()); err != nil {
+		return nil, err
+	}
+	if s.Reports == nil || len(q.GetQuestion()) > maxQuestion {
+		return &peerpb.ReportAnswer{}, nil
+	}
+	return &peerpb.ReportAnswer{Report: s.Reports(q.GetQuestion())}, nil
+}

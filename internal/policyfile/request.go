@@ -1,0 +1,52 @@
+package policyfile
+
+import (
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// fromRequest is where a limit's number comes from that demands bring.
+const fromRequest = "request"
+
+// readLimit reads how many units a window may hold: a number, or that requests bring it.
+func readLimit(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	if n.Kind == yamlfile.Map {
+		readMap(f, n, requestMembers, "write {from: request, max: 1000, default: 100} or the like", l)
+		return
+	}
+	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
+}
+
+// readFrom reads where a limit's number comes from.
+func readFrom(f *yamlfile.File, n *yamlfile.Node, _ *policy.Limit) {
+	if text, ok := readWord(f, n); ok && text != fromRequest {
+		f.Add(n, "%q is not known: use %s", text, fromRequest)
+	}
+}
+
+// readMax refuses a number that stands for none when it is left out.
+func readMax(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	units(func(l *policy.Limit) *int64 { return &l.Max })(f, n, l)
+	if l.Max == 0 && !f.Wrong(n.Path) {
+		f.Add(n, "0 is out of range: use 1 to %d", int64(policy.MaxLimit))
+	}
+}
+
+// formatRequest writes that demands bring the number of l.
+func formatRequest(l *policy.Limit) string {
+	return fmt.Sprintf("limit: {from: %s, max: %d, default: %d}", fromRequest, l.Max, l.Limit)
+}
+
+// derivedRequests warns of a policy that p derives and whose limit comes with requests: what is derived brings none.
+func derivedRequests(p *policy.Policy, byName map[string]*policy.Policy) (told []string) {
+	for _, d := range p.Derive {
+		if of := byName[d.Policy]; of != nil && of.FromRequest() >= 0 {
+			l := of.Limits[of.FromRequest()].WithDefaults()
+			told = append(told, fmt.Sprintf("policy %s: what %s derives brings no limit, so the limit %s holds its default there, %d: "+
+				"write a number, or ask for both policies in one call and derive nothing", of.Name, p.Name, l.Name, l.Limit))
+		}
+	}
+	return told
+}

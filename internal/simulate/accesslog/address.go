@@ -1,0 +1,61 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+)
+
+// errNoAddress says that a line does not tell its client.
+var errNoAddress = errors.New("it has no address of a client: give --format if it is elsewhere, " +
+	"or --identifier if callers are told apart by another field")
+
+// errSeveral says that a line has too many addresses to tell its client.
+var errSeveral = errors.New("several addresses stand before the time, and nothing tells which one is the client's: give --format")
+
+// parseClient returns the address in text, without a port. Of several with commas between, as
+// X-Forwarded-For has them, it is the first: then listed is true.
+func parseClient(text []byte) (address []byte, listed bool, err error) {
+	first, rest, _ := bytes.Cut(text, comma)
+	address = hostOf(bytes.TrimSpace(first))
+	if !isAddress(address) {
+		return nil, false, errNoAddress
+	}
+	return address, len(bytes.TrimSpace(rest)) > 0, nil
+}
+
+// isAddress reports whether text is an address, or a network in place of one.
+func isAddress(text []byte) bool {
+	if len(text) < len("::") || !inAddress[text[0]] || !inAddress[text[1]] {
+		return false
+	}
+	if bytes.IndexByte(text, '/') >= 0 {
+		_, err := netip.ParsePrefix(string(text))
+		return err == nil
+	}
+	_, err := netip.ParseAddr(string(text))
+	return err == nil
+}
+
+// inAddress are the bytes that an address may begin with.
+var inAddress = func() (in [256]bool) {
+	for _, c := range []byte("0123456789abcdefABCDEF:.") {
+		in[c] = true
+	}
+	return in
+}()
+
+// hostOf returns an address without its port: of 192.0.2.1:80, of [2001:db8::1]:80 and of either
+// without.
+func hostOf(address []byte) []byte {
+	if len(address) > 0 && address[0] == '[' {
+		host, _, _ := bytes.Cut(address[1:], bracket)
+		return host
+	}
+	if colon := bytes.IndexByte(address, ':'); colon >= 0 && bytes.IndexByte(address[colon+1:], ':') < 0 {
+		return address[:colon]
+	}
+	return address
+}
+
+var bracket, comma = []byte("]"), []byte(",")

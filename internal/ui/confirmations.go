@@ -1,0 +1,122 @@
+package ui
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// ConfirmationState is how much of what was sent under a policy within a day was confirmed.
+type ConfirmationState struct {
+	Policy      string   `json:"policy"`
+	Country     string   `json:"country,omitempty"` // empty: all that are not told apart
+	Sent        float64  `json:"sent"`              // units: codes, or their cost, without those that were refunded
+	Confirmed   float64  `json:"confirmed"`
+	Unconfirmed float64  `json:"unconfirmed"` // of those sent
+	BoundUsed   *float64 `json:"bound_used"`  // of the bound of unconfirmed units, 0 to 1; null: there is none, or nobody asked of late
+}
+
+const (
+	confirmationsListed = 100              // of one answer: those with the most that is unconfirmed
+	confirmationsKept   = 1000             // of one snapshot
+	snapshotEvery       = 30 * time.Minute // so much more than a day may be shown
+	snapshotsKept       = int(24 * time.Hour / snapshotEvery)
+)
+
+// destination is a policy and a country.
+type destination struct{ policy, country string }
+
+// confirmations are what was counted of a destination since the start.
+type confirmations struct {
+	sent, confirmed, refunded float64
+	boundUsed                 *float64
+}
+
+func (r *reading) addConfirmations(name string, m *dto.Metric) {
+	d := destination{label(m, "policy"), label(m, "country")}
+	c, known := r.confirmations[d]
+	if !known && len(r.confirmations) >= confirmationsKept {
+		return
+	}
+	switch name {
+	case "ratelimitd_sent_units_total":
+		c.sent = m.GetCounter().GetValue()
+	case "ratelimitd_confirmed_units_total":
+		c.confirmed = m.GetCounter().GetValue()
+	case "ratelimitd_refunded_units_total":
+		c.refunded = m.GetCounter().GetValue()
+	default:
+		used := round(m.GetGauge().GetValue())
+		c.boundUsed = &used
+	}
+	r.confirmations[d] = c
+}
+
+// since returns how much more there is than before. Counters of a policy that went and came back began anew.
+func (c confirmations) since(before confirmations) confirmations {
+	if c.sent < before.sent || c.confirmed < before.confirmed || c.refunded < before.refunded {
+		return c
+	}
+	c.sent, c.confirmed, c.refunded = c.sent-before.sent, c.confirmed-before.confirmed, c.refunded-before.refunded
+	return c
+}
+
+// snapshot is what was counted at an instant.
+type snapshot struct {
+	at            time.Time
+	confirmations map[destination]confirmations
+}
+
+// keepDay keeps what now has, if the latest snapshot is old enough, and lets those of more than a day ago go.
+func (u *UI) keepDay(now *reading) {
+	if n := len(u.day); n > 0 && now.at.Sub(u.day[n-1].at) < snapshotEvery {
+		return
+	}
+	if u.day = append(u.day, snapshot{now.at, now.confirmations}); len(u.day) > snapshotsKept+1 {
+		u.day = u.day[1:]
+	}
+}
+
+// confirmationsOfDay returns what was sent and confirmed within the last day. Where others sent what was refunded here, less than
+// nothing was sent.
+func (u *UI) confirmationsOfDay(now *reading) (all []ConfirmationState) {
+	var before map[destination]confirmations
+	for i := range u.day { // the latest that is a day old
+		if now.at.Sub(u.day[i].at) >= snapshotEvery*time.Duration(snapshotsKept) {
+			before = u.day[i].confirmations
+		}
+	}
+	for d, c := range now.confirmations {
+		of := c.since(before[d])
+		sent := of.sent - of.refunded
+		if sent != 0 || of.confirmed > 0 || of.boundUsed != nil && *of.boundUsed > 0 {
+			all = append(all, ConfirmationState{d.policy, d.country, sent, of.confirmed, max(0, sent-of.confirmed), of.boundUsed})
+		}
+	}
+	return all
+}
+
+// add adds what another instance was asked: one may confirm what another one sent. A bound is one for all instances, and what
+// is used of it is what the latest of them found, or more.
+func (c *ConfirmationState) add(more *ConfirmationState) {
+	c.Sent, c.Confirmed = c.Sent+more.Sent, c.Confirmed+more.Confirmed
+	if c.BoundUsed == nil || more.BoundUsed != nil && *more.BoundUsed > *c.BoundUsed {
+		c.BoundUsed = more.BoundUsed
+	}
+}
+
+// listConfirmations returns those of all that something was sent to, or whose bound is used, with what is unconfirmed: those
+// with the most of that first.
+func listConfirmations(all []ConfirmationState) []ConfirmationState {
+	all = slices.DeleteFunc(all, func(c ConfirmationState) bool { return c.Sent <= 0 && (c.BoundUsed == nil || *c.BoundUsed == 0) })
+	for i := range all {
+		all[i].Sent = max(0, all[i].Sent)
+		all[i].Unconfirmed = max(0, all[i].Sent-all[i].Confirmed)
+	}
+	slices.SortFunc(all, func(a, b ConfirmationState) int {
+		return cmp.Or(cmp.Compare(b.Unconfirmed, a.Unconfirmed), cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Country, b.Country))
+	})
+	return all[:min(len(all), confirmationsListed)]
+}

@@ -1,0 +1,210 @@
+package ui
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Report is what one instance has counted under all policies, to be added to the reports of others.
+type Report struct {
+	ID   string `json:"-"` // of the instance
+	Self bool   `json:"-"` // it is the one that is asked
+
+	State
+	Requests   Histogram `json:"requests"`   // as State.Latency is of
+	Operations Histogram `json:"operations"` // of the store, likewise
+}
+
+// InstanceState is an instance among those of a State.
+type InstanceState struct {
+	ID        string    `json:"instance"` // as a member, or its name
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started"`
+	Since     time.Time `json:"since"` // when its hour of decisions began, or it
+	Decisions Decisions `json:"decisions"`
+	Latency   Latency   `json:"latency"`
+	Ready     bool      `json:"ready"`
+	Clock     Clock     `json:"clock"`
+}
+
+// Unanswered is an instance whose figures are missing.
+type Unanswered struct {
+	Instance string `json:"instance"`
+	Address  string `json:"address"`
+	Reason   string `json:"reason"`
+}
+
+// Whose figures a State has.
+const (
+	ScopeInstance  = "instance"  // of one that is alone, or was asked for
+	ScopeInstances = "instances" // of all that decide together
+)
+
+const (
+	policiesListed = 200 // of one answer: nobody reads more
+	warningsOf     = 100 // of one answer
+)
+
+// Report returns what this instance has counted.
+func (u *UI) Report() Report {
+	now := u.read()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	minute := &u.recent[0]
+	r := Report{
+		Requests: now.requests.since(&minute.requests), Operations: now.store.since(&minute.store),
+		State: State{
+			Instance: u.opts.Instance, Now: now.at, Since: u.since(), Policies: u.policies(&now), Confirmations: u.confirmationsOfDay(&now),
+			Store: u.store(&now), Clock: u.clock(&now), Worst: u.worst, Audit: u.audit.latest(),
+		},
+	}
+	if u.opts.Warnings != nil {
+		r.Warnings = u.opts.Warnings()
+	}
+	return r
+}
+
+// Sum returns how the instances are whose reports these are, as far as may lets the caller ask about policies. A line of the
+// audit log that is about no policy is for callers that may ask about any, and of the name "". Those of missing did not
+// report. u is of the instance that is asked.
+func (u *UI) Sum(scope string, reports []Report, missing []Unanswered, may func(policy string) bool) State {
+	now := u.opts.Now()
+	s := State{
+		Scope: scope, Instance: u.opts.Instance, Instances: []InstanceState{}, Unanswered: append([]Unanswered{}, missing...),
+		Now: now, Since: now, Policies: []PolicyState{}, Confirmations: []ConfirmationState{}, Worst: []WorstKey{},
+		Audit: []json.RawMessage{}, Warnings: []string{}, Store: Store{Ready: len(reports) > 0}, Clock: Clock{WithinTolerance: true},
+	}
+	if len(reports) > 0 {
+		s.Instance = reports[0].Instance
+	}
+	if u.opts.Members != nil {
+		members := u.opts.Members()
+		s.Members = &members
+	}
+	var requests, operations Histogram
+	policies, confirmed, worst := newMerged(policyName), newMerged(destinationOf), newMerged(callerOf)
+	for i := range reports {
+		r := &reports[i]
+		var own Decisions
+		for _, p := range r.Policies {
+			if may(p.Name) {
+				own = own.plus(&p.Decisions)
+				policies.add(p, (*PolicyState).add)
+			}
+		}
+		for _, c := range r.Confirmations {
+			if may(c.Policy) {
+				confirmed.add(c, (*ConfirmationState).add)
+			}
+		}
+		for _, w := range r.Worst {
+			if may(w.Policy) {
+				worst.add(w, func(sum, more *WorstKey) { sum.Attempts += more.Attempts })
+			}
+		}
+		s.Instances = append(s.Instances, InstanceState{
+			ID: r.ID, Name: r.Instance.Name, Version: r.Instance.Version, Started: r.Instance.Started, Since: r.Since,
+			Decisions: own, Latency: latencyOf(&r.Requests), Ready: r.Store.Ready, Clock: r.Clock,
+		})
+		s.Decisions = s.Decisions.plus(&own)
+		requests.plus(&r.Requests)
+		operations.plus(&r.Operations)
+		s.addFacts(r, may)
+	}
+	s.Latency, s.Store.Latency = latencyOf(&requests), latencyOf(&operations)
+	s.list(policies.all, confirmed.all, worst.all)
+	return s
+}
+
+// addFacts adds what r has that is of no policy, and the lines of its audit log.
+func (s *State) addFacts(r *Report, may func(policy string) bool) {
+	if r.Since.Before(s.Since) {
+		s.Since = r.Since
+	}
+	s.Store.add(&r.Store)
+	s.Clock.add(&r.Clock)
+	s.Audit = append(s.Audit, linesAbout(r.Audit, may)...)
+	for _, w := range r.Warnings {
+		if !r.Self {
+			w = r.ID + ": " + w
+		}
+		s.Warnings = append(s.Warnings, w)
+	}
+}
+
+// list puts what was added up in order, and leaves out what nobody reads.
+func (s *State) list(policies []PolicyState, confirmed []ConfirmationState, worst []WorstKey) {
+	slices.SortStableFunc(policies, func(a, b PolicyState) int { return cmp.Compare(b.sum(), a.sum()) })
+	s.Policies = append(s.Policies, policies[:min(policiesListed, len(policies))]...)
+	s.LeftOut = len(policies) - len(s.Policies)
+	s.Confirmations = append(s.Confirmations, listConfirmations(confirmed)...)
+	slices.SortFunc(worst, func(a, b WorstKey) int { return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(a.Key, b.Key)) })
+	s.Worst = append(s.Worst, worst[:min(worstKept, len(worst))]...)
+	s.Audit = newestLines(s.Audit)
+	s.Warnings = s.Warnings[:min(warningsOf, len(s.Warnings))]
+}
+
+// merged are values by what they are of. Each is where its first was.
+type merged[K comparable, V any] struct {
+	keyOf func(*V) K
+	at    map[K]int
+	all   []V
+}
+
+func newMerged[K comparable, V any](keyOf func(*V) K) merged[K, V] {
+	return merged[K, V]{keyOf: keyOf, at: make(map[K]int)}
+}
+
+// add adds v to what there is of the same.
+func (m *merged[K, V]) add(v V, plus func(sum, more *V)) {
+	key := m.keyOf(&v)
+	if i, there := m.at[key]; there {
+		plus(&m.all[i], &v)
+		return
+	}
+	m.at[key] = len(m.all)
+	m.all = append(m.all, v)
+}
+
+func policyName(p *PolicyState) string { return p.Name }
+
+func destinationOf(c *ConfirmationState) destination { return destination{c.Policy, c.Country} }
+
+func callerOf(w *WorstKey) [2]string { return [2]string{w.Policy, w.Key} }
+
+func (p *PolicyState) add(more *PolicyState) {
+	p.Decisions = p.plus(&more.Decisions)
+	p.Calls.Allowed += more.Calls.Allowed
+	p.Calls.Denied += more.Calls.Denied
+	p.Calls.WouldDeny += more.Calls.WouldDeny
+}
+
+func (d Decisions) plus(more *Decisions) Decisions {
+	d.Allowed, d.Denied, d.WouldDeny = d.Allowed+more.Allowed, d.Denied+more.Denied, d.WouldDeny+more.WouldDeny
+	d.DeniedFor.OverLimit += more.DeniedFor.OverLimit
+	d.DeniedFor.Blocked += more.DeniedFor.Blocked
+	d.DeniedFor.Refused += more.DeniedFor.Refused
+	d.DeniedFor.StoreError += more.DeniedFor.StoreError
+	d.AllowedPerSecond = round(d.AllowedPerSecond + more.AllowedPerSecond)
+	d.DeniedPerSecond = round(d.DeniedPerSecond + more.DeniedPerSecond)
+	d.WouldDenyPerSecond = round(d.WouldDenyPerSecond + more.WouldDenyPerSecond)
+	return d
+}
+
+// add adds the store as another instance sees it. Delays are those of the instance that is furthest behind.
+func (s *Store) add(more *Store) {
+	s.Ready, s.BreakerOpen = s.Ready && more.Ready, s.BreakerOpen || more.BreakerOpen
+	s.Failures, s.Degraded, s.WaitingKeys = s.Failures+more.Failures, s.Degraded+more.Degraded, s.WaitingKeys+more.WaitingKeys
+	s.LagSeconds, s.UnsavedSeconds = max(s.LagSeconds, more.LagSeconds), max(s.UnsavedSeconds, more.UnsavedSeconds)
+}
+
+// add makes c another instance's clock, if that is further off.
+func (c *Clock) add(more *Clock) {
+	c.WithinTolerance = c.WithinTolerance && more.WithinTolerance
+	if c.OffsetMS == nil || more.OffsetMS != nil && max(*more.OffsetMS, -*more.OffsetMS) > max(*c.OffsetMS, -*c.OffsetMS) {
+		c.OffsetMS = more.OffsetMS
+	}
+}
