@@ -135,7 +135,7 @@ func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *N
 		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
 	}
 	silences := newSilences(c.Timeout / SpeculateAfter)
-	policy, cl.StreamObserver = newNodes(gocql.TokenAwareHostPolicy(hosts), datacenter, silences), silences
+	policy, cl.StreamObserver = newNodes(gocql.TokenAwareHostPolicy(knownHosts{hosts}), datacenter, silences), silences
 	cl.PoolConfig.HostSelectionPolicy = policy
 	if c.Username != "" {
 		cl.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}

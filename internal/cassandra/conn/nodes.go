@@ -188,6 +188,15 @@ func distinct(next gocql.NextHost) gocql.NextHost {
 	}
 }
 
+// knownHosts is the policy below gocql.TokenAwareHostPolicy, which asks it whether a nil host is local while the ring is
+// empty. It is empty for a moment when the only node comes back at another address.
+type knownHosts struct{ gocql.HostSelectionPolicy }
+
+// IsLocal reports whether host is known, and local.
+func (k knownHosts) IsLocal(host *gocql.HostInfo) bool {
+	return host != nil && k.HostSelectionPolicy.IsLocal(host)
+}
+
 // chosenHost is a gocql.SelectedHost that keeps no score.
 type chosenHost struct{ host *gocql.HostInfo }
 

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"net"
 	"slices"
 	"testing"
@@ -62,3 +63,25 @@ func (p *countedPicks) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	p.n++
 	return p.HostSelectionPolicy.Pick(q)
 }
+
+// TestRingWithoutNodes holds that a request in the moment between a node's removal and its return, at another address,
+// finds no node. The driver's policies took a nil host for one.
+func TestRingWithoutNodes(t *testing.T) {
+	config := Config{Hosts: []string{"127.0.0.1"}}.WithDefaults()
+	for _, datacenter := range []string{"", "dc1"} {
+		_, nodes := config.Settings(datacenter)
+		nodes.Init(new(gocql.Session))
+		nodes.SetPartitioner("org.apache.cassandra.dht.Murmur3Partitioner")
+		if host := nodes.Pick(routedQuery{})(); host != nil {
+			t.Errorf("in data centre %q: picked %v, want none", datacenter, host.Info())
+		}
+	}
+}
+
+// routedQuery is a query for one partition.
+type routedQuery struct{ gocql.ExecutableQuery }
+
+func (routedQuery) Context() context.Context          { return context.Background() }
+func (routedQuery) Keyspace() string                  { return "ratelimitd" }
+func (routedQuery) GetRoutingKey() ([]byte, error)    { return []byte("key"), nil }
+func (routedQuery) GetConsistency() gocql.Consistency { return gocql.Quorum }
