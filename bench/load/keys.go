@@ -118,15 +118,16 @@ func (t *tally) bounds(primed uint64, limit int64, window, elapsed time.Duration
 	return low, high
 }
 
-// over returns how many calls were allowed beyond the limit of their key in each of the windows that elapsed is made of.
+// over returns how many calls were allowed beyond the limit of their key and what the limit gives back in elapsed: a
+// bucket refills, and the estimate of a sliding tail forgets, limit units a window. A log of a longer window gives back none.
 func (t *tally) over(primed uint64, limit int64, window, elapsed time.Duration) (sum int64) {
-	windows := int64((elapsed + window - 1) / window)
+	most := limit + int64(float64(limit)*float64(elapsed)/float64(window))
 	for key := range t.allowed {
 		allowed := t.allowed[key].Load()
 		if uint64(key) < primed {
 			allowed += limit
 		}
-		sum += max(0, allowed-limit*windows)
+		sum += max(0, allowed-most)
 	}
 	return sum
 }

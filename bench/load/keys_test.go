@@ -116,6 +116,8 @@ func TestWrongDenialsAndTooMany(t *testing.T) {
 		{"at its limit before", 0, 2, []Outcome{no, no}, time.Second, 0, 0},
 		{"one more", 5, 3, []Outcome{yes, yes, yes}, time.Second, 0, 1},
 		{"one more than before", 0, 2, []Outcome{yes, no}, time.Second, 0, 1},
+		{"as many as a bucket refills", 5, 3, []Outcome{yes, yes, yes}, 31 * time.Second, 0, 0},
+		{"one more than a bucket refills", 5, 4, []Outcome{yes, yes, yes, yes}, 31 * time.Second, 0, 1},
 		{"one more in two windows", 5, 5, []Outcome{yes, yes, yes, yes, yes}, 61 * time.Second, 0, 1},
 		{"another key", shared, 1, []Outcome{no}, time.Second, 1, 0},
 	} {

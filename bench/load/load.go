@@ -44,7 +44,8 @@ type Result struct {
 	Whole                  Outcome
 	AllowedMin, AllowedMax int64
 	// WrongDenials are calls that were denied though fewer than the limit can have been allowed of their key before, and
-	// OverAdmitted those that were allowed beyond the limit of a window, of all keys. Batches are left out.
+	// OverAdmitted those that were allowed beyond the limit and what it gives back meanwhile, of all keys. Batches are left
+	// out.
 	WrongDenials, OverAdmitted int64
 }
 
