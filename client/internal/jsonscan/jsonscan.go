@@ -1,5 +1,6 @@
 // Package jsonscan reads a JSON text from front to back without reflection, for bodies that a
-// busy process reads all the time.
+// busy process reads all the time. For an answer, encoding/json takes six times as long and makes
+// 16 allocations instead of two (BenchmarkReadAnswer).
 //
 // It does not know what the bodies say.
 package jsonscan
