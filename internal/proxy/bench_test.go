@@ -46,7 +46,7 @@ func BenchmarkProxy(b *testing.B) {
 			if err := engine.SetPolicies([]policy.Policy{{Name: "all", Limits: most}, {Name: "more", Limits: most}}); err != nil {
 				b.Fatal(err)
 			}
-			routes, err := proxy.Parse("bench", fmt.Appendf(nil, "routes: [{path: /, limits: %s}]", limits), []string{"all", "more"})
+			routes, err := proxy.Parse("bench", fmt.Appendf(nil, "routes: [{path: /, limits: %s}]", limits), engine.Policies())
 			if err != nil {
 				b.Fatal(err)
 			}

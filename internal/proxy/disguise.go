@@ -68,6 +68,9 @@ func countedBy(routes []Route) headerNames {
 		}
 		for j := range routes[i].Limits {
 			add(routes[i].Limits[j].Identify.Headers()...)
+			if name := routes[i].Limits[j].Limit; name != "" {
+				add(name)
+			}
 		}
 	}
 	return names

@@ -18,9 +18,9 @@ const Key = "routes"
 const maxRoutes = 1000
 
 // Parse reads the routes in data, which name is the name of; other keys are not looked at.
-// policies are the names of those in force, nil where nobody knows them yet. The error is
+// policies are those in force, nil where nobody knows them yet. The error is
 // yamlfile.Errors, one for each mistake.
-func Parse(name string, data []byte, policies []string) ([]Route, error) {
+func Parse(name string, data []byte, policies []*policy.Policy) ([]Route, error) {
 	p := parser{File: yamlfile.Parse(name, data), policies: policies}
 	if p.Root == nil {
 		return nil, p.Err()
@@ -44,7 +44,7 @@ func Parse(name string, data []byte, policies []string) ([]Route, error) {
 // parser reads a file, and collects its mistakes.
 type parser struct {
 	*yamlfile.File
-	policies []string
+	policies []*policy.Policy
 }
 
 // members hands the values of a map to read, by their keys, which are keys of the map read.
@@ -183,6 +183,7 @@ func (p *parser) limit(n *yamlfile.Node) Limit {
 	p.members(n, "write policy:", map[string]func(*yamlfile.Node){
 		"policy":   func(n *yamlfile.Node) { p.policy(n, &l.Policy) },
 		"identify": func(n *yamlfile.Node) { p.identify(n, &l.Identify) },
+		"limit":    func(n *yamlfile.Node) { p.header(n, &l.Limit) },
 		"cost":     func(n *yamlfile.Node) { p.cost(n, &l.Cost) },
 		"charge":   func(n *yamlfile.Node) { l.Charge = Charge(p.oneOf(n, texts(charges))) },
 		"count":    func(n *yamlfile.Node) { count = p.oneOf(n, []string{"first", "served"}) },
@@ -197,6 +198,9 @@ func (p *parser) limit(n *yamlfile.Node) Limit {
 	}
 	if l.Charge != ChargeRequests && l.Charge != "" && (count != "" || n.Member("cost") != nil) {
 		p.Add(n, "count and cost are of charge: requests: %s tells by itself how much", l.Charge)
+	}
+	if of := p.named(l.Policy); l.Limit != "" && of != nil && of.FromRequest() < 0 {
+		p.Add(n.Find("limit"), "%v", errTakesNone)
 	}
 	if l.Statuses != nil && !l.Served {
 		p.Add(n.Find("statuses"), "statuses mean nothing without count: served")
@@ -213,9 +217,22 @@ func texts(charges []Charge) (all []string) {
 
 func (p *parser) policy(n *yamlfile.Node, into *string) {
 	p.text(into)(n)
-	if *into != "" && p.policies != nil && !slices.Contains(p.policies, *into) {
-		p.Add(n, "there is no policy %.64q: %s", *into, yamlfile.DidYouMean(*into, p.policies))
+	if *into != "" && p.policies != nil && p.named(*into) == nil {
+		names := make([]string, len(p.policies))
+		for i := range p.policies {
+			names[i] = p.policies[i].Name
+		}
+		p.Add(n, "there is no policy %.64q: %s", *into, yamlfile.DidYouMean(*into, names))
 	}
+}
+
+// named returns the policy in force that has a name; nil: none has, or nobody knows.
+func (p *parser) named(name string) *policy.Policy {
+	at := slices.IndexFunc(p.policies, func(of *policy.Policy) bool { return of.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return p.policies[at]
 }
 
 func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
@@ -226,6 +243,18 @@ func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
 		p.Add(n, "%v", err)
 	}
 	*into = source
+}
+
+// header reads the name of a header that brings a limit.
+func (p *parser) header(n *yamlfile.Node, into *string) {
+	var text string
+	p.text(&text)(n)
+	source, err := origin.ParseSource(text)
+	if text != "" && (err != nil || !strings.HasPrefix(text, "header:")) {
+		p.Add(n, "%.64q is no header: write header:NAME, such as header:X-Plan-Limit", text)
+		return
+	}
+	*into = strings.Join(source.Headers(), "")
 }
 
 func (p *parser) cost(n *yamlfile.Node, into *int64) {

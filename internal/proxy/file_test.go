@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
@@ -22,9 +23,12 @@ routes:
       - {policy: two, charge: reported, cost: 2}
       - {cost: 1, count: first, statuses: 200}
       - two
+      - {policy: two, limit: 'header:X-A'}
+      - {policy: two, limit: 5}
+      - {policy: two, limit: 'header:Host'}
   - {path: /b}
 `
-	_, err := proxy.Parse("p.yaml", []byte(file), []string{"two"})
+	_, err := proxy.Parse("p.yaml", []byte(file), []*policy.Policy{{Name: "two"}})
 	if err == nil {
 		t.Fatal("no mistakes")
 	}
@@ -50,7 +54,13 @@ routes:
 		"p.yaml:12: routes[2].limits[3]: no policy: name one",
 		"p.yaml:12: routes[2].limits[3].statuses: statuses mean nothing",
 		"p.yaml:13: routes[2].limits[4]: text where a map belongs",
-		"p.yaml:14: routes[3]: no limits: list them",
+		"p.yaml:14: routes[2].limits[5].policy: \"two\" limits this route twice",
+		"p.yaml:14: routes[2].limits[5].limit: the policy takes no limit from requests: remove limit: from the route",
+		"p.yaml:15: routes[2].limits[6].policy: \"two\" limits this route twice",
+		"p.yaml:15: routes[2].limits[6].limit: \"5\" is no header: write header:NAME, such as header:X-Plan-Limit",
+		"p.yaml:16: routes[2].limits[7].policy: \"two\" limits this route twice",
+		"p.yaml:16: routes[2].limits[7].limit: \"header:Host\" is no header: write header:NAME",
+		"p.yaml:17: routes[3]: no limits: list them",
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
@@ -88,7 +98,7 @@ func TestPoliciesThatNobodyKnowsYet(t *testing.T) {
 	if routes, err := proxy.Parse("p.yaml", []byte(file), nil); len(routes) != 1 || err != nil {
 		t.Errorf("%d routes, %v", len(routes), err)
 	}
-	if _, err := proxy.Parse("p.yaml", []byte(file), []string{"other"}); err == nil {
+	if _, err := proxy.Parse("p.yaml", []byte(file), []*policy.Policy{{Name: "other"}}); err == nil {
 		t.Error("a policy that there is not is taken")
 	}
 }

@@ -3,11 +3,14 @@ package proxy_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
@@ -17,8 +20,9 @@ func FuzzRoutes(f *testing.F) {
 	f.Add([]byte("routes: [{path: '/a/{id}/{rest...}', limits: [{policy: two}]}]"), "/a/b/c", "example.com")
 	f.Add([]byte("routes: [{host: '*.a', headers: {X: '*'}, methods: GET, limits: []}]"), "//", "b.a:80")
 	f.Add([]byte("routes:\n- {path: /, limits: [{policy: two, charge: reported}]}\n"), "/%2e%2e/", "[::1]:80")
+	f.Add([]byte("routes: [{path: /, limits: [{policy: two, limit: 'header:X-A'}]}]"), "/", "a")
 	f.Fuzz(func(t *testing.T, file []byte, path, host string) {
-		routes, err := proxy.Parse("f.yaml", file, []string{"two"})
+		routes, err := proxy.Parse("f.yaml", file, []*policy.Policy{{Name: "two"}})
 		if err != nil {
 			return
 		}
@@ -26,7 +30,8 @@ func FuzzRoutes(f *testing.F) {
 		if err := engine.SetPolicies(policies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		p, err := proxy.New(engine, &proxy.Options{Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Routes: routes})
+		p, err := proxy.New(engine, &proxy.Options{Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Routes: routes,
+			TrustedProxies: origin.Proxies{netip.MustParsePrefix("192.0.2.0/24")}})
 		if err != nil {
 			t.Fatal(err)
 		}

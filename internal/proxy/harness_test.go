@@ -31,6 +31,7 @@ const patience = 20 * time.Second
 var policies = []policy.Policy{
 	aPolicy("two", 2), aPolicy("other", 2), aPolicy("bytes", 100), aPolicy("objects", 10), aPolicy("sent", 15),
 	{Name: "open", OnStoreError: policy.OnStoreErrorAllow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
+	{Name: "asked", Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1, Max: 5, Window: policy.MaxWindow}}},
 }
 
 func aPolicy(name string, units int64) policy.Policy {
@@ -93,8 +94,7 @@ func newFront(t *testing.T, routes string, app http.HandlerFunc, change ...func(
 	if err := f.engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"two", "other", "bytes", "objects", "open", "sent"}
-	parsed, err := proxy.Parse("proxy.yaml", []byte("routes:\n"+routes), names)
+	parsed, err := proxy.Parse("proxy.yaml", []byte("routes:\n"+routes), f.engine.Policies())
 	if err != nil {
 		t.Fatal(err)
 	}

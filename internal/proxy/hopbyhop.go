@@ -8,15 +8,18 @@ import (
 
 // dropHopByHop removes what Connection names from a client's headers: it is for this
 // connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
-// to be known, or to be on a route, by what it does not see.
-func dropHopByHop(h http.Header) {
+// to be known, or to be on a route, by what it does not see. Headers of trusted proxies stay, such as those in kept: a
+// client may not take them away.
+func dropHopByHop(h http.Header, kept headerNames) {
 	for _, named := range h["Connection"] {
 		for name := range strings.SplitSeq(named, ",") {
 			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
 			case "Upgrade", "Te": // what is passed on of these is
 			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
 			default:
-				delete(h, name)
+				if !kept.has(name) {
+					delete(h, name)
+				}
 			}
 		}
 	}
@@ -34,7 +37,7 @@ var hopByHop = []string{
 func keepEndToEnd(h http.Header, upgrade bool) {
 	to := h["Upgrade"]
 	upgrade = upgrade && strings.Contains(strings.ToLower(strings.Join(h["Connection"], ",")), "upgrade")
-	dropHopByHop(h)
+	dropHopByHop(h, nil)
 	for _, name := range hopByHop {
 		delete(h, name)
 	}

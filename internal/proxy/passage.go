@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -25,7 +26,7 @@ type passage struct {
 	proxy   *Proxy
 	route   *Route // nil: none
 	request *http.Request
-	who     []keys.Identifier // who sent it, for each limit of the route
+	asked   []limiter.Demand // for each limit of the route, without cost
 
 	shown    *count.Decision // that the headers tell of; nil: none
 	first    string          // the receipt of what counts in any case
@@ -57,14 +58,22 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 		return true
 	}
 	if err := x.identify(); err != nil {
-		encode.WriteStatus(w, http.StatusBadRequest, "A proxy in front of this one does not tell which address it asks for.")
+		switch {
+		case errors.Is(err, origin.ErrHidden):
+			encode.WriteStatus(w, http.StatusBadRequest, "A proxy in front of this one does not tell which address it asks for.")
+		case errors.Is(err, limiter.ErrInvalid):
+			encode.WriteError(w, err)
+		default:
+			encode.WriteStatus(w, http.StatusInternalServerError, misconfigured)
+		}
 		x.proxy.note("requests are refused", "route", x.name(), "error", err)
 		return false
 	}
 	var spent, first []limiter.Demand
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
-		d := limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: l.Cost}
+		d := x.asked[i]
+		d.Cost = l.Cost
 		switch {
 		case l.Charge == ChargeRequests && l.Served:
 			x.serve(l, d)
@@ -108,15 +117,20 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 	return true
 }
 
-// identify finds out who sent the request.
+// identify finds out who sent the request, and which limits it brings.
 func (x *passage) identify() error {
-	x.who = make([]keys.Identifier, len(x.route.Limits))
+	x.asked = make([]limiter.Demand, len(x.route.Limits))
 	for i := range x.route.Limits {
-		who, err := x.route.Limits[i].Identify.Identify(x.request, x.proxy.opts.TrustedProxies)
+		l := &x.route.Limits[i]
+		who, err := l.Identify.Identify(x.request, x.proxy.opts.TrustedProxies)
 		if err != nil {
 			return err
 		}
-		x.who[i] = keys.Identifier(who)
+		limit, err := x.proxy.limitOf(l, x.request)
+		if err != nil {
+			return err
+		}
+		x.asked[i] = limiter.Demand{Policy: l.Policy, Identifier: keys.Identifier(who), Limit: limit}
 	}
 	return nil
 }
@@ -152,6 +166,9 @@ func (p *Proxy) do(ctx context.Context, op count.Op, demands []limiter.Demand) (
 	return a, err
 }
 
+// misconfigured is what a client learns of routes and policies that do not fit: the log says how.
+const misconfigured = "The limits of this route are not as they should be."
+
 // refuse answers a request of which nobody could tell, or which can never be within its limit.
 func (x *passage) refuse(w http.ResponseWriter, err error) {
 	switch {
@@ -164,7 +181,7 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrOverloaded):
 		encode.WriteError(w, err)
 	default:
-		encode.WriteStatus(w, http.StatusInternalServerError, "The limits of this route are not as they should be.")
+		encode.WriteStatus(w, http.StatusInternalServerError, misconfigured)
 	}
 	if x.request.Context().Err() == nil {
 		x.proxy.note("a request was refused undecided", "route", x.name(), "error", err)
@@ -228,7 +245,9 @@ func (x *passage) end() {
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
 		if units := x.units(l); units > 0 {
-			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: min(units, policy.MaxCost)})
+			d := x.asked[i]
+			d.Cost = min(units, policy.MaxCost)
+			demands = append(demands, d)
 		}
 	}
 	if len(demands) == 0 {

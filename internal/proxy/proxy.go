@@ -78,6 +78,7 @@ type Proxy struct {
 	reverse  httputil.ReverseProxy
 	counted  headerNames
 	dropped  headerNames
+	limits   headerNames // that bring limits
 	logged   gate.Lines
 	underWay atomic.Int64 // requests
 
@@ -103,6 +104,10 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	}
 	p.counted = countedBy(p.opts.Routes)
 	p.dropped = dropped(p.counted, p.opts.KeepHeaders)
+	var err error
+	if p.limits, err = limitHeaders(p.opts.Routes, p.opts.TrustedProxies); err != nil {
+		return nil, err
+	}
 	transport, err := newTransport(&p.opts)
 	if err != nil {
 		return nil, err
@@ -188,7 +193,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r, span := p.opts.Tracer.Request(r)
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
-	dropHopByHop(r.Header)
+	dropHopByHop(r.Header, p.limits)
+	if !p.opts.TrustedProxies.Trust(r.RemoteAddr) {
+		p.limits.drop(r.Header)
+	}
 	p.counted.dropDisguised(r.Header)
 	p.dropped.dropDisguised(r.Header)
 	p.dropped.drop(r.Header)

@@ -25,6 +25,7 @@ type Route struct {
 type Limit struct {
 	Policy   string
 	Identify origin.Source
+	Limit    string // header of trusted proxies, in canonical form, that brings the policy's limit; empty: none does
 	Cost     int64  // units of a request
 	Charge   Charge // what is counted
 	Served   bool   // a request counts only if its answer has one of Statuses

@@ -106,9 +106,9 @@ func readRoutes(file string, engine *limiter.Engine) ([]proxy.Route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	var names []string // none: those in the store are not known yet
-	for _, p := range engine.Policies() {
-		names = append(names, p.Name)
+	policies := engine.Policies()
+	if len(policies) == 0 {
+		policies = nil // those in the store are not known yet
 	}
-	return proxy.Parse(file, data, names)
+	return proxy.Parse(file, data, policies)
 }

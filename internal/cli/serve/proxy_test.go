@@ -149,6 +149,8 @@ func TestProxyMistakes(t *testing.T) {
 		{proxied, "--upstream=svc:S3cret@a:80", "is no place for a name and a password"},
 		{strings.Replace(proxied, "login", "logn", 1), "--upstream=http://a",
 			`:3: routes[0].limits[0].policy: there is no policy "logn": did you mean login?`},
+		{strings.Replace(proxied, "login}", "login, limit: 'header:X-Plan'}", 1), "--upstream=http://a",
+			":3: routes[0].limits[0].limit: the policy takes no limit from requests"},
 		{"rotes: []\n", "--upstream=http://a", ":1: rotes: unknown key: did you mean routes?"},
 	} {
 		code, _, stderr := clitest.Execute(t, nil, "proxy", "--listen=127.0.0.1:0", "--config="+clitest.Write(t, "p.yaml", c.config), c.flag)

@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/client/origin"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// errTakesNone says that a route's policy takes no limit from requests any more.
+var errTakesNone = errors.New("the policy takes no limit from requests: remove limit: from the route, " +
+	"or write limit: {from: request, max: 1000, default: 100} or the like in the policy")
+
+// limitHeaders returns the headers that bring limits. The error is of the first route that has one if nobody is trusted
+// to send it.
+func limitHeaders(routes []Route, trusted origin.Proxies) (headerNames, error) {
+	names := headerNames{}
+	for i := range routes {
+		for j := range routes[i].Limits {
+			name := routes[i].Limits[j].Limit
+			if name == "" {
+				continue
+			}
+			if len(trusted) == 0 {
+				return nil, fmt.Errorf("routes[%d].limits[%d].limit: %s counts only from trusted proxies, and there are none: "+
+					"list yours in --trusted-proxies", i, j, name)
+			}
+			names[name] = struct{}{}
+		}
+	}
+	return names, nil
+}
+
+// limitOf returns the limit that r brings for l, 0 if it brings none. The header is of a trusted proxy: ServeHTTP has
+// removed those of others.
+func (p *Proxy) limitOf(l *Limit, r *http.Request) (int64, error) {
+	text := strings.Join(r.Header[l.Limit], ",") // several are no number
+	if l.Limit == "" || text == "" {
+		return 0, nil
+	}
+	counted, ok := p.engine.Policy(l.Policy)
+	if !ok { // the decision says so
+		return 0, nil
+	}
+	at := counted.FromRequest()
+	if at < 0 {
+		return 0, errTakesNone
+	}
+	units, err := strconv.ParseInt(text, 10, 64)
+	if limit := counted.Limits[at].Max; err != nil || units < 1 || units > limit {
+		return 0, &limiter.FieldError{Field: l.Limit, Detail: fmt.Sprintf("It must be one whole number from 1 to %d, the policy's max.", limit)}
+	}
+	return units, nil
+}
