@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,7 @@ type Options struct {
 	PolicyField string      // with the name of the policy that a line asks for; empty: Asks say
 	Identifier  string      // the field with whom is counted; empty: accesslog.FieldIP
 	Cost        string      // the field with the units; empty: one each
+	Limit       string      // the field with the limit that a line brings; empty: none does, and defaults hold
 	Confirmed   string      // the field that says whether the event was confirmed; empty: nobody says it
 	Where       []Condition // lines that do not meet all of them are left out
 
@@ -108,15 +110,18 @@ type run struct {
 	fields  []string // of accesslog.Options
 	asks    []ask
 	cost    int // indexes into fields; -1: there is none
+	limit   int
 	confirm int
 	policy  int
 	who     int // where policy says what is asked for
 	where   []int
 	known   map[string]bool // the policies that can be asked for
+	takes   map[string]bool // the policies of both files that take a limit
 	replay  *replay.Replay
 	demands []limiter.Demand
 	left    report.LeftOut
 	events  int64
+	noLimit int64 // lines without the limit that a policy takes
 	from    store.Instant
 	to      store.Instant
 }
@@ -130,7 +135,7 @@ type ask struct {
 // Run simulates. Errors name the flag of ratelimitd simulate, the policy or the log that they
 // are about.
 func Run(ctx context.Context, opts *Options) (*report.Report, error) {
-	r := &run{Options: opts, cost: -1, confirm: -1, policy: -1, from: -1}
+	r := &run{Options: opts, cost: -1, limit: -1, confirm: -1, policy: -1, from: -1}
 	if err := r.plan(); err != nil {
 		return nil, err
 	}
@@ -199,6 +204,9 @@ func (r *run) plan() error {
 	if r.Cost != "" {
 		r.cost = r.field(r.Cost)
 	}
+	if err := r.planLimit(); err != nil {
+		return err
+	}
 	if r.Confirmed != "" {
 		r.confirm = r.field(r.Confirmed)
 	}
@@ -206,6 +214,32 @@ func (r *run) plan() error {
 		r.where = append(r.where, r.field(r.Where[i].Field))
 	}
 	return nil
+}
+
+// planLimit finds out which policies take a limit of a line.
+func (r *run) planLimit() error {
+	r.takes = make(map[string]bool)
+	for _, file := range [][]policy.Policy{r.Policies, r.Against} {
+		for i := range file {
+			if file[i].FromRequest() >= 0 && r.asksFor(file[i].Name) {
+				r.takes[file[i].Name] = true
+			}
+		}
+	}
+	switch {
+	case r.Limit == "":
+	case len(r.takes) == 0:
+		return errors.New("--limit: no policy that lines ask for takes its limit from requests: remove --limit, " +
+			"or write limit: {from: request, max: 1000, default: 100} or the like in the policy")
+	default:
+		r.limit = r.field(r.Limit)
+	}
+	return nil
+}
+
+// asksFor reports whether a line may ask for the policy called name.
+func (r *run) asksFor(name string) bool {
+	return r.policy >= 0 || slices.ContainsFunc(r.asks, func(a ask) bool { return a.policy == name })
 }
 
 // together returns the names of the policies that a line asks for, if there are several.
@@ -303,6 +337,11 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 			return false
 		}
 	}
+	limit, err := r.limitOf(record)
+	if err != nil {
+		r.left.Refuse(err)
+		return false
+	}
 	r.demands = r.demands[:0]
 	if r.policy >= 0 {
 		name := record.Fields[r.policy]
@@ -310,14 +349,17 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 			r.left.NoPolicy++
 			return false
 		}
-		r.add(string(name), r.caller(record, r.who), cost)
+		r.add(string(name), r.caller(record, r.who), cost, limit)
 	}
 	for _, a := range r.asks {
-		r.add(a.policy, r.caller(record, a.field), cost)
+		r.add(a.policy, r.caller(record, a.field), cost, limit)
 	}
 	if len(r.demands) == 0 {
 		r.left.NoIdentifier++
 		return false
+	}
+	if r.limit >= 0 && limit == 0 && slices.ContainsFunc(r.demands, func(d limiter.Demand) bool { return r.takes[d.Policy] }) {
+		r.noLimit++
 	}
 	return true
 }
@@ -333,10 +375,31 @@ func (r *run) caller(record *accesslog.Record, field int) keys.Identifier {
 	return keys.Identifier(bytes.TrimSpace(text))
 }
 
-// add adds a demand, unless nobody is to be counted.
-func (r *run) add(policy string, id keys.Identifier, cost int64) {
-	if len(id) > 0 {
-		r.demands = append(r.demands, limiter.Demand{Policy: policy, Identifier: id, Cost: cost})
+// add adds a demand, unless nobody is to be counted. The limit is for policies that take one.
+func (r *run) add(policy string, id keys.Identifier, cost, limit int64) {
+	if len(id) == 0 {
+		return
+	}
+	if !r.takes[policy] {
+		limit = 0
+	}
+	r.demands = append(r.demands, limiter.Demand{Policy: policy, Identifier: id, Cost: cost, Limit: limit})
+}
+
+// limitOf returns the limit that a line brings; 0: none.
+func (r *run) limitOf(record *accesslog.Record) (int64, error) {
+	if r.limit < 0 {
+		return 0, nil
+	}
+	switch text := string(bytes.TrimSpace(record.Fields[r.limit])); text {
+	case "", "-", "null":
+		return 0, nil
+	default:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 1 {
+			return 0, fmt.Errorf("%w: the limit is no whole number from 1 on", limiter.ErrInvalid)
+		}
+		return n, nil
 	}
 }
 
@@ -352,6 +415,14 @@ func costOf(text []byte) (int64, error) {
 	return n, nil
 }
 
+// defaults returns the policies that take a limit of lines, which no flag says, in order.
+func (r *run) defaults() []string {
+	if r.limit >= 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.takes))
+}
+
 func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 	if log.Lines == 0 {
 		if len(log.Examples) == 0 {
@@ -364,6 +435,6 @@ func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
 		Lines: log.Lines, Events: r.events, Late: log.Late, Reorder: r.Reorder, LeftOut: r.left,
 		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Examples: log.Examples, Listed: log.Listed, Forwarded: log.Forwarded,
-		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), ShowIdentifiers: r.ShowIdentifiers,
+		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), NoLimit: r.noLimit, Defaults: r.defaults(), ShowIdentifiers: r.ShowIdentifiers,
 	}), nil
 }

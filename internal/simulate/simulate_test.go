@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/simulate"
 	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
@@ -258,4 +259,82 @@ func TestConversionsAreJudgedByWhatWasConfirmed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLimitsOfLines decides each line by the limit that a field brings, and by the policy's default without one, which the
+// report says.
+func TestLimitsOfLines(t *testing.T) {
+	const byPlan = `policies:
+  - name: plan
+    limits:
+      - {name: asked, algorithm: sliding-log, limit: {from: request, max: 5, default: 1}, window: 1h}
+      - {name: day, algorithm: sliding-log, limit: 4, window: 1d}
+`
+	const fixed = "policies: [{name: plan, limits: [{name: l, algorithm: sliding-log, limit: 2, window: 1h}]}]\n"
+	const log = "time,user,limit\n" + "0,ann,3\n1,ann,3\n2,ann,3\n3,ann,3\n" + "4,bob,\n5,bob,-\n" +
+		"6,cid,5\n7,cid,5\n8,cid,5\n9,cid,5\n10,cid,5\n" + "11,dan,6\n12,dan,x\n"
+	const none = "2 have no limit in the field of --limit: the policy's default holds for them"
+	const noNumber = "1 refused, as a server would: invalid request: the limit is no whole number from 1 on"
+	const tooLarge = "1 refused, as a server would: limit: 6 is out of range: use 1 to 5, the policy's max"
+	for _, test := range []struct {
+		name, policies, against, limit string
+		want, notes                    string
+	}{
+		{
+			"by the line", byPlan, "", "limit",
+			"3/11; 1 by default in 1h: 2; 4 in 1d: 1, 8 6 4 3 2", none + "; " + noNumber + "; " + tooLarge,
+		},
+		{
+			"by default", byPlan, "", "",
+			"9/13; 1 by default in 1h: 9; 4 in 1d: 0, 9 9 9 9 9",
+			"decided by the default of a limit that comes with requests: plan. Name the field that has it with --limit",
+		},
+		{"against the line", fixed, byPlan, "limit", "5/12; 2 in 1h: 5, 8 5 3 1 0; against 3", none + "; " + noNumber},
+		{
+			"against a number", byPlan, fixed, "limit",
+			"3/11; 1 by default in 1h: 2; 4 in 1d: 1, 8 6 4 3 2; against 5", none + "; " + noNumber + "; " + tooLarge,
+		},
+	} {
+		opts := simulate.Options{Identifier: "user", Limit: test.limit, Logs: []string{"-"}, Stdin: strings.NewReader(log)}
+		opts.Policies, opts.Against = parsed(t, test.policies), parsed(t, test.against)
+		made, err := simulate.Run(t.Context(), &opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := made.Policies[0]
+		got := fmt.Sprintf("%d/%d", plan.Denied, plan.Requests)
+		for i := range plan.Limits {
+			l := &plan.Limits[i]
+			if got += fmt.Sprintf("; %s: %d", l.InFile(), l.Denied); len(l.Curve) == 0 {
+				continue
+			}
+			got += ","
+			for _, trial := range l.Curve[:5] {
+				got += fmt.Sprintf(" %d", trial.Denied)
+			}
+		}
+		if plan.Against != nil {
+			got += fmt.Sprintf("; against %d", plan.Against.Denied)
+		}
+		if notes := strings.Join(made.Notes(), "; "); got != test.want || notes != test.notes {
+			t.Errorf("%s: %s (%s)\nwant %s (%s)", test.name, got, notes, test.want, test.notes)
+		}
+	}
+	_, err := simulate.Run(t.Context(), &simulate.Options{Policies: parsed(t, fixed), Limit: "limit"})
+	if err == nil || !strings.HasPrefix(err.Error(), "--limit: no policy that lines ask for takes its limit from requests") {
+		t.Errorf("where no policy takes one: %v", err)
+	}
+}
+
+// parsed returns the policies of a file; of an empty one, none.
+func parsed(t *testing.T, file string) []policy.Policy {
+	t.Helper()
+	if file == "" {
+		return nil
+	}
+	policies, err := policyfile.Parse("policies.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policies
 }

@@ -59,6 +59,8 @@ func (s *simulation) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.PolicyField, "policy-field", "", "`field` with the name of the policy that a line asks for")
 	flags.StringVar(&s.Identifier, "identifier", accesslog.FieldIP, "`field` with whom is counted")
 	flags.StringVar(&s.Cost, "cost", "", "`field` with the units that a line takes (default 1 each)")
+	flags.StringVar(&s.Limit, "limit", "",
+		"`field` with the limit that a line brings, where a policy takes it from requests (default none: the policy's default holds)")
 	flags.StringVar(&s.Confirmed, "confirmed", "",
 		"`field` that says whether the code was entered: a time, true or 1 (default none: policies that go by it are not judged)")
 	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",

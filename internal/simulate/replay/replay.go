@@ -93,6 +93,7 @@ func (r *Replay) Take(at store.Instant, demands []limiter.Demand) (refused, err 
 
 // decide decides an event under the policies, and keeps what became of it.
 func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([]subject, error) {
+	demands = r.now.limited(demands)
 	subjects, err := r.now.resolve(demands)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (r *Replay) know(s *subject) {
 // under the others; none: nothing was decided.
 func (r *Replay) compare(bin *Bin, at store.Instant, demands []limiter.Demand, subjects []subject) error {
 	r.asked = r.asked[:0]
-	for _, d := range demands {
+	for _, d := range r.before.limited(demands) {
 		if r.before.policies[d.Policy] != nil {
 			r.asked = append(r.asked, d)
 		}

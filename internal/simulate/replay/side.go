@@ -22,6 +22,7 @@ type side struct {
 	policies map[string]*inForce
 	at       store.Instant
 	since    int // events that were decided since the store was swept
+	demands  []limiter.Demand
 	subjects []subject
 	unjudged []string // policies that go by what is confirmed, which nobody says
 	confirms bool     // somebody does
@@ -42,6 +43,7 @@ type subject struct {
 	policy   *inForce
 	id       string // in its canonical form
 	cost     int64
+	limit    int64 // that the event brings; 0: none
 	decision count.Decision
 
 	result *PolicyResult
@@ -118,6 +120,19 @@ func oneCopy(p policy.Policy) policy.Policy {
 	return p
 }
 
+// limited returns demands without the limits that their policies do not take: those of the other side may. They are
+// good until the next call.
+func (s *side) limited(demands []limiter.Demand) []limiter.Demand {
+	s.demands = append(s.demands[:0], demands...)
+	for i := range s.demands {
+		d := &s.demands[i]
+		if p := s.policies[d.Policy]; p == nil || p.FromRequest() < 0 {
+			d.Limit = 0
+		}
+	}
+	return s.demands
+}
+
 // resolve returns whom demands are counted for, in the order in which the engine decides: the
 // demands, and then what their policies derive. They are good until the next resolve.
 func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
@@ -140,7 +155,7 @@ func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
 				parts[i] = found.Parts
 			}
 		}
-		s.subjects = append(s.subjects, subject{policy: p, id: id, cost: max(1, d.Cost)})
+		s.subjects = append(s.subjects, subject{policy: p, id: id, cost: max(1, d.Cost), limit: d.Limit})
 	}
 	for i := range demands {
 		by := s.subjects[i]

@@ -358,7 +358,7 @@ func (t *trials) decide(st *stage, s *subject, i int, at store.Instant) (d count
 	t.side.at = at
 	t.side.sweep()
 	d, err = t.side.engine.Take(context.Background(),
-		limiter.Demand{Policy: st.policy, Identifier: keys.Identifier(s.id), Cost: s.cost})
+		limiter.Demand{Policy: st.policy, Identifier: keys.Identifier(s.id), Cost: s.cost, Limit: s.limit})
 	if errors.Is(err, limiter.ErrCostTooLarge) {
 		return d, true, nil
 	}

@@ -34,6 +34,8 @@ type About struct {
 	Forwarded       int64 // lines with X-Forwarded-For beside the client's address
 	Against         bool  // there are policies to compare with
 	Unjudged        []string
+	NoLimit         int64    // lines without the limit that a policy takes from them
+	Defaults        []string // policies that take a limit of lines, which no field says
 	ShowIdentifiers bool
 }
 
@@ -79,6 +81,8 @@ type Report struct {
 	Policies   []*Policy    `json:"policies"`
 	Compared   bool         `json:"compared"`
 	Unjudged   []string     `json:"unjudged,omitempty"` // policies that go by what is confirmed, which the logs don't say
+	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
+	Defaults   []string     `json:"defaults,omitempty"` // policies that take a limit of lines, which no field says
 }
 
 // Unreadable is a line that can't be read.
@@ -119,7 +123,8 @@ type Limit struct {
 	Name      string           `json:"limit"`
 	Algorithm string           `json:"algorithm"`
 	Number    int64            `json:"number"`
-	By        map[string]int64 `json:"by,omitempty"` // the number of some identifiers; no other ones are tried then
+	Max       int64            `json:"max,omitempty"` // that a request may bring; no other numbers are tried then
+	By        map[string]int64 `json:"by,omitempty"`  // the number of some identifiers; no other ones are tried then
 	Window    string           `json:"window"`
 	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing: what it would deny, and the others admit
 	Denied    int64            `json:"denied"`
@@ -130,7 +135,7 @@ type Limit struct {
 // InFile returns what the file says of l.
 func (l *Limit) InFile() string {
 	by, shadow := "", ""
-	if len(l.By) > 0 {
+	if len(l.By) > 0 || l.Max > 0 {
 		by = " by default"
 	}
 	if l.Shadow {
@@ -197,6 +202,7 @@ func New(result *replay.Result, about *About) *Report {
 		Unreadable: about.Unreadable, NoAddress: about.NoAddress, Listed: about.Listed,
 		Forwarded: about.Forwarded, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
 		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against, Unjudged: about.Unjudged,
+		NoLimit: about.NoLimit, Defaults: about.Defaults,
 	}
 	for _, u := range about.Examples {
 		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}
@@ -256,7 +262,7 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 
 func newLimit(p *replay.PolicyResult, i int) Limit {
 	l := &p.Policy.Limits[i]
-	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, By: l.By, Window: l.WindowName(),
+	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, Max: l.Max, By: l.By, Window: l.WindowName(),
 		Shadow: l.Shadow, Denied: p.DeniedBy[i]}
 	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
 		return made

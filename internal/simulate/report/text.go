@@ -46,6 +46,11 @@ func (r *Report) Notes() (notes []string) {
 		notes = append(notes, "not judged, as they go by what is confirmed: "+strings.Join(r.Unjudged, ", ")+
 			". Name the field that says so with --confirmed")
 	}
+	if len(r.Defaults) > 0 {
+		notes = append(notes, "decided by the default of a limit that comes with requests: "+strings.Join(r.Defaults, ", ")+
+			". Name the field that has it with --limit")
+	}
+	note(r.NoLimit, "have no limit in the field of --limit: the policy's default holds for them")
 	note(r.LeftOut.Where, "left out: they do not meet --where")
 	note(r.LeftOut.NoIdentifier, "left out: the field of the identifier is empty")
 	note(r.LeftOut.NoPolicy, "left out: the policy that they name is not in the file")
