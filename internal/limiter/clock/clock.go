@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Timing is what an instance tells the time by, and how far that may be from what others tell.
-// The zero Timing has the system's clock, and no tolerance.
+// Timing is an instance's clock, and how far it may differ from others. The zero Timing has the system's clock, and no
+// tolerance.
 type Timing struct {
 	StoreTimeout time.Duration    // the longest a decision waits for the store
 	Tolerance    time.Duration    // how far instances' clocks may be from the store's
@@ -20,7 +20,7 @@ type Timing struct {
 	system clock
 }
 
-// Time returns what this instance's clock says.
+// Time returns the time by this instance's clock.
 func (t *Timing) Time() time.Time {
 	if t.Now != nil {
 		return t.Now()
@@ -36,9 +36,8 @@ func (t *Timing) Instant() store.Instant {
 	return t.system.instant()
 }
 
-// Checked returns Instant, by which units that are shared are dated. The error says that the
-// clock is beyond the tolerance, which is looked at after it was read: one that is set in
-// between is not gone by either.
+// Checked returns Instant, for the dates of shared units, or an error if the clock is beyond the tolerance. It checks
+// the tolerance after it has read the clock, so that a clock that is set in between is not used either.
 func (t *Timing) Checked() (store.Instant, error) {
 	now := t.Instant()
 	if t.IsSkewed() {
@@ -50,51 +49,48 @@ func (t *Timing) Checked() (store.Instant, error) {
 // IsSkewed reports whether this instance's clock is beyond the tolerance now.
 func (t *Timing) IsSkewed() bool { return t.Skewed != nil && t.Skewed() }
 
-// Slack returns how much longer than its window an event counts, for instances' clocks that
-// differ.
+// Slack returns the time beyond its window for which an event counts, as instances' clocks differ.
 func (t *Timing) Slack() time.Duration { return 2 * t.Tolerance }
 
-// IsSetBack reports whether the clock, which says now, said made before and was set back
-// since, by more than clocks may differ and a second: what was remembered then is not to be
-// gone by. A second is what rows live longer than they matter, so that those that were
-// stored by a clock that was less ahead are still there.
+// IsSetBack reports whether the clock, which reads now, read made before and has since been set back, by more than
+// clocks may differ and a second. State that was remembered at made must then not be used. The second is the time for
+// which rows live on after they matter: rows that were stored by a clock that was ahead by less are still there.
 func (t *Timing) IsSetBack(made, now store.Instant) bool {
 	return made > now.Add(t.Slack()+time.Second)
 }
 
-// Lasting returns the time to live of a row that matters for lasts by the slowest of all clocks. A
-// store cuts times to live to whole seconds and counts them by its nodes' clocks, hence the two
-// terms at the end; a row is dated before it is written, hence the timeout.
+// Lasting returns the time to live of a row that matters for lasts by the slowest of all clocks. A store truncates
+// times to live to whole seconds and measures them by its nodes' clocks, hence the two terms at the end; a row gets its
+// date before it is written, hence the timeout.
 func (t *Timing) Lasting(lasts time.Duration) time.Duration {
 	return WholeSeconds(lasts+t.StoreTimeout) + time.Second + t.NodeError
 }
 
-// WholeSeconds rounds d up.
+// WholeSeconds rounds d up to whole seconds.
 func WholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// clock tells the time for half of what time.Now costs, which reads two clocks of the system:
-// it reads one, that none can set, and adds what it was behind the other a millisecond ago at
-// most. So a clock that is set is gone by within a millisecond. The zero clock is ready, and
-// safe for concurrent use.
+// clock reads the time at half the cost of time.Now, which reads two clocks of the system. It reads the monotonic clock
+// alone, and adds the difference between the two from at most a millisecond ago. So a change of the system's clock
+// takes effect within a millisecond. The zero clock is ready, and safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
 
-// SystemClock returns a clock that tells what time.Now does, for half of its cost; once the
-// system's clock is set, within a millisecond.
+// SystemClock returns a clock with the time of time.Now at half the cost. It follows a change of the system's clock
+// within a millisecond.
 func SystemClock() func() time.Time { return new(clock).now }
 
-// reading is what both of the system's clocks said at one instant.
+// reading is a reading of both of the system's clocks at one instant.
 type reading struct {
 	at    time.Time
 	nanos int64 // since the Unix epoch
 }
 
 const (
-	// readEvery is how long a reading is gone by.
+	// readEvery is how long a reading is used.
 	readEvery = time.Millisecond
-	// readWithin is how long making one may take: a process that was stopped between its two
-	// clocks would have all go by a wrong one.
+	// readWithin is the longest time that a reading may take to be kept: if the process was stopped between the two
+	// clocks, the reading is wrong.
 	readWithin = 10 * time.Microsecond
 )
 
@@ -118,7 +114,7 @@ func (c *clock) instant() store.Instant {
 	return store.Instant(c.read().nanos / int64(time.Millisecond))
 }
 
-// read reads both clocks, and has others go by that if they were read together.
+// read reads both clocks, and keeps the reading for others if the two were read together.
 func (c *clock) read() *reading {
 	before := time.Now()
 	at := time.Now()

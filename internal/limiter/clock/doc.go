@@ -1,2 +1,3 @@
-// Package clock tells the time, and how far that may be from what other instances and the store tell.
+// Package clock has an instance's clock, and the bounds on its difference from the clocks of other instances and the
+// store.
 package clock

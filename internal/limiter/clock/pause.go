@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause waits for d. The error says that ctx ended before.
+// Pause waits for d. It returns an error if ctx ends before.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

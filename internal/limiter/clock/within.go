@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Within is context.WithTimeout, but for a timer that is made only where somebody waits for the end: what is decided from
-// memory does not.
+// Within is context.WithTimeout with a timer that is made at the first call of Done: a decision from memory needs none.
 func Within(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	w := &within{parent: parent, until: time.Now().Add(timeout)}
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(w.until) {
@@ -23,7 +22,7 @@ type within struct {
 
 	mu    sync.Mutex
 	over  bool            // it was cancelled
-	timed context.Context // nil: nobody has waited yet
+	timed context.Context // nil: Done has not been called yet
 	stop  context.CancelFunc
 }
 
@@ -58,8 +57,8 @@ func (w *within) Err() error {
 	return nil
 }
 
-// Value is the timed context's once there is one, so that contexts made of w are its children, and end without a
-// goroutine of their own.
+// Value returns the timed context's value once there is one, so that contexts derived from w are its children, and end
+// without a goroutine of their own.
 func (w *within) Value(key any) any {
 	w.mu.Lock()
 	of := w.timed

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// RedateCells dates as of now what cells have that is dated later.
+// RedateCells gives the time now to what cells hold with a later time.
 func (p *Plan) RedateCells(s *store.State, now store.Instant) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.algorithm.redate != nil {
@@ -16,7 +16,7 @@ func (p *Plan) RedateCells(s *store.State, now store.Instant) {
 	}
 }
 
-// CellLasts returns how long what cells have in s matters from now on.
+// CellLasts returns for how long after now the content of the cells in s can affect a decision.
 func (p *Plan) CellLasts(s *store.State, now store.Instant) (longest time.Duration) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
@@ -26,8 +26,8 @@ func (p *Plan) CellLasts(s *store.State, now store.Instant) (longest time.Durati
 	return longest
 }
 
-// RedateCounts moves what later windows than now's hold into now's, and returns what that adds to
-// the counters and takes from them.
+// RedateCounts moves units of windows later than now's into now's window. It returns the changes to the counters: what
+// they lose and what they gain.
 func (p *Plan) RedateCounts(s *store.State, now store.Instant) (moved []store.Count) {
 	for i := range s.Counts {
 		s.Counts[i].Epoch = min(s.Counts[i].Epoch, now-1)

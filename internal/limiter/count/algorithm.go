@@ -8,34 +8,33 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// algorithm is how one of a policy's algorithms counts. Its functions are pure: the same
-// rule, state and arguments give the same answer.
+// algorithm is the arithmetic of one of a policy's algorithms. Its functions are pure: the same rule, state and
+// arguments give the same answer.
 type algorithm struct {
 	*policy.Algorithm
 
 	// used returns the units that count against the rule at now.
 	used func(r *Rule, s *store.State, now store.Instant) int64
-	// wait returns how long after now a cost that does not fit will; 0 when it
-	// fits. cost is at most the rule's limit.
+	// wait returns the time from now until cost fits; 0 if it fits now. cost is at most the rule's limit.
 	wait func(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration
-	// steady returns until when, from now on, what is used stays the same if nothing is
-	// counted; nil: it may change at any time.
+	// steady returns the end of the time, from now on, in which the used units stay the same if nothing is counted;
+	// nil: they may change at any time.
 	steady func(r *Rule, s *store.State, now store.Instant) store.Instant
 
-	// probe returns how long after now one unit is let pass that does not fit; nil: none ever is.
+	// probe returns the time from now until one unit may pass although it does not fit; nil: it never may.
 	probe func(r *Rule, s *store.State, now store.Instant) time.Duration
 
-	// pour adds units at now to what a cell has of the rule, scoop gives back at now those of an
-	// instant, and redate dates as of now what is dated later. Memory of cells only.
+	// pour adds units at now to the rule's part of a cell, scoop removes at now units that were added at an instant,
+	// and redate gives the time now to all that has a later time. Memory of cells only.
 	pour   func(r *Rule, s *store.State, now store.Instant, units int64)
 	scoop  func(r *Rule, s *store.State, now, at store.Instant, units int64)
 	redate func(r *Rule, s *store.State, now store.Instant)
 }
 
-// countings are all algorithms. A new one is a file of its own and a row here.
+// countings lists all algorithms. A new algorithm is a file of its own and a row here.
 var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion}
 
-// countingOf returns how the algorithm called name, of a limit without problems, counts.
+// countingOf returns the arithmetic of the algorithm called name, which is that of a valid limit.
 func countingOf(name string) *algorithm {
 	i := slices.IndexFunc(countings, func(a *algorithm) bool { return a.Name == name })
 	return countings[i]
@@ -46,14 +45,14 @@ type Rule struct {
 	policy.Limit
 	ID        policy.LimitID
 	Kind      *policy.Algorithm // whose limit it is
-	algorithm *algorithm        // how that counts
+	algorithm *algorithm        // its arithmetic
 	slack     time.Duration     // how much longer a log's event counts, for clocks that differ
-	countsFor store.Instant     // how long that is altogether, in milliseconds
+	countsFor store.Instant     // window and slack, in milliseconds
 	log       int               // index into State.Logs; memory of events only
-	Capacity  int64             // units it can hold at once: the limit, or a token bucket's burst
-	almanac   *almanac          // of windows that go by a calendar; nil: all are of one length
-	Width     time.Duration     // of one counter, by name if it goes by a calendar; memory of counters only
-	lasts     time.Duration     // how long a counter matters from its start on; likewise
+	Capacity  int64             // the most units at once: the limit, or a token bucket's burst
+	almanac   *almanac          // of calendar windows; nil: all windows have the same length
+	Width     time.Duration     // of one counter; nominal if windows follow a calendar; memory of counters only
+	lasts     time.Duration     // for how long after its start a counter can affect decisions; memory of counters only
 }
 
 // WindowAt returns the window of r's counters that holds at: from start on, before end.
@@ -65,5 +64,5 @@ func (r *Rule) WindowAt(at store.Instant) (start, end store.Instant) {
 	return start, start.Add(r.Width)
 }
 
-// Unasked returns the verdict to allow without having asked anyone.
+// Unasked returns the verdict of a rule that allows without a look at what is counted.
 func (r *Rule) Unasked() Verdict { return Verdict{Allowed: true, Remaining: r.Capacity} }

@@ -8,25 +8,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// almanac knows when the windows of a calendar start in a time zone. It is safe for
-// concurrent use.
+// almanac computes the start of a calendar's windows in a time zone. It is safe for concurrent use.
 type almanac struct {
 	calendar policy.Calendar
 	zone     *time.Location
 	last     atomic.Pointer[stretch] // most decisions fall into the same window as the one before
 }
 
-// stretch is some time: from start on, before end.
+// stretch is a span of time: from start on, before end.
 type stretch struct{ start, end store.Instant }
 
-// newAlmanac returns the almanac of a limit that has no Problem and defaults filled
-// in; nil if its windows are all of one length.
+// newAlmanac returns the almanac of a limit that has no Problem and defaults filled in; nil if all its windows have the
+// same length.
 func newAlmanac(l *policy.Limit) *almanac {
 	if l.Calendar == "" {
 		return nil
 	}
 	zone, err := policy.LoadZone(l.Timezone)
-	if err != nil { // it was there a moment ago, when Problems looked
+	if err != nil { // unlikely: Problems loaded it a moment ago
 		zone = time.UTC
 	}
 	return &almanac{calendar: l.Calendar, zone: zone}
@@ -49,8 +48,8 @@ func (a *almanac) window(at store.Instant) (start, end store.Instant) {
 	return found.start, found.end
 }
 
-// firstDay returns the first day of the window that at falls into by its date: a
-// midnight in UTC that stands for the date.
+// firstDay returns the first day of the window that at falls into by its date: a midnight in UTC that represents the
+// date.
 func (a *almanac) firstDay(at store.Instant) time.Time {
 	year, month, day := at.Time().In(a.zone).Date()
 	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
@@ -75,9 +74,9 @@ func (a *almanac) next(date time.Time) time.Time {
 	return date.AddDate(0, 0, 1)
 }
 
-// startOf returns the first instant at which clocks show date or later. It goes through
-// the times between two turns of the clocks, from well before on: in each, clocks show
-// midnight at one instant, which may be before it begins or after it ends.
+// startOf returns the first instant at which the zone's clocks show date or later. It walks through the periods between
+// two changes of the zone's offset, beginning well before date. In each period, midnight of date is one instant, which
+// may lie before the period begins or after it ends.
 func (a *almanac) startOf(date time.Time) store.Instant {
 	const wellBefore = 48 * time.Hour // no zone is a day from UTC
 	for t := date.Add(-wellBefore).In(a.zone); ; {

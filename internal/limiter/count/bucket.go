@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// LevelAt returns what the bucket of r holds at now. A clock that stepped back
-// finds what it held last.
+// LevelAt returns the level of r's bucket at now, and the instant of that level. For a clock that stepped back, that is
+// the last level.
 func (r *Rule) LevelAt(s *store.State, now store.Instant) (level store.Amount, at store.Instant) {
 	for i := range s.Levels {
 		if b := &s.Levels[i]; b.Limit == r.ID {
@@ -24,9 +24,9 @@ func (r *Rule) Pour(s *store.State, now store.Instant, units int64) {
 	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
 }
 
-// scoop gives units back to the bucket of r. Of those that were poured later than the bucket says
-// that it holds anything, by a clock that was set back since, nobody knows what has drained:
-// they stay.
+// scoop removes units that were poured at an instant from the bucket of r, as far as they have not drained. If poured
+// is later than the bucket's own time, a clock that has since been set back dated it: how much has drained is not
+// known, and the units stay.
 func (r *Rule) scoop(s *store.State, now, poured store.Instant, units int64) {
 	level, at := r.LevelAt(s, now)
 	if poured > at {
@@ -36,14 +36,13 @@ func (r *Rule) scoop(s *store.State, now, poured store.Instant, units int64) {
 	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Minus(left)})
 }
 
-// usedOfBucket returns the units in the bucket, a part of one counted as one: what
-// remains can be spent at once.
+// usedOfBucket returns the units in the bucket, rounded up, so that the remaining units can be spent at once.
 func usedOfBucket(r *Rule, s *store.State, now store.Instant) int64 {
 	level, _ := r.LevelAt(s, now)
 	return level.Over(r.Window.Milliseconds())
 }
 
-// redateLevel dates as of now a level that is dated later.
+// redateLevel gives the time now to a level with a later time.
 func (r *Rule) redateLevel(s *store.State, now store.Instant) {
 	for i := range s.Levels {
 		if b := &s.Levels[i]; b.Limit == r.ID {
@@ -52,7 +51,7 @@ func (r *Rule) redateLevel(s *store.State, now store.Instant) {
 	}
 }
 
-// waitForBucket returns the time until so much has drained that cost fits.
+// waitForBucket returns the time until enough has drained for cost to fit.
 func waitForBucket(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	level, at := r.LevelAt(s, now)
 	excess := level.Minus(store.AmountOf(r.Capacity-cost, r.Window.Milliseconds()))

@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// conversion bounds what is sent and not confirmed, in blocks of a window that are forgotten one
-// at a time. Each confirmed unit stands for as many sent ones as its share of them has to be: of
-// 20 %, for five. What is used is what none stands for. So one unit is denied if as many as the
-// limit were sent within the window, and less than the share of them are confirmed; but then one
-// may pass as a probe, so long after the last unit as the limit says. A limit of unconfirmed units bounds what none stands
-// for from the first one on, and has no probes.
+// conversion bounds units that are sent and not confirmed. It counts in blocks of a window, which expire one at a time.
+// Each confirmed unit covers as many sent units as the required share allows: with 20 %, five. Used units are the sent
+// units that no confirmed one covers. So a unit is denied if the limit's number of units was sent within the window and
+// the confirmed share is too small. Then a single unit may still pass as a probe, once the limit's probe interval has
+// passed since the last unit. A limit on unconfirmed units (Unconfirmed) bounds the uncovered units from the first one on,
+// and has no probes.
 var conversion = &algorithm{
 	Algorithm: policy.Conversion,
 	used:      usedOfConversion,
@@ -25,8 +25,7 @@ var conversion = &algorithm{
 	redate:    redateConversion,
 }
 
-// usedOfConversion returns the units of the blocks that start after now − window that no
-// confirmed one stands for.
+// usedOfConversion returns the units of the blocks that start after now − window that no confirmed unit covers.
 func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -42,11 +41,11 @@ func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
 	if r.Unconfirmed {
 		return max(0, sent-stoodFor(confirmed, r.MinConversion))
 	}
-	passing := store.AddSaturating(stoodFor(confirmed, r.MinConversion), 1) // with what is confirmed, so many may be sent
+	passing := store.AddSaturating(stoodFor(confirmed, r.MinConversion), 1) // so many units may be sent, given the confirmed ones
 	return max(0, sent-max(0, passing-r.Capacity))
 }
 
-// stoodFor returns of how many units the confirmed ones are at least so many percent.
+// stoodFor returns the largest number of units of which the confirmed ones are at least this percentage.
 func stoodFor(confirmed int64, percent int) int64 {
 	hi, lo := bits.Mul64(uint64(max(0, confirmed)), 100)
 	if hi >= uint64(percent) {
@@ -56,8 +55,8 @@ func stoodFor(confirmed int64, percent int) int64 {
 	return int64(min(units, math.MaxInt64))
 }
 
-// waitForConversion lets blocks go, the oldest first, until cost fits. What is used may rise
-// meanwhile, as confirmed units go, too.
+// waitForConversion returns the time until enough blocks have expired for cost to fit. Used units may rise meanwhile,
+// as confirmed units expire, too.
 func waitForConversion(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	c := s.ConversionOf(r.ID)
 	fits := func(at store.Instant) bool {
@@ -75,7 +74,7 @@ func waitForConversion(r *Rule, s *store.State, now store.Instant, cost int64) t
 	return soonest.Sub(now)
 }
 
-// waitForProbe returns how long after now one unit may pass although it does not fit.
+// waitForProbe returns the time from now until one unit may pass although it does not fit.
 func waitForProbe(r *Rule, s *store.State, now store.Instant) time.Duration {
 	c := s.ConversionOf(r.ID)
 	if r.Probe == 0 || r.Capacity == 0 {
@@ -103,7 +102,8 @@ func send(r *Rule, s *store.State, now store.Instant, units int64) {
 	b.Sent = store.AddSaturating(b.Sent, units)
 }
 
-// Probes says of which of p's rules the last unit that s has was a probe: the first is the lowest bit.
+// Probes returns a bit for each of p's rules, the first rule's the lowest: set if the last unit that s holds for it was
+// a probe.
 func (p *Plan) Probes(s *store.State) (probes uint64) {
 	for i := range p.Rules {
 		if c := s.ConversionOf(p.Rules[i].ID); c != nil && c.Probe {
@@ -113,8 +113,7 @@ func (p *Plan) Probes(s *store.State) (probes uint64) {
 	return probes
 }
 
-// InOneBlock reports whether all conversions of p have what is sent at one instant in the same block as what is sent
-// at another.
+// InOneBlock reports whether all conversions of p count units sent at either instant in the same block.
 func (p *Plan) InOneBlock(at, other store.Instant) bool {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other) {
@@ -124,8 +123,8 @@ func (p *Plan) InOneBlock(at, other store.Instant) bool {
 	return true
 }
 
-// SendAgain adds to the conversions of s units that were sent at an instant, to another state. Probes says which of
-// them was sent as a probe. What has left a window by now is left out.
+// SendAgain adds to the conversions of s units that were sent at an instant, and counted in another state. probes has a
+// bit for each rule, as Probes returns it. A limit whose window they have left by now does not count them.
 func (p *Plan) SendAgain(s *store.State, now, sent store.Instant, units int64, probes uint64) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -145,8 +144,8 @@ func (p *Plan) SendAgain(s *store.State, now, sent store.Instant, units int64, p
 	}
 }
 
-// unsend takes back units that were sent at an instant. Without a probe that is taken back, the
-// next one may pass when that did: the unit before it was sent so long before.
+// unsend removes units that were sent at an instant. If they were a probe, the next probe may pass at once: a whole
+// probe interval lay between this one and the unit before it.
 func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -160,7 +159,7 @@ func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {
 	}
 }
 
-// confirm notes at now that units that were sent at an instant are confirmed, if they still count.
+// confirm records at now that units sent at an instant are confirmed, if they still count.
 func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -171,10 +170,10 @@ func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	}
 }
 
-// blockOf returns the block of what was sent at an instant, nil if it has left. What was sent by a clock that
-// was set back since is in the block of then, which nobody knows: so it is taken for a part of the oldest that has
-// something unconfirmed. At no time does that count less as sent than there is, nor more as confirmed. After a reset
-// it has none: by which clock that was dated nobody knows either.
+// blockOf returns the block of units that were sent at an instant, nil if it has expired. If sent is later than now, a
+// clock that has since been set back dated it, and its block is not known: the oldest block with an unconfirmed unit is
+// used instead. So at no time are fewer units counted as sent than there were, nor more as confirmed. After a reset
+// there is no such block: it is not known by which clock the reset was dated.
 func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Instant) (oldest *store.ConversionBlock) {
 	if sent <= now {
 		if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
@@ -194,7 +193,7 @@ func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Inst
 	return oldest
 }
 
-// redateConversion moves what is dated later than now to now.
+// redateConversion moves blocks that are later than now's into now's.
 func redateConversion(r *Rule, s *store.State, now store.Instant) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -222,7 +221,7 @@ func (r *Rule) blockStart(at store.Instant) store.Instant {
 	return at.Floor(r.Window / policy.ConversionBlocks)
 }
 
-// blockAt returns where c has the block that at falls into, or an earlier one in its place.
+// blockAt returns the place in c for the block that at falls into. An earlier block may still be there.
 func (r *Rule) blockAt(c *store.Conversion, at store.Instant) *store.ConversionBlock {
 	number := r.blockStart(at) / store.Instant(r.Window.Milliseconds()/policy.ConversionBlocks)
 	return &c.Blocks[(number%policy.ConversionBlocks+policy.ConversionBlocks)%policy.ConversionBlocks]

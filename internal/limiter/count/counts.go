@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// GiveBack takes what e counted out of s's counters and buckets, as far as they are
-// in a cell. If it is confirmed, conversions are told so instead.
+// GiveBack removes e's units from the counters and buckets of s that are in a cell. If e is confirmed, conversions
+// record that instead.
 func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
@@ -26,14 +26,13 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	}
 }
 
-// GivesBack reports whether what e counted under p's limits is given back: whatever is refunded,
-// and of what is confirmed that of limits that count until then. Either all do but conversions, or
-// none does.
+// GivesBack reports whether e's units are removed from p's limits: those of a refund always are, those of a
+// confirmation only from limits that count until it. Either all limits but conversions give them back, or none does.
 func (p *Plan) GivesBack(e *Entry) bool {
 	return !e.Confirmed || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed })
 }
 
-// Confirms reports whether anything under p's limits goes by what is confirmed.
+// Confirms reports whether any of p's limits depends on confirmations.
 func (p *Plan) Confirms() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed || r.Kind == policy.Conversion })
 }
@@ -48,8 +47,8 @@ func (p *Plan) ConversionWindow() (longest time.Duration) {
 	return longest
 }
 
-// ConfirmableFor returns how long after something was counted it matters whether it is confirmed: for a
-// window, where a conversion goes by it, and else as long as it can be refunded.
+// ConfirmableFor returns for how long after a unit was counted a confirmation makes a difference: for a conversion a
+// window, for other limits as long as the unit can be refunded.
 func (p *Plan) ConfirmableFor() (longest time.Duration) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
@@ -62,7 +61,7 @@ func (p *Plan) ConfirmableFor() (longest time.Duration) {
 	return longest
 }
 
-// AppendCounts appends to counts what p's rules add for units at now.
+// AppendCounts appends to counts the additions to counters that p's rules make for units at now.
 func (p *Plan) AppendCounts(counts []store.Count, epoch, now store.Instant, units int64) []store.Count {
 	for i := range p.Rules {
 		if p.Rules[i].Kind.Memory == policy.MemoryCounters {
@@ -72,7 +71,7 @@ func (p *Plan) AppendCounts(counts []store.Count, epoch, now store.Instant, unit
 	return counts
 }
 
-// CountOf returns units as they are added to now's counter under epoch.
+// CountOf returns the addition of units to now's counter under epoch.
 func (r *Rule) CountOf(epoch, now store.Instant, units int64) store.Count {
 	start, end := r.WindowAt(now)
 	return store.Count{Limit: r.ID, Start: start, Expires: end.Add(r.lasts - r.Width), Epoch: epoch, Units: units}
@@ -88,8 +87,7 @@ func (p *Plan) RuleOf(id policy.LimitID) *Rule {
 	return nil
 }
 
-// LimitID returns the ID that is written as text: that of one of p's own limits needs no
-// memory.
+// LimitID returns the ID that is written as text. It allocates nothing for one of p's own limits.
 func (p *Plan) LimitID(text []byte) policy.LimitID {
 	for i := range p.Rules {
 		if id := p.Rules[i].ID; string(text) == string(id) {
@@ -99,7 +97,7 @@ func (p *Plan) LimitID(text []byte) policy.LimitID {
 	return policy.LimitID(text)
 }
 
-// EndsItself reports whether holds under p free themselves: all of it is logs.
+// EndsItself reports whether holds under p end without a write, because all of p's limits count in logs.
 func (p *Plan) EndsItself() bool {
 	for i := range p.Rules {
 		if p.Rules[i].Kind.Memory != policy.MemoryEvents {

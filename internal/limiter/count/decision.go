@@ -9,17 +9,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Verdict is what one limit says of one state at one instant.
+// Verdict is the answer of one limit for one state at one instant.
 type Verdict struct {
 	Allowed    bool          // the cost fits
 	Used       int64         // units; exact up to the limit, past it a lower bound
 	Remaining  int64         // units that could be spent at once; never negative
-	ResetAfter time.Duration // until the limit is whole again
-	RetryAfter time.Duration // until the same cost fits if nobody else comes; 0 when it fits, Never when no wait helps
+	ResetAfter time.Duration // until nothing is used
+	RetryAfter time.Duration // until the same cost fits if no other call comes; 0 when it fits, Never when no wait helps
 }
 
-// LimitDecision is the verdict of one of a policy's limits. That of a shadow changes no decision: a cost that does not
-// fit is one that it would deny.
+// LimitDecision is the verdict of one of a policy's limits. A shadow's verdict changes no decision: if Allowed is
+// false, the limit would deny.
 type LimitDecision struct {
 	Limit *policy.Limit // of the policy that decided; not to be changed
 	Verdict
@@ -35,7 +35,7 @@ const (
 	RecordedUnknown Recorded = "unknown" // the store did not answer: they may be counted or not
 )
 
-// WouldDeny reports whether l is a shadow, which denies nothing and would deny this.
+// WouldDeny reports whether l is a shadow limit's verdict that would deny if the limit were no shadow.
 func (l *LimitDecision) WouldDeny() bool { return l.Limit.Shadow && !l.Allowed }
 
 // Decision is the answer to one demand. Its own Verdict is that of the tightest
@@ -45,21 +45,21 @@ type Decision struct {
 	Policy *policy.Policy // with defaults filled in; not to be changed
 	Verdict
 	Tightest   int                 // index into Limits of the limit that the Verdict is of
-	WouldAllow bool                // the verdict, whatever the mode made of it
+	WouldAllow bool                // the verdict, before the mode is applied
 	Degraded   bool                // the store did not answer; the policy's OnStoreError decided
-	Blocked    bool                // a block decided, and nobody was asked: Used and Remaining are the limit and 0
-	Override   policy.OverrideKind // by which it was decided otherwise than the policy says; empty: there is none
-	Reason     policy.Reason       // the rule about numbers that denies, whatever the mode; nobody was asked. Empty: none does
-	Remembered bool                // a denial by what was read before: the store was not asked
+	Blocked    bool                // a block decided, without a look at the counts: Used and Remaining are the limit and 0
+	Override   policy.OverrideKind // the kind of override that replaced the policy's rules; empty: none did
+	Reason     policy.Reason       // the rule about numbers that denies, whatever the mode, without a look at the counts; empty: none does
+	Remembered bool                // a denial from memory, by an earlier read: the store was not asked
 	Recorded   Recorded            // whether the units count now
 
 	Entry   Entry            // what was counted, if Recorded is RecordedYes
-	only    [1]LimitDecision // of a policy with one limit: most have one, and need no memory beside d's own
-	several []LimitDecision  // of one with several
+	only    [1]LimitDecision // of a policy with one limit, as most have: no memory beside d's own
+	several []LimitDecision  // of a policy with several limits
 }
 
-// Limits returns the verdicts of the policy's limits, in its order; none for the zero
-// Decision. They are d's own.
+// Limits returns the verdicts of the policy's limits, in its order; none for the zero Decision. They are d's own
+// memory.
 func (d *Decision) Limits() []LimitDecision {
 	if d.only[0].Limit != nil {
 		return d.only[:]
@@ -67,8 +67,7 @@ func (d *Decision) Limits() []LimitDecision {
 	return d.several
 }
 
-// SetLimits makes limits, each with its Limit, those of d: for what is read back, and for
-// tests.
+// SetLimits sets d's limits, each of which has its Limit: for decisions that are decoded, and for tests.
 func (d *Decision) SetLimits(limits []LimitDecision) {
 	d.only[0], d.several = LimitDecision{}, limits
 	if len(limits) == 1 {
@@ -79,11 +78,10 @@ func (d *Decision) SetLimits(limits []LimitDecision) {
 // TightestLimit returns the limit that the decision's own Verdict is of.
 func (d *Decision) TightestLimit() *policy.Limit { return d.Limits()[d.Tightest].Limit }
 
-// Stands reports whether d, under its policy's mode, lets the call that it is a part
-// of pass.
+// Stands reports whether d, under its policy's mode, permits the call that it is a part of.
 func (d *Decision) Stands() bool { return d.WouldAllow || d.Policy.Mode != policy.ModeEnforce }
 
-// IsTighter reports whether d stands before other as the decision of several to tell of.
+// IsTighter reports whether d rather than other is the one to report, of several decisions.
 func (d *Decision) IsTighter(other *Decision) bool {
 	return tighter(&LimitDecision{d.TightestLimit(), d.Verdict}, &LimitDecision{other.TightestLimit(), other.Verdict})
 }
@@ -91,9 +89,8 @@ func (d *Decision) IsTighter(other *Decision) bool {
 // Never is the RetryAfter of a denial that no wait would end.
 const Never time.Duration = -1
 
-// Postpone adds to all waits by how much the instant of the decision was ahead of
-// the clock: it is after a reset that another instance dated later. It does nothing
-// if that is not above 0.
+// Postpone adds ahead to all waits: the time by which the instant of the decision was ahead of the clock, as it is
+// right after a reset that another instance gave a later time. It does nothing if ahead is not above 0.
 func (d *Decision) Postpone(ahead time.Duration) {
 	if ahead <= 0 {
 		return
@@ -114,7 +111,7 @@ func (v *Verdict) postpone(ahead time.Duration) {
 	}
 }
 
-// Outlast makes a denial's waits no shorter than a block that it is followed by.
+// Outlast makes a denial's waits at least rest, the length of the block that follows it.
 func (d *Decision) Outlast(rest time.Duration) {
 	d.outlast(rest)
 	for i := range d.Limits() {
@@ -132,7 +129,7 @@ func (v *Verdict) outlast(rest time.Duration) {
 	}
 }
 
-// ForgetUsed says of no limit how much of it is used: nobody has looked.
+// ForgetUsed sets the used units of all limits to 0, as they were not read.
 func (d *Decision) ForgetUsed() {
 	for i := range d.Limits() {
 		d.Limits()[i].Used = 0
@@ -140,22 +137,22 @@ func (d *Decision) ForgetUsed() {
 	d.Used = 0
 }
 
-// Entry is what was counted for a target: what it takes beside that to give it back.
+// Entry is what a decision counted for a target: with the target, all that a refund needs.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant
-	Epoch store.Instant // the reset that it was counted under
+	Epoch store.Instant // the reset after which it was counted
 	Cost  int64
-	Held  time.Duration // for how long it was, of a reservation that is over; else 0
+	Held  time.Duration // the length of the hold, of a reservation that is over; else 0
 
-	Confirmed bool          // it stays where it counts: only limits until: confirmed give it back, and conversions are told
-	Repeats   bool          // another confirmation of the same number counts: conversions are not told
-	Claimed   store.Instant // when its receipt first came back; 0: it is not given back by a receipt
-	Again     bool          // it came back before: only what can't be done twice is to be done
+	Confirmed bool          // a confirmation: only limits with until: confirmed give the units back, and conversions record it
+	Repeats   bool          // another confirmation of the same number counts already: conversions do not record it
+	Claimed   store.Instant // when its receipt was first returned; 0: it is not given back by a receipt
+	Again     bool          // the receipt was returned before: do only what has no effect if done twice
 }
 
-// poured returns when e's units were poured into a bucket. If that was by a clock that was set back
-// since, it is known of what was held, unless a reset may have come between.
+// poured returns when e's units were poured into a bucket. If a clock that has since been set back dated them, that is
+// known of held units, unless a reset may have come between.
 func (e *Entry) poured(now, reset store.Instant) store.Instant {
 	if e.At > now && e.Held > 0 && e.Epoch == reset {
 		return now.Add(-e.Held)
@@ -163,31 +160,31 @@ func (e *Entry) poured(now, reset store.Instant) store.Instant {
 	return e.At
 }
 
-// Outcome is what became of a decision.
+// Outcome is the result of a decision.
 type Outcome int
 
 // The outcomes of decisions.
 const (
 	OutcomeAllowed Outcome = iota
 	OutcomeDenied
-	OutcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
-	OutcomeRefused         // denied by a rule about numbers: nobody was asked
+	OutcomeBlocked         // denied by a block that an earlier denial caused: counts were not read
+	OutcomeRefused         // denied by a rule about numbers: counts were not read
 	OutcomeWouldDeny       // allowed, and denied if the policy or a limit were no shadow
-	OutcomeOff             // mode off: nobody was asked
+	OutcomeOff             // mode off: counts were not read
 	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
 	OutcomeDegradedDenied  // the store did not answer, and on_store_error denied
 
-	OutcomeCount // how many there are
+	OutcomeCount // number of outcomes
 )
 
-// String returns the outcome as metrics and traces have it.
+// String returns the outcome's name in metrics and traces.
 func (o Outcome) String() string {
 	return [OutcomeCount]string{
 		"allowed", "denied", "blocked", "refused", "would_deny", "off", "degraded_allowed", "degraded_denied",
 	}[o]
 }
 
-// Outcome returns what became of d, and the index into its Limits of the one because of which: the tightest, or the first
+// Outcome returns the outcome of d, and the index into its Limits of the limit behind it: the tightest, or the first
 // shadow that would deny what was allowed.
 func (d *Decision) Outcome() (o Outcome, limit int) {
 	if o = d.enforced(); o == OutcomeAllowed {
@@ -200,7 +197,7 @@ func (d *Decision) Outcome() (o Outcome, limit int) {
 	return o, d.Tightest
 }
 
-// enforced returns what became of d, whatever shadows say.
+// enforced returns the outcome of d without regard to shadow limits.
 func (d *Decision) enforced() Outcome {
 	switch {
 	case d.Policy.Mode == policy.ModeOff:
@@ -221,7 +218,7 @@ func (d *Decision) enforced() Outcome {
 	return OutcomeAllowed
 }
 
-// FateOf says what became of a write that failed with err.
+// FateOf returns whether units count after a write that failed with err.
 func FateOf(err error) Recorded {
 	if errors.Is(err, store.ErrNotStored) {
 		return RecordedNo
@@ -233,13 +230,13 @@ func FateOf(err error) Recorded {
 // whose on_store_error says deny. It wraps store.ErrUnavailable or store.ErrOverloaded.
 type StoreError struct {
 	Recorded Recorded // whether the units count all the same
-	Err      error    // what the store said
+	Err      error    // the store's error
 }
 
-// Error says what the store said, and what became of the units.
+// Error returns the store's error, and whether the units count.
 func (e *StoreError) Error() string {
 	return fmt.Sprintf("deciding (recorded: %s): %v", e.Recorded, e.Err)
 }
 
-// Unwrap returns what the store said.
+// Unwrap returns the store's error.
 func (e *StoreError) Unwrap() error { return e.Err }

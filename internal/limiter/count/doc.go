@@ -1,3 +1,3 @@
-// Package count has the algorithms: what a limit of a policy says of a state at an instant, as
-// pure functions. Each algorithm is one file and one row of a table.
+// Package count has the algorithms: pure functions that compute a limit's verdict from a state and an instant. Each
+// algorithm is one file and one row of a table.
 package count

@@ -7,9 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// fixedWindow counts in windows that start at multiples of their length from the
-// Unix epoch, or go by a calendar: one counter, and up to twice the limit around an
-// edge.
+// fixedWindow counts in windows that start at multiples of their length from the Unix epoch, or follow a calendar. It
+// needs one counter, and may admit twice the limit around an edge.
 var fixedWindow = &algorithm{
 	Algorithm: policy.FixedWindow,
 	used:      usedOfWindow,
@@ -17,8 +16,8 @@ var fixedWindow = &algorithm{
 	steady:    func(r *Rule, _ *store.State, now store.Instant) store.Instant { _, end := r.WindowAt(now); return end },
 }
 
-// usedOfWindow returns the count of now's window and of any later one, so that a
-// clock that stepped back admits nothing more.
+// usedOfWindow returns the count of now's window and of all later windows, so that a clock that stepped back admits
+// nothing more.
 func usedOfWindow(r *Rule, s *store.State, now store.Instant) int64 {
 	start, _ := r.WindowAt(now)
 	return s.UnitsFrom(r.ID, start)

@@ -8,30 +8,30 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Plan is a policy made ready to count by: everything that does not depend on the request, nor
-// on where its counts lie, is computed when the policy comes into force. Its methods are pure.
+// Plan is a policy prepared for counting: all that depends neither on the request nor on the place of its counts is
+// computed when the policy comes into force. Its methods are pure.
 type Plan struct {
 	policy.Policy
 	Rules    []Rule
 	Fitting  int64      // the largest cost that no limit rules out
-	Logs     []LogPlan  // one for each span that the policy's logs belong to; one at most beside a cell
-	Counters bool       // some rule counts in counters, or in what is kept in their place
-	Tally    bool       // that is running totals
-	Span     store.Span // of these
+	Logs     []LogPlan  // one for each span of the policy's logs; one at most beside a cell
+	Counters bool       // some rule counts in counters, or in their replacement
+	Tally    bool       // the replacement is running totals
+	Span     store.Span // of the running totals
 	Cell     bool       // some rule counts in the key's cell
-	Serial   bool       // all rules do: counts are in the cell, and logs beside it
+	Serial   bool       // all rules count in the cell: counts within it, and logs beside it
 }
 
-// LogPlan is what the limits of one span need of their log.
+// LogPlan is what the limits of one span need from their log.
 type LogPlan struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
-	CountsFor store.Instant // the same, in milliseconds
+	CountsFor store.Instant // Window in milliseconds
 	Limit     int           // the largest that a demand may have
 }
 
-// NewPlan returns the plan of a policy that has no Problem. Events count longer than their
-// window by slack. If serial, all is counted in the key's cell.
+// NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack. If serial, all is
+// counted in the key's cell.
 func NewPlan(p policy.Policy, slack time.Duration, serial bool) Plan {
 	c := Plan{Policy: p.WithDefaults(), Serial: serial, Fitting: policy.MaxCost}
 	for i := range c.Limits {
@@ -68,7 +68,7 @@ func (r *Rule) fitting() int64 {
 	return policy.MaxCost
 }
 
-// Asked returns p as it is for a demand that brings units as its limit. It counts as p does, and keeps as much.
+// Asked returns p for a demand that brings units as its limit. It counts in the same places as p, and keeps as much.
 func (p *Plan) Asked(units int64) Plan {
 	other := *p
 	other.Limits, other.Rules, other.Fitting = slices.Clone(p.Limits), slices.Clone(p.Rules), policy.MaxCost
@@ -83,7 +83,7 @@ func (p *Plan) Asked(units int64) Plan {
 	return other
 }
 
-// logFor returns the index of the log that l counts in, made if there is none.
+// logFor returns the index of the log that l counts in. It adds the log if needed.
 func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	span := store.SpanOf(l.Window)
 	if p.Serial {
@@ -101,8 +101,8 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	return i
 }
 
-// Query asks for what p's rules need at now, when the asker has written own
-// events of its own: the limit's worth of others' and these. It reuses logs.
+// Query returns the query for the state that p's rules need at now. The caller has written own events itself, so it
+// asks for as many beyond the limit. It reuses logs.
 func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.LogQuery) store.Query {
 	for i := range p.Logs {
 		log := &p.Logs[i]
@@ -114,8 +114,8 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 	}
 }
 
-// Prune forgets of s what no longer counts under p at now, and of its logs what is beyond any limit, but for so many
-// spare events.
+// Prune removes from s what no longer counts under p at now, and from its logs all events beyond the largest limit and
+// spare.
 func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
 	for i := range s.Logs {
 		log, p := &s.Logs[i], &p.Logs[i]
@@ -137,7 +137,7 @@ func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
 	s.Counts = counts
 }
 
-// TakeOut takes units out of the logs and counters of s.
+// TakeOut removes units from the logs and counters of s.
 func (p *Plan) TakeOut(s *store.State, units []Entry) {
 	for i := range s.Logs {
 		log := &s.Logs[i]
@@ -153,8 +153,7 @@ func (p *Plan) TakeOut(s *store.State, units []Entry) {
 	}
 }
 
-// IsAhead reports whether anything that p counts in s, whose cell is open, is dated later than
-// now.
+// IsAhead reports whether anything that p counts in s, whose cell is decoded, has a later time than now.
 func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
 	if s.Reset > now {
 		return true
@@ -182,23 +181,23 @@ func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
 	return false
 }
 
-// Op is what a request asks for.
+// Op is an operation on a demand.
 type Op string
 
 // The operations on a demand.
 const (
-	OpCheck  Op = "check"  // would it be allowed; records nothing
-	OpRecord Op = "record" // count it whatever the limit
+	OpCheck  Op = "check"  // say whether it would be allowed; count nothing
+	OpRecord Op = "record" // count it whatever the limits
 	OpTake   Op = "take"   // count it if it is allowed
 
-	OpReserve Op = "reserve" // hold it if it is allowed; a denial is never counted
+	OpReserve Op = "reserve" // hold it if it is allowed; never count a denial
 )
 
 // MayDeny reports whether o counts only what is allowed.
 func (o Op) MayDeny() bool { return o == OpTake || o == OpReserve }
 
-// Decide fills in d, whatever it was: it judges cost at now under all of p's rules and, if it is to
-// count, adds it to s, under id. The decision's Recorded says whether it did.
+// Decide overwrites d with the decision on cost at now under all of p's rules. If cost is to count, it adds it to s,
+// under id, and sets d.Recorded.
 func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
 	limits, fits := p.Begin(d), true
 	for i := range limits {
@@ -218,9 +217,9 @@ func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now 
 	d.Recorded = RecordedYes
 	p.Add(s, id, now, cost)
 	if passes {
-		cost = 0 // else it has to fit beside itself: a denied attempt that counts has to wait for itself, too
+		cost = 0 // else it must fit beside itself: a denied attempt that counts also waits for itself
 	}
-	for i := range limits { // whether it was allowed stays: the rest is told of the state that includes it
+	for i := range limits { // Allowed stays; the rest describes the state that includes cost
 		r, v := &p.Rules[i], &limits[i].Verdict
 		allowed := v.Allowed || op == OpRecord
 		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
@@ -230,15 +229,14 @@ func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now 
 	if passes {
 		return
 	}
-	for i := range limits { // who let it pass has nobody wait, though the next may have to: d itself tells that
+	for i := range limits { // a limit that allowed it has no wait, though the next call may have to wait: d's own verdict says so
 		if v := &limits[i].Verdict; v.Allowed {
 			v.RetryAfter = 0
 		}
 	}
 }
 
-// Begin makes d, whatever it was, a decision under p that is not made yet, and returns its
-// limits.
+// Begin overwrites d with an empty decision under p, and returns its limits.
 func (p *Plan) Begin(d *Decision) []LimitDecision {
 	*d = Decision{}
 	d.Policy, d.Recorded = &p.Policy, RecordedNo
@@ -253,8 +251,8 @@ func (p *Plan) Begin(d *Decision) []LimitDecision {
 	return limits
 }
 
-// judge fills in v: whether cost fits into r at now beside what is used, and where that
-// leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
+// judge fills in v: whether cost fits into r at now beside used, and what remains. A cost of 0 asks only for what
+// remains. A shadow has no wait.
 func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
 	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
 	if v.Remaining == 0 && r.fits(s, now, used, 1) {
@@ -273,13 +271,13 @@ func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used i
 	}
 }
 
-// fits reports whether r has room at now for cost beside what is used, or lets it pass as a probe.
+// fits reports whether r has room at now for cost beside used, or lets it pass as a probe.
 func (r *Rule) fits(s *store.State, now store.Instant, used, cost int64) bool {
 	return cost == 0 || store.AddSaturating(used, cost) <= r.Capacity ||
 		cost == 1 && r.algorithm.probe != nil && r.algorithm.probe(r, s, now) == 0
 }
 
-// waitFor returns how long after now a cost that does not fit will, or may pass as a probe.
+// waitFor returns the time from now until cost, which does not fit, fits or may pass as a probe.
 func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Duration {
 	wait := r.algorithm.wait(r, s, now, cost)
 	if cost == 1 && r.algorithm.probe != nil {
@@ -309,7 +307,7 @@ func (d *Decision) Conclude() {
 	if d.Tightest, d.Verdict = 0, tightest.Verdict; tightest.Limit == nil {
 		tightest = d.concludeSeveral()
 	}
-	if tightest.Limit.Shadow { // a part of a policy: what may deny is in another one
+	if tightest.Limit.Shadow { // a part of a policy: the limits that may deny are in another part
 		d.Allowed, d.RetryAfter = true, 0
 	}
 	d.WouldAllow = d.Allowed
@@ -318,7 +316,7 @@ func (d *Decision) Conclude() {
 	}
 }
 
-// concludeSeveral fills in which of several limits is the tightest, and its verdict, and returns it.
+// concludeSeveral fills in the index of the tightest of several limits, and its verdict, and returns it.
 func (d *Decision) concludeSeveral() *LimitDecision {
 	limits := d.several
 	d.Tightest = 0
@@ -336,7 +334,7 @@ func (d *Decision) concludeSeveral() *LimitDecision {
 	return &limits[d.Tightest]
 }
 
-// tighter reports whether a stands before b as the limit to tell of. A shadow stands behind all others.
+// tighter reports whether a rather than b is the limit to report. A shadow comes after all others.
 func tighter(a, b *LimitDecision) bool {
 	if a.Limit.Shadow != b.Limit.Shadow {
 		return b.Limit.Shadow
@@ -350,7 +348,7 @@ func tighter(a, b *LimitDecision) bool {
 	return mulLess(a.Remaining, b.Limit.Capacity(), b.Remaining, a.Limit.Capacity())
 }
 
-// Unasked returns the decision to allow without having asked anyone.
+// Unasked returns the decision to allow, made without a look at the counts.
 func (p *Plan) Unasked() Decision {
 	var d Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
@@ -360,7 +358,7 @@ func (p *Plan) Unasked() Decision {
 	return d
 }
 
-// Fits reports whether s leaves room for cost at now, under all rules that may deny: those that are no shadow.
+// Fits reports whether s has room for cost at now under all rules but shadows.
 func (p *Plan) Fits(s *store.State, now store.Instant, cost int64) bool {
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -371,12 +369,12 @@ func (p *Plan) Fits(s *store.State, now store.Instant, cost int64) bool {
 	return true
 }
 
-// Full reports whether s leaves no room for a single unit at now, under a rule that may deny. Until then others
-// may have counted more, which an answer would have to tell.
+// Full reports whether s has no room for a single unit at now, under a rule that is no shadow. Before it is full,
+// others may have counted more, which an answer would have to include.
 func (p *Plan) Full(s *store.State, now store.Instant) bool { return !p.Fits(s, now, 1) }
 
-// FullUntil returns until when s leaves no room for a single unit, under a rule that may deny: now if it does,
-// Distant under a limit of none.
+// FullUntil returns the end of the time in which s has no room for a single unit, under a rule that is no shadow: now
+// if it has room, Distant under a limit of 0.
 func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 	until := now
 	for i := range p.Rules {
@@ -385,7 +383,7 @@ func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 			continue
 		}
 		if r.Capacity < 1 {
-			return store.Distant // no algorithm has a wait for that
+			return store.Distant // no algorithm has a wait for a limit of 0
 		}
 		if !r.fits(s, now, r.algorithm.used(r, s, now), 1) {
 			until = max(until, now.Add(r.waitFor(s, now, 1)))
@@ -394,8 +392,7 @@ func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 	return until
 }
 
-// Refuse denies cost by s, which is remembered, and reports true, if it leaves no room at
-// an instant that is now or later.
+// Refuse denies cost, and returns true, if s, which is remembered, has no room at an instant that is now or later.
 func (p *Plan) Refuse(d *Decision, s *store.State, cost int64, at, now store.Instant) bool {
 	if p.Fits(s, at, 1) {
 		return false
@@ -408,7 +405,7 @@ func (p *Plan) Refuse(d *Decision, s *store.State, cost int64, at, now store.Ins
 	return true
 }
 
-// SteadyUntil returns until when what p tells of s at now stays the same if nothing is counted.
+// SteadyUntil returns the end of the time in which p's verdicts on s at now stay the same if nothing is counted.
 func (p *Plan) SteadyUntil(s *store.State, now store.Instant) store.Instant {
 	until := store.Distant
 	for i := range p.Rules {

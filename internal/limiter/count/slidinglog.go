@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// slidingLog keeps every event and counts those of the last window: exact, and a
-// row per admitted event.
+// slidingLog keeps every event and counts those of the last window. It is exact, and needs a row for each admitted
+// event.
 var slidingLog = &algorithm{
 	Algorithm: policy.SlidingLog,
 	used:      usedOfLog,
@@ -18,8 +18,8 @@ var slidingLog = &algorithm{
 	steady:    steadyLog,
 }
 
-// usedOfLog returns the costs of the events later than now − window. Later
-// events count as well, so that a clock that stepped back admits nothing more.
+// usedOfLog returns the sum of the costs of events later than now − window. Events later than now count as well, so
+// that a clock that stepped back admits nothing more.
 func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	bound := r.logBound(s, now)
 	log := &s.Logs[r.log]
@@ -35,8 +35,8 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	return used
 }
 
-// steadyLog returns when the oldest event that counts leaves: Distant where there is none. It returns now where that is
-// not known, as some may be holds.
+// steadyLog returns when the oldest event that counts leaves the window, Distant if none counts. It returns now if some
+// may be holds, as then it is not known.
 func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	log := &s.Logs[r.log]
 	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 }) {
@@ -55,7 +55,7 @@ func (r *Rule) holds(e *store.Event, now store.Instant) bool {
 	return e.Ends == 0 || e.Ends.Add(r.slack) > now
 }
 
-// leaves returns when e stops counting.
+// leaves returns the instant from which on e does not count.
 func (r *Rule) leaves(e *store.Event) store.Instant {
 	leaves := e.At + r.countsFor
 	if e.Ends != 0 {
@@ -64,9 +64,8 @@ func (r *Rule) leaves(e *store.Event) store.Instant {
 	return leaves
 }
 
-// waitForLog walks from the newest event to the one that must leave before cost
-// fits: the first at which what is newer, itself and cost exceed the limit. Without
-// holds, the newer leaves later.
+// waitForLog walks from the newest event to the one that must leave before cost fits: the first whose cost, with those
+// of newer events and cost itself, exceeds the limit. Without holds, newer events leave later.
 func waitForLog(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	bound, room := r.logBound(s, now), r.Limit.Limit-cost
 	log := &s.Logs[r.log]
@@ -87,8 +86,7 @@ func waitForLog(r *Rule, s *store.State, now store.Instant, cost int64) time.Dur
 	return 0
 }
 
-// waitFromOldest is waitForLog from the other end, which is nearer where there is room for
-// most of what is used.
+// waitFromOldest is waitForLog from the oldest event on, which is the shorter way if few have to leave.
 func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int64) time.Duration {
 	counted := log.After(bound)
 	used := counted.Sum
@@ -100,8 +98,7 @@ func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int
 	return 0
 }
 
-// waitAmongHolds is waitForLog for events that don't leave in the order in which they
-// came.
+// waitAmongHolds is waitForLog for events that leave in another order than they came.
 func (r *Rule) waitAmongHolds(events []store.Event, bound, now store.Instant, cost int64) time.Duration {
 	counted := slices.DeleteFunc(slices.Clone(events), func(e store.Event) bool { return e.At <= bound || !r.holds(&e, now) })
 	slices.SortFunc(counted, func(a, b store.Event) int { return cmp.Compare(r.leaves(&b), r.leaves(&a)) })

@@ -8,10 +8,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// slidingTail counts the current fixed window whole and the previous one by the
-// share of it that the last window still covers: two counters for any limit. It
-// assumes that the previous window was spread evenly, as in Cloudflare's "How we
-// built rate limiting capable of scaling to millions of domains".
+// slidingTail counts the current fixed window whole and of the previous one the share that the last window still
+// covers. It needs two counters for any limit. It assumes that the previous window was spread evenly, as in
+// Cloudflare's "How we built rate limiting capable of scaling to millions of domains".
 var slidingTail = &algorithm{
 	Algorithm: policy.SlidingTail,
 	used:      usedOfTail,
@@ -19,9 +18,8 @@ var slidingTail = &algorithm{
 	steady:    steadyTail,
 }
 
-// usedOfTail returns previous × (W − elapsed)/W + current, rounded as the limit
-// says. Current includes any later window: another instance's clock may be ahead,
-// and this one's may have stepped back.
+// usedOfTail returns previous × (W − elapsed)/W + current, rounded as the limit says. current includes all later
+// windows: another instance's clock may be ahead, and this one's may have stepped back.
 func usedOfTail(r *Rule, s *store.State, now store.Instant) int64 {
 	start := now.Floor(r.Window)
 	previous, current := s.UnitsAt(r.ID, start.Add(-r.Window)), s.UnitsFrom(r.ID, start)
@@ -34,7 +32,7 @@ func usedOfTail(r *Rule, s *store.State, now store.Instant) int64 {
 	return store.AddSaturating(current, int64(tail))
 }
 
-// steadyTail returns the end of now's window, or until when the previous one fades by a unit.
+// steadyTail returns the instant at which the previous window's share falls by a unit, or else the end of now's window.
 func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	start := now.Floor(r.Window)
 	end := start.Add(r.Window)
@@ -47,7 +45,7 @@ func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	if r.Rounding == policy.RoundUp && rest > 0 {
 		tail++
 	}
-	left := uint64(0) // of the window, at which it has faded
+	left := uint64(0) // of the window, when the share has fallen by a unit
 	switch {
 	case tail == 0:
 	case r.Rounding == policy.RoundUp: // previous × left ≤ (tail − 1) × W
@@ -72,15 +70,15 @@ func waitForTail(r *Rule, s *store.State, now store.Instant, cost int64) time.Du
 			return max(0, start.Add(elapsed).Sub(now))
 		}
 		next := start.Add(r.Window)
-		if current > r.Limit.Limit-cost { // no sooner than when the first window that counts is over
+		if current > r.Limit.Limit-cost { // not before the first window that counts has ended
 			next = max(next, s.FirstFrom(r.ID, start).Add(r.Window))
 		}
 		start = next
 	}
 }
 
-// tailFits returns how far into its window cost fits beside the previous and the
-// current count; the whole window when not within it.
+// tailFits returns the time from the window's start until cost fits beside the previous and the current count; the
+// window's length if it never fits within it.
 func (r *Rule) tailFits(previous, current, cost int64) time.Duration {
 	room := r.Limit.Limit - cost - current
 	if room < 0 {

@@ -9,10 +9,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// slidingWindow counts in buckets and forgets them one at a time, each as soon as
-// its start has left the window: a counter per bucket for any limit. What came late
-// in a bucket is forgotten early, so up to twice the limit may pass within
-// W·(1 − 1/buckets); more buckets, less of it.
+// slidingWindow counts in buckets and drops each as soon as its start has left the window. It needs a counter per
+// bucket for any limit. Units from the end of a bucket are dropped early, so up to twice the limit may pass within W·(1
+// − 1/buckets); with more buckets, fewer.
 var slidingWindow = &algorithm{
 	Algorithm: policy.SlidingWindow,
 	used:      usedOfBuckets,
@@ -20,13 +19,13 @@ var slidingWindow = &algorithm{
 	steady:    steadyBuckets,
 }
 
-// usedOfBuckets returns the counts of the buckets that start after now − window,
-// later ones too, so that a clock that stepped back admits nothing more.
+// usedOfBuckets returns the counts of all buckets that start after now − window, those later than now included, so that
+// a clock that stepped back admits nothing more.
 func usedOfBuckets(r *Rule, s *store.State, now store.Instant) int64 {
 	return s.UnitsFrom(r.ID, now.Add(-r.Window)+1)
 }
 
-// steadyBuckets returns when the oldest bucket that counts leaves.
+// steadyBuckets returns when the oldest bucket that counts leaves the window.
 func steadyBuckets(r *Rule, s *store.State, now store.Instant) store.Instant {
 	from, until := now.Add(-r.Window)+1, now.Add(r.Window)
 	for i := range s.Counts {
@@ -37,8 +36,8 @@ func steadyBuckets(r *Rule, s *store.State, now store.Instant) store.Instant {
 	return until
 }
 
-// waitForBuckets lets buckets go, the oldest first, until cost fits. It goes the other way,
-// from the newest on, and adds up: the last bucket after which there is room has to go.
+// waitForBuckets returns the time until enough buckets, the oldest first, have left for cost to fit. It adds up from
+// the newest bucket on: the oldest bucket whose newer ones leave room is the last that has to leave.
 func waitForBuckets(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	var memory [32]store.WindowUnits // most need no more
 	held := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)

@@ -8,7 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Blocks are those of keys, which follow denials under policies that block. Others are told of each, and learn of it.
+// Blocks are the blocks of keys that follow denials under policies that block. Other instances are told of each new
+// one.
 type Blocks struct {
 	*signals.Blocks
 	News *signals.News // nil: there is no feed
@@ -18,14 +19,14 @@ type Blocks struct {
 	instant  func() (store.Instant, error) // the error says that this instance's clock is wrong
 }
 
-// NewBlocks returns none. Each is made by a clock that instant says is right.
+// NewBlocks returns an empty Blocks. A block is made only while instant returns no error.
 func NewBlocks(settings *demand.Settings, ids *store.EventIDs, instant func() (store.Instant, error)) *Blocks {
 	known := signals.NewBlocks(signals.MaxBlocks, settings.Timing)
 	return &Blocks{Blocks: known, settings: settings, ids: ids, instant: instant}
 }
 
-// decide decides c, under a policy that blocks, by a block, if there is one. A record is never blocked, nor is
-// looking at what is counted, which costs nothing.
+// decide decides c by a block, if its key has one; its policy blocks. A record is never blocked, nor is a check with a
+// cost of 0.
 func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 	if c.Op == count.OpRecord || c.Cost == 0 {
 		return false
@@ -39,13 +40,13 @@ func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// punish blocks the key of c, under a policy that blocks, if d, of a take that was asked at asked, denies it.
+// punish blocks the key of c, whose policy blocks, if c is a take that began at asked and d denies it.
 func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant) {
 	if c.Op != count.OpTake || d.Allowed {
 		return
 	}
 	now, err := b.instant()
-	if err != nil { // by such a clock it would end at the wrong time, everywhere
+	if err != nil { // by a wrong clock the block would end at the wrong time on all instances
 		return
 	}
 	made, fresh := b.Punish(&c.Plan.Policy, c.Key, c.Old, asked, now)
@@ -60,7 +61,7 @@ func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant
 	}
 }
 
-// Heard learns of the block that c tells of. A store may not tell c's time to live.
+// Heard adds the block that c announces. A store may not return c's time to live.
 func (b *Blocks) Heard(c *store.Change) {
 	now := b.settings.Timing.Instant()
 	told := signals.Block{Made: c.ID.Instant(), Until: c.Until, Strikes: max(1, c.Strikes), Ends: c.Until.Add(policy.MaxWindow)}
@@ -70,8 +71,8 @@ func (b *Blocks) Heard(c *store.Change) {
 	b.Learn(c.Key, told, now)
 }
 
-// StillTrue reports whether c, a change of this instance, is worth telling: a block may
-// have been lifted, or be part of a longer one that others told.
+// StillTrue reports whether c, a change of this instance, should still be published: a block may have been lifted, or
+// be part of a longer one of other instances.
 func (b *Blocks) StillTrue(c *store.Change) bool {
 	return c.Kind != store.ChangeBlock || b.Get(c.Key).Until == c.Until
 }

@@ -1,3 +1,3 @@
-// Package judge decides charges: what stands above their limits, what is counted, and what is answered where nobody
-// can tell. It counts nothing itself.
+// Package judge decides charges: by the rules that come before limits, by the counts, and by on_store_error if the
+// store fails. It counts nothing itself.
 package judge

@@ -12,22 +12,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Judge decides charges. What stands above the limits comes first: overrides, rules about numbers and blocks. Then
-// the Decider is asked what is counted, or the policy, where the store fails.
+// Judge decides charges. Overrides, rules about numbers and blocks come before limits. Then the Decider decides by the
+// counts, or the policy's on_store_error if the store fails.
 type Judge struct {
 	Settings *demand.Settings
 	Decider  Decider
 	Blocks   *Blocks
-	Local    *held.Decider // decides for OnStoreErrorLocal; nil: nobody does
+	Local    *held.Decider // decides for OnStoreErrorLocal; nil: such policies deny
 
-	// Observe learns of every decision: see the engine's Observer. Nil: nobody does.
+	// Observe is called with every decision: see the engine's Observer. Nil: no call.
 	Observe func(op count.Op, key store.Key, cost int64, d *count.Decision)
-	// ObserveCall learns of every call: see the engine's. Nil: nobody does.
+	// ObserveCall is called with every call's outcome: see the engine's. Nil: no call.
 	ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
 }
 
-// Decider is the way in which an engine decides over its store and changes what is counted there. There are
-// two: held, over a store in this process's memory, and handon, over one that instances share.
+// Decider decides over an engine's store and changes what it counts. Two packages have one: held, for a store in this
+// process's memory, and handon, for a store that instances share.
 type Decider interface {
 	// Instant returns the instant to decide at. The error says that this instance's clock is beyond the tolerance.
 	Instant() (store.Instant, error)
@@ -35,30 +35,30 @@ type Decider interface {
 	Decide(ctx context.Context, c *demand.Charge)
 	// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 	DecideAll(ctx context.Context, charges []demand.Charge)
-	// Recall decides c, and reports true, if what is remembered of its key leaves no room.
+	// Recall decides c, and returns true, if its key is full by what is remembered.
 	Recall(c *demand.Charge) bool
 	// KnownFull is Recall while the store does not answer.
 	KnownFull(c *demand.Charge) bool
 
-	// GiveBack takes out of the store what n counted for t, of sums only if these are those that counted it.
-	// It must be called once only.
+	// GiveBack removes n's units for t from the store, from sums only if sums is true, which says that t's sums are
+	// those that counted n. It must be called once only.
 	GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error
-	// EndHold is GiveBack of what is held until an instant. It may be called again: mark is a key of its own, for
-	// as long as kept.
+	// EndHold is GiveBack for units that are held until an instant. It may be called again: mark is a key of its own
+	// that remembers the first call, for as long as kept.
 	EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration) error
-	// SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is not
-	// there was removed.
+	// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
+	// event was removed.
 	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error
-	// Reset forgets all that is counted for t. The error is a StoreError.
+	// Reset removes all that is counted for t. The error is a StoreError.
 	Reset(ctx context.Context, t *demand.Target) error
-	// AsGuest does do, which decides for targets in several steps. What it did stands only if the error is nil.
+	// AsGuest calls do, which decides for targets in several steps. The result of do is valid only if the error is nil.
 	AsGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error
 
-	// Changed ends what is remembered of key: somebody gave something back.
+	// Changed drops what is remembered of key, as units were refunded.
 	Changed(key store.Key)
-	// LastReset returns the latest reset of key that is known beside what the store tells; 0: none.
+	// LastReset returns the latest reset of key that is known from elsewhere than the store; 0: none.
 	LastReset(key store.Key) store.Instant
-	// Run does what is to be done beside decisions, until ctx ends, and then what is left of it.
+	// Run does the background work until ctx ends, and then finishes it.
 	Run(ctx context.Context)
 }
 
@@ -72,7 +72,7 @@ func (j *Judge) Decide(ctx context.Context, c *demand.Charge) {
 	if c.Told || j.DecideUnasked(c) {
 		return
 	}
-	var asked store.Instant // that a block is dated by
+	var asked store.Instant // the date of a block
 	if p.Blocks {
 		asked = j.Settings.Timing.Instant()
 	}
@@ -82,21 +82,21 @@ func (j *Judge) Decide(ctx context.Context, c *demand.Charge) {
 		if p.Blocks || j.Local != nil {
 			j.follow(ctx, c, asked)
 		}
-	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // nobody failed: it is to be decided once more
+	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // no failure: it must be decided once more
 		c.Decision = p.Unasked()
 	default:
 		c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 	}
 }
 
-// DecideUnasked decides c if nobody has to be asked what is counted: by an override to
-// allow or to block; where there is none, by a rule about numbers; or else by a block.
+// DecideUnasked decides c if no count is needed: by an override to allow or to block, else by a rule about numbers,
+// else by a block.
 func (j *Judge) DecideUnasked(c *demand.Charge) (decided bool) {
 	return c.Override != nil && j.decideOverridden(c) || c.Refused != "" && decideRefused(c) || c.Plan.Blocks && j.Blocks.decide(c)
 }
 
-// follow does what follows a decision of the Decider's, which was asked at asked: it blocks the key of what is denied
-// under a policy that blocks, and remembers what was let through.
+// follow acts on a decision of the Decider, for a call that began at asked: it blocks the key if the decision denies
+// and the policy blocks, and counts allowed units in the local store.
 func (j *Judge) follow(ctx context.Context, c *demand.Charge, asked store.Instant) {
 	if c.Plan.Blocks {
 		j.Blocks.punish(c, &c.Decision, asked)
@@ -122,22 +122,21 @@ func (j *Judge) decideOverridden(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// tellOverride says in c's decision that its override decided it, if that did.
+// tellOverride notes c's override in its decision, if the override decided it.
 func tellOverride(c *demand.Charge) {
 	if c.Override.Kind == policy.OverrideLimits || c.IsUnasked() {
 		c.Decision.Override = c.Override.Kind
 	}
 }
 
-// IsRefused reports whether the rule about numbers that refuses c decides it: such a rule stands below an override to
-// allow or to block, and no record is refused.
+// IsRefused reports whether the rule about numbers that refuses c decides it: an override to allow or to block comes
+// before such a rule, and no record is refused.
 func IsRefused(c *demand.Charge) bool {
 	overridden := c.Override != nil && c.Override.Kind != policy.OverrideLimits
 	return !overridden && c.IsUnasked()
 }
 
-// decideRefused decides c by the rule that refuses it, if that stands. Nobody is asked, and
-// nothing is counted.
+// decideRefused decides c by the rule about numbers that refuses it, if that applies. Nothing is read or counted.
 func decideRefused(c *demand.Charge) (decided bool) {
 	if !IsRefused(c) {
 		return false
@@ -146,7 +145,7 @@ func decideRefused(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// recallDenial decides c if what is remembered of its key leaves no room.
+// recallDenial decides c if its key is full by what is remembered.
 func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	asked := j.Settings.Timing.Instant()
 	if !j.Decider.Recall(c) {
@@ -158,9 +157,8 @@ func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// DeniedUnasked reports whether what is known without asking denies charges, which stand
-// or fall together, so that nothing of them is counted whatever the others say. Those that
-// deny are decided then.
+// DeniedUnasked reports whether charges, which are allowed or denied together, are denied by what is known without the
+// store, so that none of them is counted. It decides those that deny.
 func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	if slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.OpIf(true) != count.OpCheck }) {
 		return false
@@ -173,8 +171,8 @@ func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	return denied
 }
 
-// Tell says in the decisions of charges, which are those of a call, which override decided them, and
-// tells the observers, unless the call is told later.
+// Tell notes in the decisions of charges, which are those of a call, the override that decided them. It calls the
+// observers, unless the call is observed later.
 func (j *Judge) Tell(charges []demand.Charge) {
 	quiet := false
 	for i := range charges {
@@ -197,7 +195,7 @@ func (j *Judge) Tell(charges []demand.Charge) {
 	}
 }
 
-// observed returns what observers know op as.
+// observed returns the operation that observers see for op.
 func observed(op count.Op) count.Op {
 	if op == count.OpReserve {
 		return count.OpCheck
@@ -205,8 +203,8 @@ func observed(op count.Op) count.Op {
 	return op
 }
 
-// outcomeOf returns what became of a call for the demand of charge i: of one that is denied, why; else
-// what became of the demand, or that another one would deny it.
+// outcomeOf returns the outcome of a call for the demand of charge i: of a denied call, the reason; else the demand's
+// own outcome, or that another demand would deny the call.
 func outcomeOf(charges []demand.Charge, i int) count.Outcome {
 	own, _ := charges[i].Decision.Outcome()
 	if len(charges) == 1 || !charges[i].Decision.Allowed {
@@ -227,7 +225,8 @@ func outcomeOf(charges []demand.Charge, i int) count.Outcome {
 	return own
 }
 
-// Explain returns what a check of c is answered now, if the limits alone say counted, or the store failed.
+// Explain returns the answer to a check of c now. counted is the verdict of the limits alone; failed is the store's
+// error, if it failed.
 func (j *Judge) Explain(ctx context.Context, c *demand.Charge, counted count.Decision, failed error) count.Decision {
 	switch {
 	case c.Plan.Mode == policy.ModeOff:

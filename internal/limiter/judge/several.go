@@ -31,9 +31,8 @@ func (j *Judge) DecideAll(ctx context.Context, charges []demand.Charge) error {
 	return HalfDone(charges, failed)
 }
 
-// HalfDone makes of failed an error that says what became of all charges: where some
-// count and some don't, as when a record of several fails half way, nobody can tell by
-// one word but "unknown".
+// HalfDone returns failed as an error that holds for all charges. If some count and some don't, as when a record of
+// several fails half way, only "unknown" is true of all.
 func HalfDone(charges []demand.Charge, failed error) error {
 	if len(charges) == 1 || failed == nil {
 		return failed
@@ -50,8 +49,8 @@ func HalfDone(charges []demand.Charge, failed error) error {
 	return failed
 }
 
-// decideSeveral decides those of charges that count at all and are not blocked. Its error says that all are to be
-// decided anew: none counts.
+// decideSeveral decides those of charges that are neither off nor decided already. After an error, all must be decided
+// anew: none counts.
 func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) error {
 	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := j.Decider.DecideAll, j.Settings.Timing.Instant()
@@ -82,12 +81,12 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) erro
 	for k, i := range at {
 		c := &asked[k]
 		switch {
-		case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
+		case demand.TooEarly(c.Err): // no failure: it must be decided under another id
 			c.Decision = c.Plan.Unasked()
 		case c.Err != nil:
 			c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 		default:
-			c.Op = charges[i].Op // who was asked in vain is over its own limit all the same
+			c.Op = charges[i].Op // a charge of a denied call may be over its own limit as well
 			j.follow(ctx, c, began)
 		}
 		c.Op = charges[i].Op
@@ -96,8 +95,8 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) erro
 	return nil
 }
 
-// askInVain asks for charges of a call that a block on another one denies: nothing of
-// them is counted, except where denied attempts are.
+// askInVain decides charges of a call that is denied already, by a block of another charge. It counts none of them,
+// unless denied attempts count.
 func (j *Judge) askInVain(ctx context.Context, charges []demand.Charge) {
 	for i := range charges {
 		c := &charges[i]
@@ -122,8 +121,8 @@ func (j *Judge) askInVain(ctx context.Context, charges []demand.Charge) {
 	}
 }
 
-// anew returns the error of charges of which one is to be decided anew, so that all are. Its Recorded is unknown,
-// and they are not, if one of them may count. Nil: none is.
+// anew returns an error if one of charges must be decided anew, so that all must. If another one may count, the error's
+// Recorded is unknown, and they are not decided anew. It returns nil if none must.
 func anew(charges []demand.Charge) error {
 	if !slices.ContainsFunc(charges, func(c demand.Charge) bool { return demand.BeginsAnew(c.Err) }) {
 		return nil

@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// remember counts in this instance's own store what it let through: that is what it
-// goes by should the shared one fail.
+// remember counts admitted units in this instance's own store, by which it decides if the shared store fails.
 func (j *Judge) remember(ctx context.Context, c *demand.Charge, d *count.Decision) {
 	if c.Plan.OnStoreError == policy.OnStoreErrorLocal && j.Local != nil && d.Recorded == count.RecordedYes {
 		local := locally(c, count.OpRecord)
@@ -19,12 +18,12 @@ func (j *Judge) remember(ctx context.Context, c *demand.Charge, d *count.Decisio
 	}
 }
 
-// locally returns c as this instance's own store decides it.
+// locally returns the charge that this instance's own store decides in place of c.
 func locally(c *demand.Charge, op count.Op) *demand.Charge {
 	return &demand.Charge{Target: demand.Target{Plan: c.Plan.Local, Key: c.Key}, Op: op, Cost: c.Cost, Hold: c.Hold, Memory: c.Memory}
 }
 
-// onStoreError answers c in the store's place as its policy says.
+// onStoreError decides c without the store, as its policy's on_store_error says.
 func (j *Judge) onStoreError(ctx context.Context, c *demand.Charge, cause error) (count.Decision, error) {
 	failed := &count.StoreError{Recorded: count.RecordedNo, Err: cause}
 	if already := (*count.StoreError)(nil); errors.As(cause, &already) {
@@ -63,8 +62,9 @@ func refusal(p *demand.Plan, failed *count.StoreError) count.Decision {
 	return d
 }
 
-// FailAll answers charges in the store's place, as their policies say. Its error is that of the first whose policy
-// denies. Where it is not known yet what a call is for, there is no policy to go by: of no charges it is the cause.
+// FailAll decides charges without the store, as their policies' on_store_error says. It returns the error of the first
+// whose policy denies. Without charges, as of a call that has not been resolved, there is no policy to apply, and it
+// returns the cause.
 func (j *Judge) FailAll(ctx context.Context, charges []demand.Charge, recorded count.Recorded, cause error) error {
 	if len(charges) == 0 {
 		return &count.StoreError{Recorded: recorded, Err: cause}

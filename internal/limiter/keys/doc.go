@@ -1,3 +1,2 @@
-// Package keys makes of an identifier the key that it is counted under: a hash, so that no
-// identifier gets any further.
+// Package keys hashes identifiers to the keys under which they are counted, so that no identifier gets any further.
 package keys

@@ -24,32 +24,30 @@ const keyFormat = "ratelimitd.1"
 // prefixFormat is the first part of the hash of a prefix.
 const prefixFormat = "ratelimitd.prefix.1"
 
-// Identifier is who is counted: a phone number, an address, an account. It prints
-// as a placeholder, so that one that strays into a log line or an error says
-// nothing.
+// Identifier is a phone number, an address or an account that is counted. It prints as a placeholder, so that a log
+// line or an error never shows it by mistake.
 type Identifier string
 
-// Format writes a placeholder, whatever the verb.
+// Format writes a placeholder for every verb.
 func (Identifier) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[identifier]")) }
 
 // HashKey is a secret that identifiers are hashed with.
 type HashKey struct {
-	ID     string // part of every hash made with it
+	ID     string // part of every hash that is made with the secret
 	Secret []byte // for HMAC-SHA-256; at least MinSecretLen bytes
 }
 
 // MinSecretLen is the shortest secret of a HashKey in bytes.
 const MinSecretLen = 16
 
-// Keyer makes keys. The zero Keyer hashes by plain SHA-256 in the empty namespace:
-// whoever can list all identifiers can find theirs in the store.
+// Keyer makes keys. The zero Keyer hashes by plain SHA-256 in the empty namespace: an attacker that can list all
+// possible identifiers can find theirs in the store.
 type Keyer struct {
 	Namespace string   // separates users of one store
 	Secret    *HashKey // nil: plain SHA-256
 }
 
-// KeySpace is what a policy contributes to its keys. A policy that changes one of
-// these starts counting anew.
+// KeySpace is the part of keys that depends on the policy. A policy that changes one of these counts from zero.
 type KeySpace struct {
 	Policy      string
 	Guarantee   policy.Guarantee
@@ -64,11 +62,11 @@ type Keys struct {
 	macs   *sync.Pool // of hash.Hash; nil: plain SHA-256
 
 	cache  *Cache    // nil: every key is hashed anew
-	secret [2]uint64 // of fingerprints, of these Keys alone: the same identifier has others under another
+	secret [2]uint64 // of fingerprints, of these Keys alone: under other Keys, the same identifier has another fingerprint
 }
 
-// OfPrefix returns the key of all identifiers under a policy that begin with prefix. Nothing is counted under it. It is
-// the same under every hash key, as prefixes are kept in the clear.
+// OfPrefix returns the key of a prefix of identifiers under a policy. Nothing is counted under this key. It is the same
+// under every hash key, as prefixes are kept in the clear.
 func (k *Keyer) OfPrefix(policy, prefix string) store.Key {
 	var b []byte
 	for _, part := range []string{prefixFormat, k.Namespace, policy, prefix} {
@@ -77,7 +75,7 @@ func (k *Keyer) OfPrefix(policy, prefix string) store.Key {
 	return store.KeyFrom(sha256.Sum256(b))
 }
 
-// CachedIn has cache remember what k makes, and returns k.
+// CachedIn keeps the keys that k makes in cache, and returns k.
 func (k *Keys) CachedIn(cache *Cache) *Keys {
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
@@ -85,9 +83,8 @@ func (k *Keys) CachedIn(cache *Cache) *Keys {
 	return k
 }
 
-// For returns the keys of space. What they have in common is hashed here, once:
-// (format version, hash key id, namespace, policy, guarantee, serial level and scope), each
-// preceded by its length.
+// For returns the keys of space. Their common part is hashed here, once: format version, hash key id, namespace,
+// policy, guarantee, serial level and scope, each preceded by its length.
 func (k *Keyer) For(space KeySpace) *Keys {
 	id := ""
 	keys := new(Keys)
@@ -103,8 +100,8 @@ func (k *Keyer) For(space KeySpace) *Keys {
 	return keys
 }
 
-// Of returns the key of id: the hash of what the space has in common and of id,
-// preceded by its length. It is the one that the cache remembers, if it does.
+// Of returns the key of id, from the cache if it is there: the hash of the space's common part and of id, preceded by
+// its length.
 func (k *Keys) Of(id Identifier) store.Key {
 	if k.cache == nil || len(id) > maxCachedLen {
 		return k.hash(id)
@@ -141,51 +138,49 @@ func (k *Keys) ofSecret(id Identifier) store.Key {
 	return store.KeyFrom(sum)
 }
 
-// AppendPart appends to b the length of part and part, so that no two lists of parts are one text.
+// AppendPart appends to b the length of part and part, so that no two lists of parts give the same bytes.
 func AppendPart(b []byte, part string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(part)))
 	return append(b, part...)
 }
 
-// ID returns what tells the space of k from others.
+// ID returns a number that identifies the space of k.
 func (k *Keys) ID() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
 
-// Cache remembers the keys of identifiers that come again, so that they are not hashed
-// anew each time: seven of those whose fingerprints name the same set, of more some that came
-// late. It keeps no identifier. The zero Cache is empty, and safe for concurrent use.
+// Cache keeps the keys of identifiers, so that an identifier is not hashed for each call. It is set-associative, with
+// seven keys in a set, of which a new key replaces one. It keeps no identifier. The zero Cache is empty, and safe for
+// concurrent use.
 type Cache struct {
 	sets [keyCacheSets]keySet
 }
 
 const (
-	// keyCacheSets times keyCacheWays is how many keys are remembered at most: 73 bytes each
-	// with its place, 8 MiB in all.
+	// keyCacheSets times keyCacheWays is the most keys that are kept: 73 bytes each with its place, 8 MiB in all.
 	keyCacheSets = 1 << 14
 	keyCacheWays = 7
-	// maxCachedLen is the longest identifier, in bytes, whose key is remembered.
+	// maxCachedLen is the longest identifier, in bytes, whose key is kept.
 	maxCachedLen = 64
 )
 
-// keySet is places for keys in one line of the processor's cache, so that a key that is not
-// there is known not to be by that line alone.
+// keySet has places for keys. Its tags are in one line of the processor's cache, so that a miss reads that line alone.
 type keySet struct {
-	tags atomic.Uint64 // a byte for each place, the lowest for the first: of its key's fingerprint; 0: it is empty
+	tags atomic.Uint64 // a byte of its key's fingerprint for each place, the lowest for the first; 0: empty
 	keys [keyCacheWays]atomic.Pointer[cachedKey]
 }
 
-// cachedKey is the key of an identifier. It does not change.
+// cachedKey is the key of an identifier. It is immutable.
 type cachedKey struct {
 	of  fingerprint
 	key store.Key
 }
 
-// fingerprint is what an identifier is known by in this process: 128 bits of sipHash, so
-// that nobody can choose two identifiers that are taken for each other. Its set has its highest byte as a tag, 1 to 255.
+// fingerprint stands for an identifier in this process: 128 bits of sipHash, so that no caller can choose two
+// identifiers with the same one. Its set has its highest byte as a tag, 1 to 255.
 type fingerprint struct{ r0, r1 uint64 }
 
-// put makes room for made, of tag, in a place that is empty or, where tags says there is none, in one
-// that its fingerprint names. Two at the same time may leave a place with the tag of one and the
-// key of the other, where neither is found until it is taken.
+// put stores made, of tag, in an empty place or, if tags has none, in the place that its fingerprint selects. Two
+// concurrent puts may leave a place with the tag of one and the key of the other: neither is found until the place is
+// used again.
 func (s *keySet) put(made *cachedKey, tag, tags uint64) {
 	place := int(made.of.r1 % keyCacheWays)
 	if empty := placesOf(tags, 0); empty != 0 {
@@ -200,19 +195,18 @@ func (s *keySet) put(made *cachedKey, tag, tags uint64) {
 	}
 }
 
-// placesOf returns the highest bit of each of keyCacheWays bytes of tags that is tag, and perhaps
-// of others above the lowest that is (Warren, "Hacker's Delight", 2nd ed., section 6-1).
+// placesOf returns the highest bit of each of keyCacheWays bytes of tags that equals tag, and perhaps that of others
+// above the lowest of these (Warren, "Hacker's Delight", 2nd ed., section 6-1).
 func placesOf(tags, tag uint64) uint64 {
 	const each, highest, places = 0x0101010101010101, 0x8080808080808080, 1<<(8*keyCacheWays) - 1
 	differ := tags ^ each*tag
 	return (differ - each) &^ differ & highest & places
 }
 
-// sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: who does not know the
-// secret k0, k1 can neither foresee nor choose what it returns (Aumasson and Bernstein,
-// "SipHash: a fast short-input PRF", 2012; the longer output is that of its authors'
-// reference implementation). One round a word and three at the end are what hash tables of
-// Rust and Python trust, too; nothing better than trying all secrets is known against them.
+// sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: without the secret k0, k1 nobody can foresee or
+// choose its result (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; the longer output is that of its
+// authors' reference implementation). Hash tables of Rust and Python rely on one round a word and three at the end,
+// too; no attack better than trying all secrets is known.
 func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
 	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d^0xee
 	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573
@@ -236,7 +230,7 @@ func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
 	return r0, v0 ^ v1 ^ v2 ^ v3
 }
 
-// sipRound is what SipHash does with the four words that it works on.
+// sipRound is one round of SipHash on its four words of state.
 func sipRound(v0, v1, v2, v3 uint64) (w0, w1, w2, w3 uint64) {
 	v0 += v1
 	v1 = bits.RotateLeft64(v1, 13) ^ v0

@@ -11,14 +11,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Blocks are the keys that nothing is admitted for, for a while, because a take of
-// theirs was denied. They are all in memory: a blocked caller costs the store nothing,
-// and is blocked while the store does not answer. Other instances learn of them, and
-// this one of theirs, through the feed.
+// Blocks are the keys that admit nothing for a while because one of their takes was denied. They are all in memory: a
+// blocked caller costs the store nothing, and stays blocked while the store does not answer. Instances exchange them
+// through the feed.
 type Blocks struct {
 	timing *clock.Timing
 	shards [BlockShards]blockShard
-	resets bounded.Recent[store.Instant] // Of keys, so that a block that arrives late does not outlive them
+	resets bounded.Recent[store.Instant] // of keys, so that a block that arrives late does not survive the reset
 }
 
 type blockShard struct {
@@ -27,29 +26,26 @@ type blockShard struct {
 	max   int
 }
 
-// Block is the latest block of a key. The zero Block has ended, and is the first of
-// none.
+// Block is the latest block of a key. The zero Block has ended, and does not lengthen the next one.
 type Block struct {
 	Made    store.Instant // when the decision behind it began
 	Until   store.Instant // its end
 	Strikes int           // blocks in a row, this one included
 	Ends    store.Instant // when nothing depends on it any more
-	Mine    bool          // this process made it, or one that it is merged with
+	Mine    bool          // this process made it, or a block that is merged into it
 }
 
 const (
-	// MaxBlocks bounds the blocks in memory: some 150 MiB. Past it, those that end the
-	// soonest are forgotten.
+	// MaxBlocks bounds the blocks in memory: some 150 MiB. Past it, the blocks that end first are dropped.
 	MaxBlocks = 1 << 20
-	// BlockShards is a power of two: many enough that looking through one for what ends
-	// soonest takes well below a millisecond.
+	// BlockShards is a power of two, large enough for a search of one shard to take well below a millisecond.
 	BlockShards = 256
-	// sweepBlocksEvery is how often one shard is freed of blocks that nothing depends on,
-	// so that each is visited every minute or so.
+	// sweepBlocksEvery is how often a sweep removes blocks that nothing depends on from one shard, so that each shard
+	// has one about every minute.
 	sweepBlocksEvery = 250 * time.Millisecond
 )
 
-// NewBlocks returns none, of most keys at most.
+// NewBlocks returns an empty Blocks, for at most most keys.
 func NewBlocks(most int, timing *clock.Timing) *Blocks {
 	b := &Blocks{timing: timing}
 	for i := range b.shards {
@@ -60,8 +56,8 @@ func NewBlocks(most int, timing *clock.Timing) *Blocks {
 
 func (b *Blocks) shard(key store.Key) *blockShard { return &b.shards[key.Prefix()%BlockShards] }
 
-// Of returns the latest block of key, or of one of those that it had before. One that was made by a clock
-// that was set back since begins now.
+// Of returns the latest block of key and its old keys. If the clock that dated it has since been set back, the block
+// begins now.
 func (b *Blocks) Of(key store.Key, old []store.Key, now store.Instant) Block {
 	latest := b.at(key, now)
 	for _, key := range old {
@@ -81,7 +77,7 @@ func (b *Blocks) at(key store.Key, now store.Instant) Block {
 	return s.redate(key, now)
 }
 
-// redate has the block of key begin now, if it was made later, and returns it.
+// redate moves the block of key to begin now, if it begins later, and returns it.
 func (s *blockShard) redate(key store.Key, now store.Instant) Block {
 	of, there := s.byKey[key]
 	if !there || of.Made <= now {
@@ -94,7 +90,7 @@ func (s *blockShard) redate(key store.Key, now store.Instant) Block {
 	return of
 }
 
-// Get returns the latest block of key, as it was made.
+// Get returns the latest block of key, unchanged.
 func (b *Blocks) Get(key store.Key) Block {
 	s := b.shard(key)
 	s.mu.RLock()
@@ -102,11 +98,10 @@ func (b *Blocks) Get(key store.Key) Block {
 	return s.byKey[key]
 }
 
-// Punish returns the block of key, which had old ones before, for a denial under p at now of what
-// was asked at asked: the one there is, or else one that is made. It returns the zero block when
-// the key was reset since.
+// Punish returns the block of key, whose old keys are old, after a denial under p at now of a call that began at asked:
+// the current block, or else a new one. It returns the zero block if the key has been reset since asked.
 func (b *Blocks) Punish(p *policy.Policy, key store.Key, old []store.Key, asked, now store.Instant) (made Block, fresh bool) {
-	last := b.Of(key, old, now) // Of other keys too, and before the lock Of this one's shard
+	last := b.Of(key, old, now) // of other keys, too, and so before the lock of this key's shard
 	s := b.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +117,7 @@ func (b *Blocks) Punish(p *policy.Policy, key store.Key, old []store.Key, asked,
 	return made, true
 }
 
-// Learn notes a block that another instance made, or that this one made before it was
-// started anew.
+// Learn adds a block that another instance made, or this one before it restarted.
 func (b *Blocks) Learn(key store.Key, news Block, now store.Instant) {
 	s := b.shard(key)
 	s.mu.Lock()
@@ -134,8 +128,8 @@ func (b *Blocks) Learn(key store.Key, news Block, now store.Instant) {
 	s.put(key, news.Merge(s.byKey[key]), now)
 }
 
-// Lift ends the block of key and forgets all before it, unless it was made after the
-// reset. It returns what it has forgotten.
+// Lift removes the block of key, and with it the count of blocks before, unless it was made after the reset. It returns
+// the removed block.
 func (b *Blocks) Lift(key store.Key, reset store.Instant) Block {
 	s := b.shard(key)
 	s.mu.Lock()
@@ -154,8 +148,7 @@ func (b *Blocks) Lift(key store.Key, reset store.Instant) Block {
 	return lifted
 }
 
-// put keeps made. A shard that is full forgets what ended longest ago or ends the
-// soonest, which may be made itself.
+// put stores made. A full shard drops the block with the earliest end, which may be made itself.
 func (s *blockShard) put(key store.Key, made Block, now store.Instant) {
 	s.byKey[key] = made
 	if len(s.byKey) <= s.max {
@@ -181,7 +174,7 @@ func (s *blockShard) sweep(now store.Instant) {
 	}
 }
 
-// Len returns how many keys a block is known of.
+// Len returns the number of keys with a block.
 func (b *Blocks) Len() (n int) {
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -192,7 +185,7 @@ func (b *Blocks) Len() (n int) {
 	return n
 }
 
-// Run forgets the blocks that nothing depends on, until ctx ends.
+// Run removes blocks that nothing depends on, until ctx ends.
 func (b *Blocks) Run(ctx context.Context) {
 	tick := time.NewTicker(sweepBlocksEvery)
 	defer tick.Stop()
@@ -209,9 +202,9 @@ func (b *Blocks) Run(ctx context.Context) {
 	}
 }
 
-// Merge returns what two instances know of one key's blocks. Of a later block, whoever
-// made it knew the earlier one. Blocks that overlap were made by instances that did not
-// know of each other: they are one, for as long as either lasts.
+// Merge returns the block of a key that two instances have blocked. If one begins after the other's end, its instance
+// knew the earlier block, and the later is returned. Blocks that overlap were made by instances that did not know of
+// each other's: they become one, which lasts until both have ended.
 func (b Block) Merge(other Block) Block {
 	earlier, later := b, other
 	if later.Made < earlier.Made {
@@ -227,8 +220,8 @@ func (b Block) Merge(other Block) Block {
 	return later
 }
 
-// blockAfter returns the block under p that follows last: the next in a row if last ended no
-// longer than the longest block ago, else a first one.
+// blockAfter returns the block under p that follows last: the next in a row if last ended within the length of the
+// longest block, else the first of a row.
 func blockAfter(p *policy.Policy, last *Block, asked, now store.Instant) Block {
 	strikes := 1
 	if last.Strikes > 0 && now <= last.Until.Add(p.BlockMax) {

@@ -1,3 +1,3 @@
-// Package signals carries what one instance did to a key to all others, and keeps the blocks that
-// come of it.
+// Package signals distributes the changes that instances make to keys among all instances, and keeps the blocks of
+// keys.
 package signals

@@ -16,72 +16,72 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// News carries what one instance did to a key to all others: it tells the feed, and
-// asks it again and again what others told.
+// News distributes the changes that instances make to keys: it publishes this instance's to the feed, and polls the
+// feed for those of others.
 type News struct {
 	feed   store.Feed
 	timing *clock.Timing
 	ids    *store.EventIDs
-	heard  func(context.Context, *store.Change) // acts on what another instance did
+	heard  func(context.Context, *store.Change) // acts on another instance's change
 	holds  func(*store.Change) bool             // whether a change of this instance is still true
 
 	// run's alone:
-	since  store.Instant              // from when on changes may be new
-	polled time.Time                  // when the last poll began that succeeded; zero: none did
-	leapt  time.Time                  // when the clock went ahead of the time that passed; zero: it did not
-	seen   map[store.EventID]struct{} // what was read last
+	since  store.Instant              // changes from then on may be new
+	polled time.Time                  // when the last successful poll began; zero: there was none
+	leapt  time.Time                  // when the clock leapt ahead of the time that passed; zero: it did not
+	seen   map[store.EventID]struct{} // the changes of the last read
 
-	level     atomic.Pointer[policy.Level] // to publish and to read at; nil: the feed's own
-	reachable atomic.Bool                  // the feed answered when it was asked last
+	level     atomic.Pointer[policy.Level] // for writes and reads; nil: the feed's own
+	reachable atomic.Bool                  // the last poll succeeded
 	wake      chan struct{}
 	mu        sync.Mutex
 	queue     []announcement
 }
 
-// announcement is a change that is to be published, and the soonest time to.
+// announcement is a change to be published, and the earliest time for that.
 type announcement struct {
 	change store.Change
 	ends   store.Instant // when nothing depends on it any more
 	ripe   time.Time
-	tries  int // that failed
+	tries  int // failed attempts
 }
 
 const (
-	// PollEvery is how long a change waits to be read at most: three chances a second.
+	// PollEvery is the interval of polls: three a second.
 	PollEvery = 300 * time.Millisecond
-	// pollOverlap is what every poll reads again, beside the tolerance of clocks and two
-	// store timeouts, one from the making of a change to its publishing and one for that:
-	// for a store that was late, or a process that paused.
+	// pollOverlap is the time that every poll reads again for a late store or a paused process. Beside it, a poll reads
+	// again the clocks' tolerance and two store timeouts: one between a change and its publication, and one for the
+	// publication.
 	pollOverlap = 2 * time.Second
-	// ChangesLive is the longest life of a change, and how far back an instance reads when
-	// it starts: it then knows all blocks.
+	// ChangesLive is the longest life of a change, and the time that an instance reads back when it starts, so that it
+	// then knows all blocks.
 	ChangesLive = policy.MaxWindow
-	// NewsLives is how long the news of a reset or a refund lives, unless it has to
-	// outlast a block: who can't be told for longer goes by what it knew.
+	// NewsLives is the time to live of a reset's or a refund's news, unless it must outlast a block. An instance that
+	// can't read the feed for longer keeps what it knew.
 	NewsLives = time.Hour
-	// CatchUp is how long a poll that reads back further than farBack may take for each
-	// catchUpPart that it reads at once: what it has got so far it need not read again.
+	// CatchUp is the timeout for each catchUpPart of a poll that reads back further than farBack. The poll does not
+	// read completed parts again.
 	CatchUp     = 30 * time.Second
 	catchUpPart = 32 * time.Hour
 	farBack     = time.Minute
-	// maxSeen bounds the changes that are known to have been acted on: some 10 MiB. Past
-	// it the oldest are acted on again, which changes nothing.
+	// maxSeen bounds the changes that are known to have been handled: some 10 MiB. Past it the oldest are handled
+	// again, which has no effect.
 	maxSeen = 1 << 18
 
-	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150
-	// bytes. Past it, a block holds where it was made alone.
+	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150 bytes each. Past it, a new block
+	// stays on the instance that made it.
 	maxAnnouncements = 1 << 16
-	// lastNews is how long what is left may take when the engine ends.
+	// lastNews is the timeout for the announcements that remain when the engine ends.
 	lastNews = 2 * time.Second
-	// publishers is how many changes are published at the same time.
+	// publishers is the number of changes that are published at the same time.
 	publishers = 8
-	// longestPublishWait is the longest wait before a change that could not be published
-	// is tried again; the first is a store timeout, and each twice the last.
+	// longestPublishWait is the longest wait before another attempt to publish a change; the first wait is a store
+	// timeout, and each further one twice as long.
 	longestPublishWait = 30 * time.Second
 )
 
-// NewNews returns news that go by feed. heard acts on what another instance did, and holds says
-// whether a change of this instance is still worth telling.
+// NewNews returns a News on feed. heard acts on a change of another instance, and holds reports whether a change of
+// this instance should still be published.
 func NewNews(
 	feed store.Feed, ids *store.EventIDs, timing *clock.Timing, heard func(context.Context, *store.Change), holds func(*store.Change) bool,
 ) *News {
@@ -94,14 +94,12 @@ func (n *News) overlap() time.Duration {
 	return 2*n.timing.Tolerance + 2*n.timing.StoreTimeout + pollOverlap
 }
 
-// LivesUntil returns the time to live, in whole seconds, of a change that matters until
-// end.
+// LivesUntil returns the time to live at now, in whole seconds, of a change that matters until end.
 func LivesUntil(end, now store.Instant) time.Duration {
 	return min(clock.WholeSeconds(max(0, end.Sub(now))), ChangesLive)
 }
 
-// Run reads and publishes until ctx ends; what waits to be published then is tried once
-// more.
+// Run polls and publishes until ctx ends; then it tries once more to publish what remains.
 func (n *News) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { n.listen(ctx) })
@@ -123,18 +121,18 @@ func (n *News) listen(ctx context.Context) {
 	}
 }
 
-// Poll acts on what is new. Where it fails, the next one reads back as far.
+// Poll acts on new changes. After a failure, the next poll reads back as far.
 func (n *News) Poll(ctx context.Context) error {
 	began, now := time.Now(), n.timing.Instant()
 	from, limit := n.since, n.timing.StoreTimeout
-	if now.Sub(from) > farBack { // some that stay may have been published before
+	if now.Sub(from) > farBack { // some overrides without end may be older
 		if err := n.recall(ctx); err != nil {
 			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.timing.StoreTimeout))
 		}
 	}
 	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
 		until := from.Add(catchUpPart)
-		if err := n.act(ctx, from, until, CatchUp); err != nil { // what is new is heard all the same
+		if err := n.act(ctx, from, until, CatchUp); err != nil { // new changes take effect all the same
 			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.timing.StoreTimeout))
 		}
 		if !n.timing.IsSkewed() && (n.polled.IsZero() || until <= n.since.Add(began.Sub(n.polled))) {
@@ -151,7 +149,7 @@ func (n *News) Poll(ctx context.Context) error {
 	return nil
 }
 
-// recall acts on the overrides that stay.
+// recall acts on the overrides that have no end.
 func (n *News) recall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, CatchUp)
 	defer cancel()
@@ -169,7 +167,7 @@ func (n *News) recall(ctx context.Context) error {
 	return err
 }
 
-// act acts on what was published from an instant until another, within a time.
+// act acts on changes published between two instants, within a time limit.
 func (n *News) act(ctx context.Context, since, until store.Instant, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -178,19 +176,19 @@ func (n *News) act(ctx context.Context, since, until store.Instant, limit time.D
 		q.Level = *level
 	}
 	changes, err := n.feed.Changes(ctx, &q)
-	if err != nil && q.Level != "" { // what is within reach is heard, and asked for again
+	if err != nil && q.Level != "" { // changes on nodes within reach take effect, and are read again
 		q.Level = ""
 		changes, _ = n.feed.Changes(ctx, &q)
 	}
 	if err != nil && len(changes) == 0 {
 		return err
 	}
-	slices.SortFunc(changes, func(a, b store.Change) int { // what came after a reset comes after it here
+	slices.SortFunc(changes, func(a, b store.Change) int { // changes after a reset stay after it
 		return cmp.Or(cmp.Compare(a.ID.Instant(), b.ID.Instant()), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	for i := range changes {
 		c := &changes[i]
-		own := n.ids.Made(c.ID) && c.Kind != store.ChangeOverride // of which it may not know that it was told
+		own := n.ids.Made(c.ID) && c.Kind != store.ChangeOverride // an override may be stored although its publication failed
 		if _, acted := n.seen[c.ID]; !acted && !own {
 			n.heard(ctx, c)
 		}
@@ -199,17 +197,17 @@ func (n *News) act(ctx context.Context, since, until store.Instant, limit time.D
 	return err
 }
 
-// Bounds of what is made of a clock that goes ahead of the time that has passed.
+// Bounds on a clock that runs ahead of the time that has passed.
 const (
-	newsLeap = time.Second // further than that; the overlap of what is read has more to spare
-	// newsDoubt is for how long it is not believed: by then it was measured, and would be
-	// known to be beyond the tolerance.
+	newsLeap = time.Second // the least distance of a leap; the overlap of polls is larger
+	// newsDoubt is how long such a clock is not trusted: by then it has been measured, and is known if it is beyond the
+	// tolerance.
 	newsDoubt = 5 * time.Second
 )
 
-// moveOn has the next poll read what is dated from an instant on, after one that began at a
-// time and succeeded. A clock that is ahead would pass over what others date, for good: it
-// is not gone by while it is beyond the tolerance, nor while that may just not be known yet.
+// moveOn sets the instant from which on the next poll reads, after a poll that began at a time and succeeded. By a
+// clock that is ahead, polls would miss changes of other instances for good: so a clock is not used while it is beyond
+// the tolerance, or while that may not be known yet.
 func (n *News) moveOn(began time.Time, to store.Instant) {
 	first, passed := n.polled.IsZero(), began.Sub(n.polled)
 	steady := n.since.Add(passed)
@@ -219,7 +217,7 @@ func (n *News) moveOn(began time.Time, to store.Instant) {
 		n.leapt = time.Time{}
 	case first || to <= steady.Add(newsLeap):
 		n.leapt, n.since = time.Time{}, to
-	case n.leapt.IsZero() || passed > newsLeap: // where polls failed, so may have the measuring
+	case n.leapt.IsZero() || passed > newsLeap: // if polls failed, the measurement may have failed, too
 		n.leapt, n.since = began, steady
 	case began.Sub(n.leapt) < newsDoubt:
 		n.since = steady
@@ -228,7 +226,7 @@ func (n *News) moveOn(began time.Time, to store.Instant) {
 	}
 }
 
-// note remembers the newest of changes.
+// note keeps the ids of the newest changes.
 func (n *News) note(changes []store.Change) {
 	changes = changes[max(0, len(changes)-maxSeen):]
 	n.seen = make(map[store.EventID]struct{}, len(changes))
@@ -237,7 +235,7 @@ func (n *News) note(changes []store.Change) {
 	}
 }
 
-// Announce publishes c in the background, as soon as the feed answers. A nil n tells nobody.
+// Announce publishes c in the background, as soon as the feed answers. A nil n does nothing.
 func (n *News) Announce(c *store.Change) {
 	if n == nil {
 		return
@@ -246,7 +244,7 @@ func (n *News) Announce(c *store.Change) {
 	n.nudge()
 }
 
-// AnnounceAgain publishes c in the background, which could not be published just now.
+// AnnounceAgain publishes c in the background after an attempt that failed just now.
 func (n *News) AnnounceAgain(c *store.Change) {
 	again := announcementOf(c)
 	again.tries = 1
@@ -269,7 +267,7 @@ func (n *News) push(a announcement) {
 	}
 }
 
-// nudge has speak look at the queue.
+// nudge wakes speak to look at the queue.
 func (n *News) nudge() {
 	select {
 	case n.wake <- struct{}{}:
@@ -293,7 +291,7 @@ func (n *News) speak(ctx context.Context) {
 	}
 }
 
-// due takes out of the queue what is.
+// due removes the announcements from the queue for which is returns true, and returns them.
 func (n *News) due(is func(*announcement) bool) (due []announcement) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -312,8 +310,7 @@ func (n *News) isDue(a *announcement) bool {
 	return a.tries == 0 || n.reachable.Load() && !a.ripe.After(time.Now())
 }
 
-// retry publishes a if it is still true, and queues it again if that failed, or the clock is
-// beyond the tolerance.
+// retry publishes a if it still holds. It queues a again if that fails, or if the clock is beyond the tolerance.
 func (n *News) retry(ctx context.Context, a announcement) {
 	c := &a.change
 	now, err := n.timing.Checked()
@@ -329,9 +326,8 @@ func (n *News) retry(ctx context.Context, a announcement) {
 	}
 }
 
-// redate gives a's change another id if it has waited, as others have read past the time
-// when it was made, or was made by a clock that was ahead. It returns false when nothing
-// depends on it any more.
+// redate gives a's change a new id if it has waited, as other instances have read past its time, or if a clock that was
+// ahead dated it. It returns false if nothing depends on the change any more.
 func (n *News) redate(a *announcement, now store.Instant) bool {
 	if now.Sub(a.change.ID.Instant()).Abs() > n.timing.StoreTimeout {
 		a.change.ID, a.change.TTL = n.ids.Next(now), LivesUntil(a.ends, now)
@@ -350,7 +346,7 @@ func (n *News) Publish(ctx context.Context, c *store.Change) error {
 	if err == nil || c.Level == "" {
 		return err
 	}
-	near := *c // who is within reach hears of it; the others when it is tried again
+	near := *c // instances within reach see it now, the others after another attempt
 	near.Level = ""
 	if n.feed.Publish(ctx, &near) == nil {
 		err = store.Untold(err)
@@ -358,5 +354,5 @@ func (n *News) Publish(ctx context.Context, c *store.Change) error {
 	return err
 }
 
-// Reach has what is told and heard asked for at level; empty: the feed's own.
+// Reach sets the level at which changes are published and read; empty: the feed's own.
 func (n *News) Reach(level policy.Level) { n.level.Store(&level) }

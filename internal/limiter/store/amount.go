@@ -7,14 +7,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Bucket is what a leaky or token bucket holds: units that have not drained yet.
+// Bucket is the level of a leaky or token bucket: units that have not drained yet.
 type Bucket struct {
 	Limit policy.LimitID
-	At    Instant // when it held level
+	At    Instant // when it had Level
 	Level Amount
 }
 
-// SetLevel puts b in the place of what s has of its limit.
+// SetLevel replaces the bucket of b's limit in s by b.
 func (s *State) SetLevel(b Bucket) {
 	for i := range s.Levels {
 		if s.Levels[i].Limit == b.Limit {
@@ -25,9 +25,9 @@ func (s *State) SetLevel(b Bucket) {
 	s.Levels = append(s.Levels, b)
 }
 
-// Amount is a number of parts of a unit, 1/W_ms each with W_ms the limit's window in
-// milliseconds, so that a bucket that drains its limit in a window loses as many
-// parts a millisecond as its limit has units: exact, without a fraction anywhere.
+// Amount is a number of parts of a unit, of 1/W_ms each, where W_ms is the limit's window in milliseconds. A bucket
+// that drains its limit in a window loses as many parts a millisecond as its limit has units, so that no fraction
+// arises.
 type Amount struct{ Hi, Lo uint64 }
 
 // AmountOf returns units × parts. It saturates.
@@ -46,7 +46,7 @@ func (a Amount) Plus(b Amount) Amount {
 	return Amount{hi, lo}
 }
 
-// Minus returns a − b, 0 where that were below.
+// Minus returns a − b, or 0 where b is larger.
 func (a Amount) Minus(b Amount) Amount {
 	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
 	hi, under := bits.Sub64(a.Hi, b.Hi, borrow)
@@ -56,8 +56,7 @@ func (a Amount) Minus(b Amount) Amount {
 	return Amount{hi, lo}
 }
 
-// Over returns a / parts, rounded up and at most the largest int64, which is also
-// what dividing by 0 gives.
+// Over returns a / parts, rounded up, and at most the largest int64. Division by 0 returns that, too.
 func (a Amount) Over(parts int64) int64 {
 	if a.Hi >= uint64(parts) { // the quotient does not fit 64 bits
 		return math.MaxInt64

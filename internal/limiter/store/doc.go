@@ -1,5 +1,5 @@
-// Package store says what a limiter asks of the memory that it counts in: the contract of a
-// [Store], what is written to it and read back, and the times, ids and keys that these are made of.
+// Package store defines the memory that a limiter counts in: the contract of a [Store], the values that are written to
+// it and read back, and their times, ids and keys.
 //
-// The stores themselves are elsewhere; package storetest holds them to the contract.
+// Other packages implement stores; package storetest tests that they keep the contract.
 package store

@@ -15,10 +15,8 @@ import (
 	"time"
 )
 
-// Key is what counts are kept under: a hash of who counts what for whom. It is made
-// by a Keyer, or read back from a store, so nothing that takes a Key can hold an
-// identifier.
-// The zero Key belongs to nobody.
+// Key is the hash of namespace, policy and identifier that counts are stored under. It is made by a Keyer or read back
+// from a store, so that no code that takes a Key sees an identifier. The zero Key belongs to no identifier.
 type Key struct{ Sum [KeySize]byte }
 
 // KeySize is the length of a key in bytes.
@@ -27,29 +25,26 @@ const KeySize = sha256.Size
 // Bytes returns the key's hash. The caller may keep and change it.
 func (k Key) Bytes() []byte { return append([]byte(nil), k.Sum[:]...) }
 
-// KeyFrom returns the key with these bytes, for stores that read back what they were
-// given. It hashes nothing: no identifier may go into it.
+// KeyFrom returns the key with these bytes, for stores that read keys back. It hashes nothing: sum must not hold an
+// identifier.
 func KeyFrom(sum [KeySize]byte) Key { return Key{Sum: sum} }
 
 // Prefix returns the first eight bytes as a number, evenly spread; stores choose
 // shards by it.
 func (k Key) Prefix() uint64 { return binary.BigEndian.Uint64(k.Sum[:8]) }
 
-// Rest returns the sixteen bytes after the Prefix as two numbers, which tell keys apart that have the
-// same one.
+// Rest returns the sixteen bytes after the Prefix as two numbers, which tell keys with the same Prefix apart.
 func (k Key) Rest() (a, b uint64) {
 	return binary.BigEndian.Uint64(k.Sum[8:16]), binary.BigEndian.Uint64(k.Sum[16:24])
 }
 
-// Compare returns −1, 0 or +1 as k stands before other, is other, or stands after it, in the order of
-// their bytes.
+// Compare returns −1, 0 or +1 if k is less than, equal to or greater than other, by their bytes.
 func (k Key) Compare(other Key) int { return bytes.Compare(k.Sum[:], other.Sum[:]) }
 
 // AppendTo returns b with the key's bytes appended.
 func (k Key) AppendTo(b []byte) []byte { return append(b, k.Sum[:]...) }
 
-// String returns the start of the hash, enough to tell keys apart in a failed
-// test and too little to look one up.
+// String returns the start of the hash: enough to tell keys apart in a failed test, and too little to look one up.
 func (k Key) String() string { return hex.EncodeToString(k.Sum[:4]) + "…" }
 
 // Instant is a point in time: whole milliseconds since the Unix epoch, UTC. The
@@ -121,11 +116,11 @@ func (id EventID) Instant() Instant {
 	return Instant((int64(ticks) - uuidEpoch) / ticksPerMilli)
 }
 
-// Node returns the 48 bits that tell the process.
+// Node returns the 48 bits that identify the process.
 func (id EventID) Node() (n [6]byte) { return [6]byte(id[10:]) }
 
-// IsAfter reports whether what id made stands above what other made: by its instant, and then by its bytes. Every
-// instance says the same of two.
+// IsAfter reports whether the event of id comes after that of other: by instant, and then by bytes. All instances agree
+// on the order of two ids.
 func (id EventID) IsAfter(other EventID) bool {
 	return cmp.Or(cmp.Compare(id.Instant(), other.Instant()), bytes.Compare(id[:], other[:])) > 0
 }
@@ -163,16 +158,16 @@ func (ids *EventIDs) Next(at Instant) (id EventID) {
 	return id
 }
 
-// Event is one recorded request. Whoever appends it again with the same ID replaces
-// it by the same, unless it was removed: then it stays removed.
+// Event is one recorded request. Appending it again with the same ID changes nothing: an event that was removed stays
+// removed.
 type Event struct {
 	ID   EventID
 	At   Instant
 	Cost int64   // units, at least 1
-	Ends Instant // a hold counts until then, unless it is settled; 0: no hold
+	Ends Instant // when a hold stops counting, unless it is settled; 0: no hold
 }
 
-// Redate dates e as of now, if it is dated later. A hold lasts as long as it would have.
+// Redate gives e the time now, if its own is later. A hold keeps its length.
 func (e *Event) Redate(now Instant) {
 	if e.At <= now {
 		return
@@ -183,14 +178,14 @@ func (e *Event) Redate(now Instant) {
 	e.At = now
 }
 
-// Log is the newest part of one span's events. In an Update they are the store's
-// own: decide may append to them, but changes nothing in them.
+// Log is the newest part of one span's events. In an Update the events are the store's memory: decide may append to
+// them, but must not change them.
 type Log struct {
 	Events []Event // oldest first
-	Sum    int64   // of their costs, where an Update's store knows it and none is a hold; 0: they are to be added up
+	Sum    int64   // of their costs, if an Update's store knows it and none is a hold; 0: not known
 }
 
-// From returns what is left of l without its first n events.
+// From returns l without its first n events.
 func (l *Log) From(n int) Log {
 	rest := Log{Events: l.Events[n:]}
 	switch {
@@ -203,23 +198,23 @@ func (l *Log) From(n int) Log {
 	return rest
 }
 
-// After returns what of l is later than bound.
+// After returns the part of l that is later than bound.
 func (l *Log) After(bound Instant) Log {
-	if len(l.Events) == 0 || l.Events[0].At > bound { // most often all of it is
+	if len(l.Events) == 0 || l.Events[0].At > bound { // the usual case
 		return *l
 	}
 	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
 }
 
-// Grow makes room for n more events where append would make it for more than most in all, and they are no more.
+// Grow makes room for n more events, up to most in all, where append would allocate room for more than most.
 func (l *Log) Grow(n, most int) {
-	const doubles = 256 // append does, up to there; longer ones it adds a quarter to
+	const doubles = 256 // append doubles capacity up to this length, and adds a quarter beyond
 	if have := len(l.Events); have+n > cap(l.Events) && have < doubles && have+n <= most && most < 2*have {
 		l.Events = append(make([]Event, 0, most), l.Events...)
 	}
 }
 
-// Insert adds event in order of time. It never changes what is in Events already: they may be the store's own.
+// Insert adds event in order of time. It never changes the events before it, which may be the store's memory.
 func (l *Log) Insert(event Event) {
 	if l.Sum > 0 {
 		l.Sum = AddSaturating(l.Sum, event.Cost)
@@ -233,8 +228,7 @@ func (l *Log) Insert(event Event) {
 	l.Events = slices.Insert(slices.Clip(l.Events), i, event)
 }
 
-// Redate dates events that are later than now as of now. It never changes what is in Events
-// already.
+// Redate gives the time now to all later events. It does so in a copy, as Events may be the store's memory.
 func (l *Log) Redate(now Instant) {
 	n := len(l.After(now).Events)
 	if n == 0 {
@@ -246,7 +240,7 @@ func (l *Log) Redate(now Instant) {
 	}
 }
 
-// SumOf returns the sum of the costs of events, the largest int64 if it is more.
+// SumOf returns the sum of the costs of events. It saturates.
 func SumOf(events []Event) int64 {
 	sum := int64(0)
 	for i := range events {

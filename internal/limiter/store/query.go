@@ -6,9 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Span is the class of a log's window. A store may keep the classes apart so that
-// rows of like age lie together; the events of a key under different spans are
-// different logs.
+// Span is the class of a log's window. A store may keep the classes apart, so that rows of similar age are together. A
+// key has a log of its own in each span.
 type Span int
 
 // The spans, by the longest window that belongs to each.
@@ -16,10 +15,10 @@ const (
 	SpanHour  Span = iota // up to 1 hour
 	SpanDay               // up to 1 day
 	SpanMonth             // up to policy.MaxWindow
-	SpanCount             // how many spans there are
+	SpanCount             // number of spans
 )
 
-// SpanOf returns the span that a log of this window belongs to.
+// SpanOf returns the span of a log with this window.
 func SpanOf(window time.Duration) Span {
 	switch {
 	case window <= time.Hour:
@@ -30,8 +29,7 @@ func SpanOf(window time.Duration) Span {
 	return SpanMonth
 }
 
-// Query asks for the state of one key. Memory that it does not name is neither
-// read nor returned.
+// Query asks for the state of one key. Parts that it does not name are neither read nor returned.
 type Query struct {
 	Key    Key
 	Level  policy.Level
@@ -39,14 +37,13 @@ type Query struct {
 	Counts bool // all counters of the key that expire after ExpireAfter
 	Tally  bool // all running totals of the key in Span that expire after ExpireAfter
 	Span   Span
-	Cell   bool // the key's cell; Logs are then those beside it, of which there is one
+	Cell   bool // the key's cell; Logs then has one entry, for the log beside the cell
 
 	ExpireAfter Instant
 }
 
-// LogQuery asks for the newest Max events of one span that are later than After,
-// with no bound on how late. Holds come on top of those: one that has ended may be
-// there for a while, and must not hide an event that counts.
+// LogQuery asks for the newest Max events of one span that are later than After, those later than now included. Holds
+// are returned beyond Max: one that has ended may remain for a while, and must not hide an event that counts.
 type LogQuery struct {
 	Span  Span
 	After Instant

@@ -8,16 +8,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// State is what a store remembers of one key, as far as a query asked.
+// State is the stored state of one key, as far as a query asked for it.
 type State struct {
 	Logs   []Log   // one for each LogQuery, in its order
 	Counts []Count // in no order
 	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
 	Cell   Cell
 
-	Levels      []Bucket     // what the buckets of a plan hold, as its cell says
-	Conversions []Conversion // and what its conversions have
-	Applied     Applied      // and which receipts came back
+	Levels      []Bucket     // the levels of a plan's buckets, decoded from the cell
+	Conversions []Conversion // the conversions of a plan, decoded from the cell
+	Applied     Applied      // the receipts that were returned, decoded from the cell
 }
 
 // Empty reports whether nothing is counted in s.
@@ -30,7 +30,7 @@ func (s *State) Empty() bool {
 	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
 }
 
-// Holds reports whether s has holds, which others may settle or end.
+// Holds reports whether s has holds, which other instances may settle or end.
 func (s *State) Holds() bool {
 	for i := range s.Logs {
 		if slices.ContainsFunc(s.Logs[i].Events, func(e Event) bool { return e.Ends != 0 }) {
@@ -40,39 +40,36 @@ func (s *State) Holds() bool {
 	return false
 }
 
-// Cell is one small value of a key that changes by compare-and-set only. The zero
-// Cell is one that does not exist.
+// Cell is one small value of a key that changes by compare-and-set only. The zero Cell does not exist.
 type Cell struct {
-	Version EventID // another one after every change, never used again
-	Value   []byte  // not to be changed; within an Update the store's own, until the end of it
+	Version EventID // new after every change, never used again
+	Value   []byte  // read-only; within an Update the store's memory, valid until its end
 }
 
-// Count is what one window of one limit holds.
+// Count is the count of one window of one limit.
 type Count struct {
 	Limit   policy.LimitID
 	Start   Instant // of the window
-	Expires Instant // nobody asks for it any more from here on
-	Epoch   Instant // the reset that it was counted under; 0: none
-	Units   int64   // can be negative while what was added and taken back settles
+	Expires Instant // from then on no decision needs it
+	Epoch   Instant // the reset after which it was counted; 0: none
+	Units   int64   // can be negative while additions and refunds arrive out of order
 	Row     EventID // of the writer whose running total it is; zero: a counter, which all writers add to
 }
 
-// Same reports whether other counts the same units as c: for the same limit, in the
-// same window and epoch, by the same writer.
+// Same reports whether c and other are the same counter: of the same limit, window, epoch and writer.
 func (c Count) Same(other Count) bool {
 	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
 }
 
-// Tally is the running total of one writer for one window, which replaces the one that
-// the writer stored before. Repeating it changes nothing, nor does an earlier one that
-// comes late.
+// Tally is the running total of one writer for one window. It replaces the writer's earlier one. Writing it again
+// changes nothing, nor does an earlier one that arrives late.
 type Tally struct {
 	Count               // Row is not zero
-	Stamp int64         // microseconds since the Unix epoch; of two of one row the later stands
+	Stamp int64         // microseconds since the Unix epoch; of two for one row the later wins
 	TTL   time.Duration // for how long it is kept; whole seconds
 }
 
-// UnitsAt returns what the window of limit id that starts at start holds.
+// UnitsAt returns the units in the window of limit id that starts at start.
 func (s *State) UnitsAt(id policy.LimitID, start Instant) int64 {
 	units := int64(0)
 	for i := range s.Counts {
@@ -83,17 +80,16 @@ func (s *State) UnitsAt(id policy.LimitID, start Instant) int64 {
 	return max(0, units)
 }
 
-// farthest is later than any window that was ever counted in: the year 3084. What a store
-// says of later ones is damage, and calendars and waits are not made for it.
+// farthest is later than any real window: the year 3084. Later windows in a store are damaged data, which calendars and
+// waits can't handle.
 const farthest Instant = 1 << 45
 
-// counts reports whether c is of a window of limit id that starts at or after start, and was
-// not reset.
+// counts reports whether c belongs to a window of limit id that starts at or after start, and has not been reset.
 func (s *State) counts(c *Count, id policy.LimitID, start Instant) bool {
 	return c.Start >= start && c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id
 }
 
-// UnitsFrom returns what the windows of limit id that start at or after start hold.
+// UnitsFrom returns the units in the windows of limit id that start at or after start.
 func (s *State) UnitsFrom(id policy.LimitID, start Instant) int64 {
 	units := int64(0)
 	for i := range s.Counts {
@@ -104,14 +100,13 @@ func (s *State) UnitsFrom(id policy.LimitID, start Instant) int64 {
 	return max(0, units)
 }
 
-// WindowUnits is units of one window; there may be more for the same one.
+// WindowUnits is units of one window; a list may have several for the same window.
 type WindowUnits struct {
 	Start Instant
 	Units int64
 }
 
-// AppendFrom appends to held, in no order, what the windows of limit id that start at or
-// after start hold.
+// AppendFrom appends to held, in no order, the units in the windows of limit id that start at or after start.
 func (s *State) AppendFrom(held []WindowUnits, id policy.LimitID, start Instant) []WindowUnits {
 	for i := range s.Counts {
 		if c := &s.Counts[i]; s.counts(c, id, start) {
@@ -121,8 +116,8 @@ func (s *State) AppendFrom(held []WindowUnits, id policy.LimitID, start Instant)
 	return held
 }
 
-// FirstFrom returns the start of the first window of limit id at or after start
-// that holds anything, Distant when none does.
+// FirstFrom returns the start of the first window of limit id at or after start with any units, Distant if none has
+// any.
 func (s *State) FirstFrom(id policy.LimitID, start Instant) Instant {
 	first := Distant
 	for i := range s.Counts {
@@ -133,10 +128,10 @@ func (s *State) FirstFrom(id policy.LimitID, start Instant) Instant {
 	return first
 }
 
-// Counted returns a copy of what counters say in s.
+// Counted returns a copy of the counters in s.
 func (s *State) Counted() State { return State{Counts: slices.Clone(s.Counts), Reset: s.Reset} }
 
-// Add counts c in s as a store would.
+// Add adds c to s as a store would.
 func (s *State) Add(c Count) {
 	for i := range s.Counts {
 		if have := &s.Counts[i]; have.Same(c) {
@@ -147,8 +142,7 @@ func (s *State) Add(c Count) {
 	s.Counts = append(s.Counts, c)
 }
 
-// Replace puts total in the place of what was read of it, and reports whether that was
-// anything.
+// Replace replaces the same count in s by total, and reports whether s had one.
 func (s *State) Replace(total Count) (seen bool) {
 	i := slices.IndexFunc(s.Counts, total.Same)
 	if i < 0 {
@@ -159,8 +153,7 @@ func (s *State) Replace(total Count) (seen bool) {
 	return true
 }
 
-// Merge adds to s what was read under another key of the same target. Cells are
-// not merged: a condition spans one key.
+// Merge adds to s the state of another key of the same target. Cells are not merged, as a condition spans one key.
 func (s *State) Merge(other *State) {
 	s.Reset = max(s.Reset, other.Reset)
 	for i := range s.Logs {
@@ -176,23 +169,22 @@ func (s *State) Merge(other *State) {
 	}
 }
 
-// Conversion is what a limit on conversion remembers: what was sent and confirmed in each block
-// of its window.
+// Conversion is the state of a limit on conversion: the units sent and confirmed in each block of its window.
 type Conversion struct {
 	Limit  policy.LimitID
-	Last   Instant // of the last unit that was sent
-	Probe  bool    // it was a probe
+	Last   Instant // when the last unit was sent
+	Probe  bool    // the last unit was a probe
 	Blocks [policy.ConversionBlocks]ConversionBlock
 }
 
-// ConversionBlock is what was sent within one block, and how much of that is confirmed. It lies
-// at the number of its block, modulo how many there are.
+// ConversionBlock has the units sent within one block, and how many of these are confirmed. Its index is the block's
+// number modulo the number of blocks.
 type ConversionBlock struct {
 	Start           Instant
 	Sent, Confirmed int64
 }
 
-// ConversionOf returns what s has of the limit id; nil for nothing.
+// ConversionOf returns the conversion of limit id in s, nil if it has none.
 func (s *State) ConversionOf(id policy.LimitID) *Conversion {
 	for i := range s.Conversions {
 		if c := &s.Conversions[i]; c.Limit == id {
@@ -202,29 +194,29 @@ func (s *State) ConversionOf(id policy.LimitID) *Conversion {
 	return nil
 }
 
-// MaxApplied is of how many receipts a cell tells that they came back: more changes of one cell than
-// there are within a store timeout.
+// MaxApplied is the number of returned receipts that a cell keeps: more than the changes to one cell within a store
+// timeout.
 const MaxApplied = 64
 
-// MaxAppliedInMemory is how many receipts of a key an owner remembers. It changes a key in memory more often than a cell can
-// be written.
+// MaxAppliedInMemory is the number of returned receipts of a key that an owner keeps, which changes a key in memory more
+// often than a cell can be written.
 const MaxAppliedInMemory = 1024
 
-// Applied are the receipts that came back last, for a confirmation or a refund that a cell has: so one
-// that is sent again finishes what the first began, and does nothing twice.
+// Applied has the receipts that were returned last, with the confirmations and refunds that a cell includes. So one
+// that is sent again completes the first attempt, and has no effect twice.
 type Applied struct {
 	Last  []Receipt // the newest first
-	Since Instant   // of all that were claimed later, those that came back are among Last
+	Since Instant   // all returned receipts that were claimed later are in Last
 }
 
-// Receipt is one entry of a receipt that came back.
+// Receipt is one entry of a returned receipt.
 type Receipt struct {
 	ID EventID
-	At Instant // when it did, not before it was claimed
+	At Instant // when it was returned, not before it was claimed
 }
 
-// Note notes at now that the receipt of id came back, which was claimed at an instant, and reports whether it
-// is the first time, for sure. It keeps the newest receipts, no more than most.
+// Note records at now that the receipt of id, claimed at an instant, was returned. It reports whether this is surely
+// the first time. It keeps the newest receipts, at most most.
 func (a *Applied) Note(id EventID, claimed, now Instant, most int) (first bool) {
 	if claimed <= a.Since || slices.ContainsFunc(a.Last, func(r Receipt) bool { return r.ID == id }) {
 		return false

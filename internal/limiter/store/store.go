@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Store is the memory that limits are counted in, shared by every instance that
-// counts together. It is safe for concurrent use.
+// Store is the memory that limits are counted in, shared by all instances that count together. It is safe for
+// concurrent use.
 //
 // A store whose levels meet promises: a Read that starts after a Write of the
 // same key returned nil sees that Write. Errors wrap ErrUnavailable or
@@ -17,22 +17,20 @@ type Store interface {
 	Read(ctx context.Context, q *Query) (State, error)
 	// Write stores w.
 	Write(ctx context.Context, w *Write) error
-	// WriteAll stores events of several keys so that all are stored in the end or
-	// none, should this process die meanwhile or a node not answer. Nothing but
-	// appended events is in w.
+	// WriteAll stores events of several keys so that in the end all or none are stored, even if this process dies
+	// meanwhile or a node does not answer. w has nothing but appended events.
 	WriteAll(ctx context.Context, w []Write) error
 }
 
-// EachWriter is a Store that writes to many keys for less than it takes one by one.
+// EachWriter is a Store that writes to many keys at a lower cost than one by one.
 type EachWriter interface {
 	Store
-	// WriteEach stores each of w as Write does, whatever becomes of the others. It calls
-	// wrote with the index and the error of each, from several goroutines at the same time,
-	// and returns when it has for all of them.
+	// WriteEach stores each of w as Write does, independently of the others. It calls wrote with the index and the
+	// error of each, from several goroutines at the same time, and returns after the last call.
 	WriteEach(ctx context.Context, w []Write, wrote func(i int, err error))
 }
 
-// WriteEach has store, which may be an EachWriter, store each of w; see there.
+// WriteEach calls store's WriteEach if it is an EachWriter, and else does the same by Write.
 func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, err error)) {
 	if each, ok := store.(EachWriter); ok {
 		each.WriteEach(ctx, w, wrote)
@@ -45,18 +43,15 @@ func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, er
 	all.Wait()
 }
 
-// WriteReader is a Store that writes to a key and then reads it for less than it takes in two
-// calls.
+// WriteReader is a Store that writes to a key and then reads it at a lower cost than by two calls.
 type WriteReader interface {
 	Store
-	// WriteThenRead stores w as Write does and, once that has returned nil, reads what q asks
-	// for of the same key as Read does. wrote reports whether it came to that: err is Read's
-	// then, and Write's else.
+	// WriteThenRead stores w as Write does and, after the write has succeeded, reads q, which has the same key, as Read
+	// does. wrote reports whether the write succeeded: err is then Read's, and else Write's.
 	WriteThenRead(ctx context.Context, w *Write, q *Query) (state State, wrote bool, err error)
 }
 
-// WriteThenRead has store, which may be a WriteReader, store w and then read what q asks for;
-// see there.
+// WriteThenRead calls store's WriteThenRead if it is a WriteReader, and else does the same by Write and Read.
 func WriteThenRead(ctx context.Context, store Store, w *Write, q *Query) (state State, wrote bool, err error) {
 	if both, ok := store.(WriteReader); ok {
 		return both.WriteThenRead(ctx, w, q)
@@ -68,16 +63,15 @@ func WriteThenRead(ctx context.Context, store Store, w *Write, q *Query) (state 
 	return state, true, err
 }
 
-// Exclusive is a Store that can hold keys still while a decision is made over
-// them. The engine prefers it: nobody is ever denied for units that are about to be
-// taken back. One engine alone changes what is kept of its keys, and goes by that.
+// Exclusive is a Store that can lock keys during a decision. The engine prefers it: no call is ever denied because of
+// units that are about to be removed again. A single engine changes the state of its keys, and relies on that.
 type Exclusive interface {
 	Store
-	// Update reads what q asks for, calls decide with it, and stores what decide put
-	// into w, with nobody reading or writing the key in between. decide must not block
-	// and keeps neither s nor w; the store keeps no memory that w names.
+	// Update reads what q asks for, calls decide with it, and stores what decide put into w, with no other read or
+	// write of the key in between. decide must not block and must not keep s or w; the store keeps no memory that w
+	// refers to.
 	Update(ctx context.Context, q *Query, decide func(s *State, w *Write)) error
-	// UpdateAll is Update for several keys, in their order, of which none is in q twice:
-	// all that decide put into w is stored, or nothing.
+	// UpdateAll is Update for several keys, in their order, each of which is in q once: all that decide put into w is
+	// stored, or nothing.
 	UpdateAll(ctx context.Context, q []Query, decide func(s []State, w []Write)) error
 }
