@@ -12,39 +12,37 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// What a policy keeps in its key's cell: the levels of its buckets and, under
-// GuaranteeSerial, all else but its events. cellFormat is the first byte of a value;
-// one that a later version wrote is refused rather than misread.
+// A key's cell has the levels of a policy's buckets and, under GuaranteeSerial, everything else but its events.
+// cellFormat is the first byte of a value; the value of a later version is refused rather than misread.
 const (
 	cellFormat  = 1
-	conversions = 2 // the same, and what conversions have then
-	applied     = 3 // the same, and which receipts came back then
+	conversions = 2 // cellFormat, and then conversions
+	applied     = 3 // conversions, and then returned receipts
 )
 
 var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
 
 // Bounds of a cell.
 const (
-	// keptVersions is how many of its last versions a cell tells of, so that whoever
-	// lost an answer finds out whether its write is among what came since. At a few
-	// milliseconds a write, that is longer than a store timeout.
+	// keptVersions is the number of its last versions that a cell lists, so that an instance that lost an answer finds
+	// out whether its write was stored. At a few milliseconds a write, the list spans more than a store timeout.
 	keptVersions = 64
-	// keptInDoubt is for how long a cell whose changes are written behind tells of the latest
-	// version of each process: longer than most outages.
+	// keptInDoubt is how long a cell whose changes are written behind lists the latest version of each process: longer
+	// than most outages.
 	keptInDoubt = time.Hour
-	// longestCell is the longest time that a cell is kept, some nine years: as much as a
-	// bucket that somebody filled by record can take to drain, and more than anyone waits.
+	// longestCell is the longest time that a cell is kept, some nine years: a bucket that was filled by records may
+	// take longer to drain, but no caller waits for that.
 	longestCell = 1 << 28 * time.Second
-	// CellMargin is how much longer than its windows a cell lives: a write that was
-	// delayed must find the version that it did not expect, not none.
+	// CellMargin is the time that a cell outlives its windows: a delayed write must find a version that it did not
+	// expect rather than no cell.
 	CellMargin = time.Minute
 )
 
-// Chain is what a cell says of its own past.
+// Chain is the history of a cell, as the cell lists it.
 type Chain struct {
-	newest   store.Instant // of anything written with it: instants never go back
-	versions versions      // the last ones, the cell's own first
-	whole    bool          // there were no others, as far as anyone may still ask
+	newest   store.Instant // of all that was written with it: instants never decrease
+	versions versions      // the last versions, the cell's own first
+	whole    bool          // versions has all versions that any attempt in progress may ask for
 }
 
 // has reports whether version was among the cell's last.
@@ -57,7 +55,7 @@ func (c *Chain) has(version store.EventID) bool {
 	return false
 }
 
-// versions is a list of them as it is in a cell, one after the other.
+// versions is a list of versions as a cell has it, one after the other.
 type versions []byte
 
 // versionSize is the length of a version in bytes.
@@ -67,21 +65,20 @@ func (v versions) Len() int { return len(v) / versionSize }
 
 func (v versions) At(i int) store.EventID { return store.EventID(v[i*versionSize:]) }
 
-// before returns what of v, the newest first, somebody may still ask for once another
-// version comes before them: those that were the cell's since the horizon, which is longer
-// ago than any attempt that is under way.
+// before returns the versions of v, the newest first, that must be kept behind a new version: those that the cell had
+// since the horizon, which is earlier than the start of any attempt in progress.
 func (v versions) before(horizon store.Instant) versions {
 	for i := range v.Len() {
-		if i+2 == keptVersions || v.At(i).Instant() < horizon { // what came before it was over by then
+		if i+2 == keptVersions || v.At(i).Instant() < horizon { // earlier versions were replaced before the horizon
 			return v[:(i+1)*versionSize]
 		}
 	}
 	return v
 }
 
-// ofEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
-// of the rest the latest of each process that is not dated before the horizon: whoever could not
-// reach the store finds out for longer whether its last write is stored.
+// ofEach returns the versions of v to keep if changes are written behind: up to half of keptVersions of recent, with
+// which v begins, and of the others the latest of each process, unless it is older than the horizon. So a process that
+// could not reach the store can find out for longer whether its last write is stored.
 func (v versions) ofEach(recent versions, horizon store.Instant) versions {
 	kept := slices.Clip(recent[:min(len(recent), keptVersions/2*versionSize)])
 	for i := kept.Len(); i < v.Len() && kept.Len() < keptVersions-1; i++ {
@@ -92,7 +89,7 @@ func (v versions) ofEach(recent versions, horizon store.Instant) versions {
 	return kept
 }
 
-// hasOf reports whether one of v is of a process.
+// hasOf reports whether v has a version of the process node.
 func (v versions) hasOf(node [6]byte) bool {
 	for i := range v.Len() {
 		if v.At(i).Node() == node {
@@ -102,8 +99,8 @@ func (v versions) hasOf(node [6]byte) bool {
 	return false
 }
 
-// Open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
-// counts.
+// Open decodes s's cell into s: the buckets' levels, the reset and, if the plan is serial, counts. It returns the
+// cell's history.
 func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	s.Levels, s.Conversions, s.Applied = s.Levels[:0], s.Conversions[:0], store.Applied{}
 	if len(s.Cell.Value) == 0 {
@@ -140,8 +137,8 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	return c, nil
 }
 
-// Shut returns the write that puts s in the place of the cell that it was read
-// from, with c as its past. Its value is appended to b.
+// Shut returns the write that replaces the cell that s was read from by s, with c as its history. It appends the value
+// to b.
 func Shut(
 	p *demand.Plan, b []byte, s *store.State, c *Chain, version store.EventID, now store.Instant, o *demand.Settings,
 ) store.CellWrite {
@@ -175,7 +172,7 @@ func Shut(
 	return store.CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: cellTTL(p, s, now, o), Serial: o.Serial}
 }
 
-// formatOf returns the first format that has all of s.
+// formatOf returns the earliest format that can hold all of s.
 func formatOf(s *store.State) byte {
 	switch {
 	case len(s.Applied.Last) > 0:
@@ -186,7 +183,7 @@ func formatOf(s *store.State) byte {
 	return cellFormat
 }
 
-// appendLevels appends to b the buckets of s that are not those of limits gone or drained.
+// appendLevels appends to b the buckets of s that are not drained.
 func appendLevels(p *demand.Plan, b []byte, s *store.State, now store.Instant) []byte {
 	live := 0
 	for i := range s.Levels {
@@ -216,8 +213,7 @@ func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) 
 	return true // another version of the policy may still count in it
 }
 
-// liveCounts returns the counts that still matter, nothing unless the plan is
-// serial.
+// liveCounts returns the counts that still matter, nil unless the plan is serial.
 func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count {
 	if !p.Serial {
 		return nil
@@ -227,8 +223,8 @@ func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count
 	})
 }
 
-// cellTTL returns how long the cell must live: until everything in it has no meaning
-// any more, and no delayed write can take its absence for the one that it knew.
+// cellTTL returns the time to live of the cell: until nothing in it matters any more, and no delayed write can find it
+// missing as expected.
 func cellTTL(p *demand.Plan, s *store.State, now store.Instant, o *demand.Settings) time.Duration {
 	lasts := max(2*p.LongestWindow(), p.ResetTTL, p.CellLasts(s, now))
 	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+CellMargin+o.ClockError))

@@ -8,8 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// appendConversions appends to b what the conversions of s have. Blocks that nothing was sent in are
-// left out.
+// appendConversions appends the conversions of s to b. It leaves out blocks without sent units.
 func appendConversions(b []byte, s *store.State) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s.Conversions)))
 	for i := range s.Conversions {
@@ -28,7 +27,7 @@ func appendConversions(b []byte, s *store.State) []byte {
 	return b
 }
 
-// appendApplied appends to b which receipts came back.
+// appendApplied appends the returned receipts of s to b.
 func appendApplied(b []byte, s *store.State) []byte {
 	b = binary.AppendVarint(b, int64(s.Applied.Since))
 	b = binary.AppendUvarint(b, uint64(len(s.Applied.Last)))

@@ -15,33 +15,32 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Decider decides by compare-and-set on a key's cell: it reads, judges, and writes on
-// the condition that nobody wrote meanwhile; else it begins again. What it answers is
-// exact, and nobody is denied for units that are about to be taken back.
+// Decider decides by compare-and-set on a key's cell: it reads, decides, and writes on the condition that the cell has
+// not changed meanwhile; else it begins again. Its answers are exact, and no call is denied because of units that are
+// about to be taken back.
 type Decider struct {
 	store store.Store
 	ids   *store.EventIDs
 	opts  *demand.Settings
-	full  *denied.Denials // what decides while the store does not answer; nothing else of it is gone by
+	full  *denied.Denials // decides while the store does not answer; its other parts are not used
 	last  *latest
 }
 
-// New returns a Decider over store. full is told what leaves no room.
+// New returns a Decider over store. It puts full states into full.
 func New(store store.Store, ids *store.EventIDs, set *demand.Settings, full *denied.Denials) *Decider {
 	return &Decider{store: store, ids: ids, opts: set, full: full, last: newLatest()}
 }
 
 const (
-	// SerialTries is into how many parts the store timeout is cut, each as long as one
-	// conditional write may take before its fate is looked into.
+	// SerialTries is the number of parts of the store timeout. One part is the timeout of a conditional write, after
+	// which a read finds out whether it was stored.
 	SerialTries = 3
-	// ConflictWait is the longest first wait after another instance came first; it
-	// doubles up to maxConflictWait.
+	// ConflictWait is the longest first wait after a conflict; waits double up to maxConflictWait.
 	ConflictWait    = 2 * time.Millisecond
 	maxConflictWait = 64 * time.Millisecond
 )
 
-// Settle answers every request of batch, all of them for t.
+// Settle decides all requests of batch, which are for t.
 func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
 	mark := x.full.Since(t.Key)
 	var last *store.State
@@ -80,8 +79,8 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 	}
 }
 
-// Check answers r as if it came now, and records nothing. It reads past whatever is
-// under way, so that it is exact as of some moment while it ran.
+// Check decides r at the present instant, and records nothing. Its serial read completes writes in progress, so the
+// answer is exact for some moment during the call.
 func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request) {
 	mark := x.full.Since(t.Key)
 	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
@@ -99,8 +98,8 @@ func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request
 	x.full.KeepFull(t, &s, now, mark)
 }
 
-// GiveBack takes what e counted for t out of its cell. By a receipt it is done once, however often it is called;
-// else it must be called once.
+// GiveBack removes e's units for t from its cell. With a receipt it does so once, however often it is called; else it
+// must be called once.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry, sums bool) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
@@ -117,7 +116,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 	})
 }
 
-// Reset forgets all that is counted for t.
+// Reset removes all that is counted for t.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, _ *store.Write) bool {
@@ -126,11 +125,9 @@ func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	})
 }
 
-// update changes t's cell: change is given its state and the instant of the change,
-// and reports whether there is anything to store; it puts events to append or to
-// remove into the write, and everything else into the state. It may be called several
-// times, each time with another state, and what it did last counts. The error is a
-// StoreError.
+// update changes t's cell by change, which gets its state and the instant of the change, and reports whether there is
+// anything to store. change puts events to append or remove into the write, and everything else into the state. It may
+// be called several times, each time with another state; the last call counts. The error is a StoreError.
 func (x *Decider) update(
 	ctx context.Context, t *demand.Target, own int, change func(s *store.State, now store.Instant, w *store.Write) bool,
 ) error {
@@ -138,8 +135,8 @@ func (x *Decider) update(
 	return x.UpdateOnce(ctx, t, own, new(Attempts), once)
 }
 
-// Attempts are the versions of conditional writes of the same change, one of which may be
-// stored, now or later. Of more than keptVersions the oldest are surely not.
+// Attempts are the versions of conditional writes of the same change, one of which may be stored, now or later. It
+// keeps the last keptVersions; older ones are surely not stored.
 type Attempts []store.EventID
 
 // Add notes an attempt to write version.
@@ -148,10 +145,9 @@ func (a *Attempts) Add(version store.EventID) {
 	*a = (*a)[max(0, len(*a)-keptVersions):]
 }
 
-// UpdateOnce is update for a change that may have been tried before, by the attempts in tried:
-// change is also told whether one of these is stored. It adds to tried those that it makes, so
-// that whoever gets an error may try the same change again, and have it stored once. They are
-// found for as long as the cell tells of them.
+// UpdateOnce is update for a change that may have been tried before, by the attempts in tried: change also gets whether
+// one of these is stored. UpdateOnce adds its own attempts to tried, so that after an error the caller may try the same
+// change again, and it is stored once. An attempt is found for as long as the cell lists it.
 func (x *Decider) UpdateOnce(
 	ctx context.Context, t *demand.Target, own int, tried *Attempts,
 	change func(s *store.State, stored bool, now store.Instant, w *store.Write) bool,
@@ -170,7 +166,7 @@ func (x *Decider) UpdateOnce(
 			if !known {
 				return nil
 			}
-			x.last.cells.Remove(t.Key) // nothing is written whose condition would tell whether it is the latest
+			x.last.cells.Remove(t.Key) // without a write no condition checks whether this state is the latest
 			continue
 		}
 		err = x.swap(ctx, t, w, func() store.CellWrite {
@@ -191,7 +187,8 @@ func (x *Decider) UpdateOnce(
 	}
 }
 
-// latest returns the state of t and the past of its cell, as this instance wrote it last, or as they are read.
+// latest returns the state of t and the history of its cell, as this instance wrote them last, or else from the store.
+// known reports the former.
 func (x *Decider) latest(ctx context.Context, t *demand.Target, own int) (s store.State, c Chain, known bool, err error) {
 	if s, known = x.last.state(t); known {
 		c, err = Open(t.Plan, &s)
@@ -201,14 +198,14 @@ func (x *Decider) latest(ctx context.Context, t *demand.Target, own int) (s stor
 	return s, c, false, err
 }
 
-// instant returns when a change of the state takes place: never before anything that
-// is in it. The error says that this instance's clock is beyond the tolerance.
+// instant returns the instant of a change to the state, which is never before anything in it. It returns an error if
+// this instance's clock is beyond the tolerance.
 func (x *Decider) instant(s *store.State, c *Chain) (store.Instant, error) {
 	now, err := x.opts.Timing.Checked()
 	return max(now, c.newest, s.Reset+1), err
 }
 
-// Read returns the state of t and the past of its cell.
+// Read returns the state of t and the history of its cell.
 func (x *Decider) Read(ctx context.Context, t *demand.Target, own int, level policy.Level) (store.State, Chain, error) {
 	q := t.Plan.Query(t.Key, x.opts.Timing.Instant(), own, nil)
 	q.Level = level
@@ -220,14 +217,12 @@ func (x *Decider) Read(ctx context.Context, t *demand.Target, own int, level pol
 	return s, c, err
 }
 
-// swap makes the conditional write w with a cell from seal, which gives every attempt
-// a version of its own. Its error is ErrConflict when somebody else came first and
-// nothing of w is stored or will ever be; else a StoreError.
+// swap makes the conditional write w with a cell from seal, which gives every attempt a version of its own. Its error
+// is ErrConflict if another write came first and nothing of w is stored or ever will be; else a StoreError.
 //
-// An attempt without an answer may be stored later: that there is no trace of it now
-// proves nothing. It is dead only once another version is stored on the same
-// condition; so it is repeated, with the same events, until one of the attempts or
-// somebody else's write is there.
+// An attempt without an answer may be stored later: its absence now proves nothing. It can't be stored any more only
+// once another version is stored on the same condition. So swap repeats it, with the same events, until one of the
+// attempts or another write is stored.
 func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, seal func() store.CellWrite) error {
 	var tried []store.EventID
 	var failed error
@@ -262,19 +257,19 @@ func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, se
 	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
 }
 
-// fate is what became of attempts without an answer.
+// fate is whether attempts without an answer are stored.
 type fate int
 
 const (
 	fateOpen   fate = iota // any of them may still be stored
 	fateStored             // one of them is
 	fateDead               // none is, and none will be
-	fateLost               // nobody can tell any more
+	fateLost               // it can't be found out any more
 )
 
-// fate finds out what became of the attempts with the versions tried, all on the
-// condition that the cell's version was expected. A serial read completes what is half
-// done, so what it doesn't show is stored never or by a later write.
+// fate finds out whether the attempts with the versions tried are stored, all on the condition that the cell's version
+// was expected. A serial read completes writes that are half done, so an attempt that it does not show is stored never
+// or by a later write.
 func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.EventID, tried []store.EventID) fate {
 	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
 	switch {
@@ -290,18 +285,18 @@ func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.Eve
 	return fateLost
 }
 
-// attempt makes one conditional write, in a part of the time there is.
+// attempt makes one conditional write, within a part of the store timeout.
 func (x *Decider) attempt(ctx context.Context, w *store.Write) error {
 	ctx, cancel := context.WithTimeout(ctx, x.opts.StoreTimeout/SerialTries)
 	defer cancel()
 	return x.store.Write(ctx, w)
 }
 
-// serialReads is how often a serial read is tried: where others compare and set the
-// same cell it is refused at once, and may be the next time again.
+// serialReads is the number of attempts at a serial read: while others compare and set the same cell it is refused at
+// once, perhaps several times.
 const serialReads = 5
 
-// ReadPatiently reads, and at a serial level tries again what is refused.
+// ReadPatiently reads q. At a serial level it repeats reads that are refused.
 func ReadPatiently(ctx context.Context, o *demand.Settings, store store.Store, q *store.Query) (s store.State, err error) {
 	tries := 1
 	if q.Level == policy.LevelSerial || q.Level == policy.LevelLocalSerial {

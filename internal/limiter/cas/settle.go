@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// SettleEvent makes n's event stay in the log beside t's cell, unless it was removed:
-// what is said there last stands, so the condition has to say that the event is there,
-// or that it left by itself. It reads as far back as it must to know.
+// SettleEvent makes n's held event permanent in the log beside t's cell, unless it was removed. In the log the last
+// write of an event wins, so the write's condition must establish that the event is there, or that it expired by
+// itself. SettleEvent reads as far back as that needs.
 func (x *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
 	if len(t.Plan.Logs) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (x *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.En
 	}
 }
 
-// settledAmong returns how many of events are no holds.
+// settledAmong returns the number of events that are no holds.
 func settledAmong(events []store.Event) (n int) {
 	for i := range events {
 		if events[i].Ends == 0 {

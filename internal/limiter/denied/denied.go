@@ -14,19 +14,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Denials remember what was counted for keys that were over their limit, so that
-// whoever tries again and again is denied without asking the store, for as long as
-// what was counted then leaves no room.
+// Denials remembers the state of keys that were over their limit, so that a caller that retries is denied without a
+// read of the store, for as long as that state leaves no room.
 //
-// What is remembered can only be too much, which errs on the side of denying: units
-// that another instance took back, or gave back by a refund or a reset. The latter two
-// are news, which end the memory. The former are young: a denial that rests on units
-// that may yet be taken back is remembered for a store timeout at most. And it can be
-// too little: what was recorded since, whatever the limit, on other instances. That
-// changes no verdict, but what an answer tells of other limits and of waits, which is
-// why nothing is remembered longer than MaxDenialAge.
+// A remembered state may have too many units, which errs on the side of denying: units that another instance has taken
+// back, or that a refund or a reset has removed since. Refunds and resets are news, upon which the state is dropped.
+// Units that may yet be taken back are recent: a denial that depends on them is remembered for a store timeout at most.
+// A remembered state may also lack units: those of records on other instances since. These change no verdict, but the
+// numbers of other limits and the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
-// Nothing of what serial decides is remembered, which is exact at any moment.
+// Denials under the guarantee serial, which is exact at any moment, are not remembered.
 type Denials struct {
 	set     *demand.Settings
 	doubted func(store.Key) bool
@@ -34,10 +31,10 @@ type Denials struct {
 	mu         sync.Mutex
 	young, old map[store.Key]*denial
 	events     int                 // in young
-	forgotten  [denialMarks]uint64 // how many times something was, by the first bits of its key
+	forgotten  [denialMarks]uint64 // number of calls of Forget, by the first bits of the key
 }
 
-// denial is what was counted for a key. It does not change once it is remembered.
+// denial is the state of a key. It is immutable once it is remembered.
 type denial struct {
 	base  *demand.Plan
 	state store.State
@@ -45,47 +42,43 @@ type denial struct {
 	until store.Instant
 }
 
-// Bounds of each of the two generations of what is remembered; beyond, the older one is
-// forgotten.
+// Bounds of each of the two generations of denials; beyond them, the older generation is dropped.
 const (
 	maxDenials      = 1 << 16 // keys, of 300 bytes and more: 20 MiB
 	maxDenialEvents = 1 << 19 // of 40 bytes: 20 MiB
 )
 
-// denialMarks is how many classes of keys there are, a power of two: what is forgotten
-// prevents that a read which is under way for a key of the same class is remembered.
+// denialMarks is the number of classes of keys, a power of two: Forget of a key keeps the results of reads in progress
+// for keys of its class from being remembered.
 const denialMarks = 1 << 10
 
-// MaxDenialAge is how long a denial is remembered at most: who tries again each second
-// costs a tenth of the reads, and an operator who looks at a caller sees the state of
-// some seconds ago.
+// MaxDenialAge is the longest time that a denial is remembered: a caller that retries each second causes a tenth of the
+// reads, and an operator sees a caller's state of some seconds ago.
 const MaxDenialAge = 10 * time.Second
 
-// UnsettledPart is the part of the store timeout for which a denial is remembered that
-// other instances' units in flight may have caused: they are gone after a few round trips.
+// UnsettledPart is the part of the store timeout for which a denial is remembered if other instances' units in flight
+// may have caused it: they are gone after a few round trips.
 const UnsettledPart = 10
 
-// New returns Denials that remember nothing yet. doubted reports whether a denial of a key may be owed to
-// units that are yet to be committed or aborted; nil: none is.
+// New returns an empty Denials. doubted reports whether a denial of a key may be due to units that are yet to be
+// committed or aborted; nil: none is.
 func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
-// Answer fills in decision on a request of t at now, and reports true, if what is
-// remembered of its key leaves no room for it.
+// Answer decides a request of cost for t at now, and returns true, if its key is full by a remembered state.
 func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
 	return memory != nil && memory.until > now && memory.refuse(decision, t.Plan, cost, now)
 }
 
-// AnswerAlone is answer while the store does not answer: for as long as what is remembered
-// leaves no room.
+// AnswerAlone is Answer while the store does not answer: it uses a remembered state for as long as that leaves no room.
 func (d *Denials) AnswerAlone(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
 	return memory != nil && memory.refuse(decision, t.Plan, cost, now)
 }
 
-// of returns what is remembered of t's key at now; nil for nothing.
+// of returns the denial of t's key at now, nil if there is none.
 func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
 	d.mu.Lock()
 	memory, ok := d.young[t.Key]
@@ -99,21 +92,21 @@ func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
 	return memory
 }
 
-// refuse denies cost at now, and reports true, if d leaves no room under p: calls for one key may have different limits.
+// refuse denies cost at now, and returns true, if d leaves no room under p. Calls for one key may have different limits.
 func (d *denial) refuse(decision *count.Decision, p *demand.Plan, cost int64, now store.Instant) bool {
 	return p.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
 }
 
-// Since marks the time before a read of key that may be remembered.
+// Since returns a mark to pass to Put. It is called before a read of key whose result may be remembered.
 func (d *Denials) Since(key store.Key) (mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.forgotten[key.Prefix()%denialMarks]
 }
 
-// Put remembers state, which was read for t after mark and left no room; others say
-// whether units of other instances in it may yet be taken back, and own that all sums
-// in it are this process's, and stay. It keeps nothing of state itself.
+// Put remembers state, which was read for t after mark, if it leaves no room. others says that it has units of other
+// instances that may yet be taken back; own says that all its sums are this process's and final. Put does not keep
+// state's memory.
 func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, now store.Instant, mark uint64) {
 	if t.Plan.Count == policy.CountAll || !t.Plan.Full(state, max(now, state.Reset+1)) {
 		return
@@ -125,9 +118,9 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 	d.keep(t, state, now, until, mark)
 }
 
-// KeepFull remembers state, which was found at now for t after mark, if it leaves no room and the
-// policy goes by what this instance knows while the store does not answer. Nobody is denied by it
-// as long as the store does. A bucket beside other limits has a key that no news tell of.
+// KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's
+// on_store_error is local. No call is denied by it while the store answers. It leaves out buckets beside other limits,
+// as no news have their keys.
 func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
 	beside := t.Plan.Cell && t.Plan.Places != nil
 	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !beside && t.Plan.Full(state, now) {
@@ -135,7 +128,7 @@ func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Insta
 	}
 }
 
-// keep remembers state until an instant, and longer for when the store does not answer.
+// keep remembers state until an instant, and beyond for the time in which the store does not answer.
 func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.Instant, mark uint64) {
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
@@ -159,8 +152,8 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 	d.events += events
 }
 
-// until returns how long a denial of t is remembered that rests on state, of which
-// nobody's units in flight are known.
+// until returns the end of the time for which a denial of t by state is remembered, if no units of other instances are
+// known to be in flight.
 func (d *Denials) until(t *demand.Target, state *store.State, own bool, now store.Instant) store.Instant {
 	if !d.set.News || len(t.Old) > 0 || !d.settled(t.Plan, state, own, now) {
 		return now.Add(d.set.StoreTimeout)
@@ -168,8 +161,8 @@ func (d *Denials) until(t *demand.Target, state *store.State, own bool, now stor
 	return now.Add(MaxDenialAge)
 }
 
-// settled reports whether nobody will take back any of state's units any more. No
-// counter tells how old its units are, nor do others' running totals.
+// settled reports whether none of state's units may yet be taken back. Counters and other instances' running totals
+// don't have the age of their units.
 func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now store.Instant) bool {
 	bound := now.Add(-2*d.set.StoreTimeout - 2*d.set.ClockTolerance)
 	for i := range state.Logs {
@@ -180,7 +173,7 @@ func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Forget ends what is remembered of key, and of what is being read now.
+// Forget drops the denial of key. It also prevents Put after reads that are in progress now.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,29 +182,29 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.old, key)
 }
 
-// Told are denials that owners told this instance, so that who tries again and again is denied where
-// it asks, for as long as the owner would tell the same.
+// Told remembers denials reported by owners, so that a caller that retries is denied by the instance that it asks, for
+// as long as the owner would give the same answer.
 //
-// As with denials, what is remembered can only be too much: units that were given back since by a
-// refund or a reset. These are news, which end the memory, and nothing is remembered longer than
-// MaxDenialAge. It is a layer that costs no promise: nothing is admitted by it.
+// As with Denials, a remembered denial may only include too many units: those that a refund or a reset has removed
+// since. Refunds and resets are news, upon which the denial is dropped, and no denial is remembered longer than
+// MaxDenialAge. No guarantee depends on it, as it admits nothing.
 type Told struct {
 	Opts    *demand.Settings
 	full    bounded.Recent[*toldDenial]
 	Changes Changes
 }
 
-// toldDenial is what an owner told of a key without room. It does not change.
+// toldDenial is an owner's denial for a full key. It is immutable.
 type toldDenial struct {
-	changes  uint64 // that were noted before the owner was asked
+	changes  uint64 // count of noted changes before the owner was asked
 	plan     *demand.Plan
 	cost     int64
 	verdicts []count.Verdict
-	at       time.Time // when it was told
-	until    time.Time // when it may no longer be so
+	at       time.Time // when the answer came
+	until    time.Time // from when on the answer may differ
 }
 
-// Answer decides c, and reports true, if what an owner told does.
+// Answer decides c, and returns true, if a denial of an owner applies.
 func (h *Told) Answer(c *demand.Charge) bool {
 	if c.Op == count.OpRecord {
 		return false
@@ -239,7 +232,8 @@ func (h *Told) Answer(c *demand.Charge) bool {
 	return true
 }
 
-// Put remembers a for c, which was asked at that time, after so many changes, and is answered now.
+// Put remembers a, the owner's answer to c, if it is a denial. asked and changes are the time and Changes.Of before the
+// owner was asked.
 func (h *Told) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes uint64) {
 	steady := min(a.Steady, MaxDenialAge)
 	if !h.Opts.News {
@@ -253,19 +247,19 @@ func (h *Told) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes u
 	})
 }
 
-// Changes is how often keys changed, each counted together with some others.
+// Changes counts changes of keys, in classes of keys.
 type Changes [changeMarks]atomic.Uint64
 
-// changeMarks is enough that few of the keys that are full share one with a key that is not.
+// changeMarks is large enough that few full keys share a class with a key that is not full.
 const changeMarks = 1 << 12
 
-// Of returns how often key, or one that is counted with it, has changed.
+// Of returns the number of changes in key's class.
 func (c *Changes) Of(key *store.Key) uint64 { return c[key.Prefix()%changeMarks].Load() }
 
 // Note notes a change of key.
 func (c *Changes) Note(key *store.Key) { c[key.Prefix()%changeMarks].Add(1) }
 
-// Lately knows which keys changed a moment ago, of those that changed last.
+// Lately remembers the keys that changed last, and when.
 type Lately struct{ at bounded.Recent[time.Time] }
 
 // Note notes a change of key.

@@ -1,3 +1,3 @@
-// Package denied remembers who was denied, so that whoever tries again and again costs nothing: what was counted for
-// keys without room, and what owners told of theirs. What is remembered may only be too much; nothing is admitted by it.
+// Package denied remembers denials, so that retries cost the store nothing: the states of full keys, and denials
+// reported by owners. A remembered state may only include too many units; nothing is admitted by it.
 package denied

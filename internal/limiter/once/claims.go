@@ -15,14 +15,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Claims are cells that stand for something that may happen once: an idempotency key
-// that is used, a receipt that is refunded, a reservation that is settled or over. Who
-// makes the cell's first version, or changes the version that it read, has the say.
+// Claims are cells for things that may happen once: an idempotency key is used, a receipt is refunded, a reservation is
+// settled or ends. The caller that writes the cell's first version, or replaces the version that it read, wins.
 type Claims struct {
 	store  store.Store
 	ids    *store.EventIDs
 	opts   *demand.Settings
-	Serial policy.Level // claims are unique over a data centre or over the cluster, as it says
+	Serial policy.Level // whether claims are unique within a data centre or within the cluster
 }
 
 // Names of the spaces of claims' keys. No policy has such a name.
@@ -36,8 +35,8 @@ const (
 	SpaceKnown       = " known"
 )
 
-// Key returns the key of what is called name in space. It does not depend on the hash
-// key, which may change meanwhile: name is a hash itself, or random.
+// Key returns the key of name in space. It does not depend on the hash key, which may change meanwhile: name is a hash
+// itself, or random.
 func (c *Claims) Key(space string, name []byte) store.Key {
 	keyer := keys.Keyer{Namespace: c.opts.Keyer.Namespace}
 	of := keys.KeySpace{Policy: space, SerialLevel: string(c.Serial)}
@@ -53,14 +52,13 @@ func (c *Claims) Get(ctx context.Context, key store.Key, level policy.Level) (st
 	return s.Cell, err
 }
 
-// Swap puts value in the place of the version that is expected, and returns its own.
-// The error is ErrConflict when the cell has another version. An attempt without an
-// answer is looked into and repeated until ctx ends.
+// Swap writes value if the cell has the expected version, and returns the new version. The error is ErrConflict if the
+// cell has another version. After an attempt without an answer, it reads the cell and tries again until ctx ends.
 func (c *Claims) Swap(ctx context.Context, key store.Key, expected store.EventID, value []byte, ttl time.Duration) (store.EventID, error) {
 	return c.SwapFor(ctx, 0, key, expected, value, ttl)
 }
 
-// SwapFor is Swap for a claim of owner's, a hash that a store may bound claims by.
+// SwapFor is Swap for a claim of owner, a hash by which a store may bound claims.
 func (c *Claims) SwapFor(
 	ctx context.Context, owner uint64, key store.Key, expected store.EventID, value []byte, ttl time.Duration,
 ) (store.EventID, error) {
@@ -94,22 +92,22 @@ func (c *Claims) SwapFor(
 	}
 }
 
-// Release removes the cell of this version, of which nothing is to be known any more. Without an answer it may stay.
+// Release removes the cell with this version, which is not needed any more. Without an answer it may remain.
 func (c *Claims) Release(ctx context.Context, key store.Key, version store.EventID) {
 	_ = c.attempt(ctx, &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}})
 }
 
-// attempt makes one conditional write, in a part of the time there is.
+// attempt makes one conditional write, within a part of the store timeout.
 func (c *Claims) attempt(ctx context.Context, w *store.Write) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/cas.SerialTries)
 	defer cancel()
 	return c.store.Write(ctx, w)
 }
 
-// Scopes are where something can happen once: where promises end at a data centre's border, and everywhere.
+// Scopes are the two scopes within which something can happen once: a data centre, and the whole cluster.
 type Scopes struct{ regional, Anywhere *Claims }
 
-// NewScopes returns those of a store.
+// NewScopes returns the Scopes of a store.
 func NewScopes(store store.Store, ids *store.EventIDs, set *demand.Settings) Scopes {
 	return Scopes{
 		regional: &Claims{store: store, ids: ids, opts: set, Serial: set.Serial},
@@ -117,8 +115,8 @@ func NewScopes(store store.Store, ids *store.EventIDs, set *demand.Settings) Sco
 	}
 }
 
-// Of returns where something about charges can happen once: as far as the
-// promises of all of their policies reach.
+// Of returns the scope within which something about charges can happen once: the widest of those of their policies'
+// guarantees.
 func (s *Scopes) Of(charges []demand.Charge) *Claims {
 	plans := make([]*demand.Plan, len(charges))
 	for i := range charges {
@@ -127,7 +125,7 @@ func (s *Scopes) Of(charges []demand.Charge) *Claims {
 	return s.About(plans)
 }
 
-// About is of for plans of charges.
+// About is Of for plans.
 func (s *Scopes) About(plans []*demand.Plan) *Claims {
 	for _, p := range plans {
 		if !p.Regional {
@@ -137,7 +135,7 @@ func (s *Scopes) About(plans []*demand.Plan) *Claims {
 	return s.regional
 }
 
-// Fate is what becomes of an entry of a receipt, once: its claim's value.
+// Fate is how an entry of a receipt ends, once: its claim's value.
 type Fate byte
 
 // The fates of entries.
@@ -146,14 +144,14 @@ const (
 	Confirmed Fate = 'c'
 )
 
-// Said is what was said of an entry first.
+// Said is the first claim of an entry.
 type Said struct {
-	Fate   Fate          // 0: it is not known
-	At     store.Instant // when it was
-	Before bool          // it was said before
+	Fate   Fate          // 0: not known
+	At     store.Instant // when it was claimed
+	Before bool          // an earlier call made it
 }
 
-// Claim says that the entry with this id is refunded or confirmed, unless something was said of it before.
+// Claim claims that the entry with this id is refunded or confirmed, unless it has a claim already.
 func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (Said, error) {
 	key := c.Key(SpaceRefund, id[:])
 	version, err := c.Swap(ctx, key, store.EventID{}, []byte{byte(what)}, ttl)
@@ -168,8 +166,7 @@ func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl tim
 	return said, err
 }
 
-// First reports whether id is the first that is claimed in space for what name says, within ttl from then on. Of the
-// same id it says the same again.
+// First reports whether id is the first to claim name in space within ttl. It returns the same for the same id again.
 func (c *Claims) First(ctx context.Context, space string, name []byte, id store.EventID, ttl time.Duration) (first bool, err error) {
 	key := c.Key(space, name)
 	_, err = c.Swap(ctx, key, store.EventID{}, id[:], ttl)
@@ -180,14 +177,14 @@ func (c *Claims) First(ctx context.Context, space string, name []byte, id store.
 	return err == nil && bytes.Equal(cell.Value, id[:]), err
 }
 
-// Renew has the cell of key live for ttl from now on, unless it is younger than so long.
+// Renew makes the cell of key live for ttl from now on, unless it is younger than age.
 func (c *Claims) Renew(ctx context.Context, key store.Key, age, ttl time.Duration) error {
 	cell, err := c.Get(ctx, key, c.Serial.Quorum())
 	if err != nil || cell.Version != (store.EventID{}) && c.opts.Timing.Instant() < cell.Version.Instant().Add(age) {
 		return err
 	}
 	_, err = c.Swap(ctx, key, cell.Version, []byte{1}, ttl)
-	if errors.Is(err, store.ErrConflict) { // another instance was first
+	if errors.Is(err, store.ErrConflict) { // another instance came first
 		return nil
 	}
 	return err
@@ -206,16 +203,15 @@ func (c *Claims) Forget(ctx context.Context, key store.Key) error {
 	}
 }
 
-// What became of a reservation whose units don't free themselves: its claim's value.
+// How a reservation ended whose units need a write to end: its claim's value.
 const (
 	ReservationSettled = 's' // recorded: the units stay
-	reservationBegun   = 'b' // units that were given back are about to be recorded anew
-	ReservationFree    = 'f' // they were about to be, and surely were not
-	ReservationOver    = 'o' // its time was over before: the units were given back
+	reservationBegun   = 'b' // refunded units are about to be recorded anew
+	ReservationFree    = 'f' // they were about to be recorded, and surely were not
+	ReservationOver    = 'o' // its time had ended: the units were given back
 )
 
-// Reservation says what became of t, and reports whether that is the first word
-// on it or the same as the first.
+// Reservation claims that t ended as what says. It reports whether that is the first claim, or the same as the first.
 func (c *Claims) Reservation(ctx context.Context, t *Token, what byte) (same bool, err error) {
 	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
 	_, err = c.Swap(ctx, key, store.EventID{}, []byte{what}, 2*MaxReserve)
@@ -229,11 +225,10 @@ func (c *Claims) Reservation(ctx context.Context, t *Token, what byte) (same boo
 	return len(cell.Value) == 1 && cell.Value[0] == what, nil
 }
 
-// BeginAnew claims key for who records anew what a reservation was for, or says that it was
-// done.
+// BeginAnew claims key for a new record of a reservation's units, or returns done if they were recorded.
 func (c *Claims) BeginAnew(ctx context.Context, key store.Key) (version store.EventID, done bool, err error) {
 	var expected store.EventID
-	for range 2 { // the second, where it is free
+	for range 2 { // the second time if it is free
 		version, err = c.Swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
 		if !errors.Is(err, store.ErrConflict) {
 			return version, false, err

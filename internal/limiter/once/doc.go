@@ -1,3 +1,3 @@
-// Package once has what may happen only once: claims on cells, the tokens that callers bring back (receipts and
-// reservations), and the reservations that this process has to end.
+// Package once makes things happen only once. It has claims on cells, the tokens that callers return (receipts and
+// reservations), and the reservations that this process must end.
 package once

@@ -13,16 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reservations are the holds of this process that don't end by themselves: those in
-// counters and buckets are given back when their time is over, unless they were settled.
-// An ordinary stop gives them back before that. An end and a record both make the
-// reservation's claim, and the first one has the say, on whatever instance. Should this
-// process die, the units stay charged until their window ends or their bucket drains.
-// Holds in logs need nobody to end them.
+// Reservations are the holds of this process that need a write to end: those in counters and buckets are given back
+// when their time is over, unless they were settled. An ordinary stop gives them back earlier. An end and a record both
+// claim the reservation, and the first one wins, on any instance. If this process dies, the units stay counted until
+// their window ends or their bucket drains. Holds in logs end by themselves.
 type Reservations struct {
 	claims  *Scopes
 	set     *demand.Settings
-	instant func() (store.Instant, error) // the error says that this instance's clock is wrong
+	instant func() (store.Instant, error) // returns an error if this instance's clock is wrong
 	back    func(ctx context.Context, t *Token, plans []*demand.Plan) error
 	sooner  chan struct{} // holds one token when another hold is the first to end
 
@@ -31,36 +29,35 @@ type Reservations struct {
 	known map[store.EventID]*hold // those in the queue, by their reservation's first unit
 }
 
-// hold is one reservation that this process has to end.
+// hold is one reservation that this process must end.
 type hold struct {
 	token *Token
 	plans []*demand.Plan // one for each entry of the token
-	over  time.Time      // when its time is over, by the monotonic clock: no option of the engine can turn it
-	due   time.Time      // when to end it: later, if that could not be done
+	over  time.Time      // when its time is over, by the monotonic clock, which the engine's options don't change
+	due   time.Time      // when to end it; later than over after a failure
 	place int            // in the queue
 }
 
-// Bounds of how long a reservation holds.
+// Bounds of a reservation's length.
 const (
 	MinReserve = time.Millisecond
 	MaxReserve = time.Hour
 )
 
-// Bounds of what is ended.
+// Bounds of the ends of reservations.
 const (
-	// MaxReserved bounds the reservations that a process has to end itself, each of
-	// 500 bytes to 4 KiB.
+	// MaxReserved bounds the reservations that a process must end itself, each of 500 bytes to 4 KiB.
 	MaxReserved = 1 << 16
-	// holdEnders is how many are ended at the same time.
+	// holdEnders is the number of reservations that are ended at the same time.
 	holdEnders = 32
-	// endAgain is when a hold is ended that could not be, as the clock is wrong.
+	// endAgain is the wait before another attempt to end a hold, after the clock was wrong.
 	endAgain = time.Second
-	// lastEnds is how long ending all holds may take when the engine ends.
+	// lastEnds is the timeout for ending all holds when the engine ends.
 	lastEnds = time.Second
 )
 
-// NewReservations returns none. What is held is given back by back, unless instant says that this instance's
-// clock is wrong.
+// NewReservations returns an empty Reservations. It calls back to give held units back, unless instant returns an
+// error, as this instance's clock is wrong.
 func NewReservations(
 	claims *Scopes, set *demand.Settings, instant func() (store.Instant, error), back func(context.Context, *Token, []*demand.Plan) error,
 ) *Reservations {
@@ -69,14 +66,14 @@ func NewReservations(
 	}
 }
 
-// Full reports whether no other hold can be ended.
+// Full reports whether there is no room for another hold.
 func (r *Reservations) Full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.queue) >= MaxReserved
 }
 
-// EndLater ends the reservation t, of what was held for charges, when its time is over.
+// EndLater arranges for the reservation t, of units held for charges, to be ended after its time.
 func (r *Reservations) EndLater(t *Token, charges []demand.Charge, after time.Duration) {
 	over := time.Now().Add(after)
 	h := &hold{token: t, over: over, due: over}
@@ -105,7 +102,7 @@ func (r *Reservations) push(h *hold) {
 	}
 }
 
-// Settled forgets the reservation t: there is nothing to end.
+// Settled removes the reservation t, which needs no end any more.
 func (r *Reservations) Settled(t *Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,8 +112,7 @@ func (r *Reservations) Settled(t *Token) {
 	}
 }
 
-// Run ends holds in their time until ctx ends, and then those that are left, as far as
-// lastEnds allows.
+// Run ends holds when they are due until ctx ends, and then those that remain, as far as lastEnds allows.
 func (r *Reservations) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -128,7 +124,7 @@ func (r *Reservations) Run(ctx context.Context) {
 			continue
 		}
 		bounded.Each(holdEnders, r.take(ctx, time.Now), func(h *hold) {
-			if ctx.Err() != nil { // while it waited for its turn
+			if ctx.Err() != nil { // ctx ended while h waited for its turn
 				r.push(h)
 				return
 			}
@@ -142,7 +138,7 @@ func (r *Reservations) Run(ctx context.Context) {
 	bounded.Each(holdEnders, r.take(ctx, all), func(h *hold) { r.end(ctx, h, true) })
 }
 
-// next returns how long the first hold has to wait for its end, or long if there is none.
+// next returns the time until the first hold is due, or MaxReserve if there is none.
 func (r *Reservations) next() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +148,7 @@ func (r *Reservations) next() time.Duration {
 	return time.Until(r.queue[0].due)
 }
 
-// take takes the holds that are due by then, one after the other, while ctx lasts.
+// take removes the holds that are due from the queue, one after the other, until ctx ends.
 func (r *Reservations) take(ctx context.Context, by func() time.Time) iter.Seq[*hold] {
 	return func(yield func(*hold) bool) {
 		for ctx.Err() == nil {
@@ -175,11 +171,10 @@ func (r *Reservations) pop(by time.Time) *hold {
 	return h
 }
 
-// end gives back what h holds, unless its reservation was settled: at its end what does
-// not end by itself, early all of it. In doubt whether it was settled, the units stay
-// charged.
+// end gives h's units back, unless its reservation was settled: early all of them, else those that don't end by
+// themselves. If it is not known whether it was settled, the units stay counted.
 func (r *Reservations) end(ctx context.Context, h *hold, early bool) {
-	if _, err := r.instant(); err != nil { // what can't be given back now must not be claimed
+	if _, err := r.instant(); err != nil { // units that can't be given back now must not be claimed
 		if !early && time.Since(h.over) < MaxReserve { // after that, the claim of a record may be forgotten
 			h.due = time.Now().Add(endAgain)
 			r.push(h)
@@ -202,13 +197,13 @@ func (r *Reservations) end(ctx context.Context, h *hold, early bool) {
 // holdQueue is a heap of holds, with the first to end on top.
 type holdQueue []*hold
 
-// Len returns how many there are.
+// Len returns the number of holds.
 func (q holdQueue) Len() int { return len(q) }
 
-// Less reports whether the one at i ends before the one at j.
+// Less reports whether the hold at i is due before the hold at j.
 func (q holdQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 
-// Swap exchanges two.
+// Swap exchanges two holds.
 func (q holdQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].place, q[j].place = i, j
@@ -221,7 +216,7 @@ func (q *holdQueue) Push(h any) {
 	*q = append(*q, one)
 }
 
-// Pop takes out the last one.
+// Pop removes the last hold.
 func (q *holdQueue) Pop() any {
 	last := len(*q) - 1
 	h := (*q)[last]

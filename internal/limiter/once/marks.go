@@ -10,11 +10,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Marks say what is known: of which part of an identifier a call was confirmed. A mark is a cell of a key that is hashed
-// twice, and expires after policy.KnownFor.
+// Marks remember the parts of identifiers that a confirmation has made known. A mark is a cell of a key that is hashed
+// twice. It expires after policy.KnownFor.
 type Marks struct{ Claims *Scopes }
 
-// Known reports for each of all whether it is. What the store does not tell is not.
+// Known reports for each of all whether it is known. If the store does not answer, it is not.
 func (m *Marks) Known(ctx context.Context, all []demand.Mark) []bool {
 	known := make([]bool, len(all))
 	var asked sync.WaitGroup
@@ -34,17 +34,17 @@ func (m *Marks) Known(ctx context.Context, all []demand.Mark) []bool {
 	return known
 }
 
-// renewAfter is the age at which a confirmation makes a mark anew.
+// renewAfter is the age from which on a confirmation renews a mark.
 const renewAfter = policy.KnownFor / 30
 
-// Renew makes what a confirmation makes known. planOf returns the plan of a policy in force, or nil.
+// Renew writes or renews the marks of a confirmation. planOf returns the plan of a policy in force, or nil.
 func (m *Marks) Renew(ctx context.Context, all []Mark, planOf func(name string) *demand.Plan) error {
 	errs := make([]error, len(all))
 	var made sync.WaitGroup
 	for i := range all {
 		p := planOf(all[i].Policy)
 		if p == nil || p.Keys[0].ID() != all[i].Space {
-			continue // nobody asks for it any more
+			continue // no call asks for it any more
 		}
 		made.Go(func() {
 			claims := m.Claims.About([]*demand.Plan{p})
@@ -55,7 +55,7 @@ func (m *Marks) Renew(ctx context.Context, all []Mark, planOf func(name string) 
 	return errors.Join(errs...)
 }
 
-// Forget ends what is known of t.
+// Forget removes the mark of t.
 func (m *Marks) Forget(ctx context.Context, t *demand.Target) error {
 	claims := m.Claims.About([]*demand.Plan{t.Plan})
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {

@@ -21,15 +21,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Secrets seal what callers are given to bring back, and hash what they call their
-// requests. They come from one secret of the namespace that the store keeps, so that
-// any instance opens what another one sealed, whatever hash keys come and go.
+// Secrets has the keys by which tokens are sealed and idempotency keys are hashed. They derive from one secret of the
+// namespace, which the store keeps, so that any instance opens another's tokens, independently of changes of the hash
+// key.
 type Secrets struct {
 	Claims *Claims
 	loaded atomic.Pointer[Keyring]
 }
 
-// Keyring is what is derived from the namespace's secret.
+// Keyring is the keys derived from the namespace's secret.
 type Keyring struct {
 	aead cipher.AEAD
 	mac  []byte // for HMAC-SHA-256
@@ -37,12 +37,12 @@ type Keyring struct {
 	sealings sync.Pool // of *sealing
 }
 
-const secretLen = 32 // bytes: as many as AES-256 and HMAC-SHA-256 take
+const secretLen = 32 // bytes, as AES-256 and HMAC-SHA-256 use
 
-// Known reports whether the keys are in memory: nothing has to be asked for them.
+// Known reports whether the keys are in memory, so that Keyring does not read the store.
 func (s *Secrets) Known() bool { return s.loaded.Load() != nil }
 
-// Keyring returns the namespace's keys; the first instance of all makes the secret.
+// Keyring returns the namespace's keys. The first of all instances makes the secret.
 func (s *Secrets) Keyring(ctx context.Context) (*Keyring, error) {
 	if k := s.loaded.Load(); k != nil {
 		return k, nil
@@ -59,8 +59,8 @@ func (s *Secrets) Keyring(ctx context.Context) (*Keyring, error) {
 	return k, nil
 }
 
-// load reads the secret, or makes it if there is none: the same for all data centres,
-// which takes most of all replicas once. A read in this one suffices to find it.
+// load reads the secret, or makes it if there is none. It is the same for all data centres, so making it once needs a
+// majority of all replicas. A read in this data centre suffices to find it.
 func (s *Secrets) load(ctx context.Context) ([]byte, error) {
 	key := s.Claims.Key(spaceSecret, []byte("tokens"))
 	cell, err := s.Claims.Get(ctx, key, s.Claims.opts.Serial.Quorum())
@@ -106,33 +106,33 @@ func (k *Keyring) Sum(parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// Kind tells apart what tokens are for.
+// Kind is the kind of a token.
 type Kind byte
 
 // The kinds.
 const (
 	Receipt  Kind = 'r'
-	Denied   Kind = 'd' // a receipt of an attempt that was denied and counts: it can be refunded
+	Denied   Kind = 'd' // a receipt of a denied attempt that counts, which can be refunded
 	Reserved Kind = 'h'
 )
 
-// Token is what a caller is given to bring back: which units were counted where. It
-// says nothing to anyone who can't open it, and can't be made by anyone else.
+// Token is a receipt or a reservation, which a caller gets and later returns: it says which units were counted where.
+// Sealed, only this service can read or make it.
 type Token struct {
 	Kind    Kind
 	Ends    store.Instant // of a reservation
 	Entries []Entry
-	Marks   []Mark // what a confirmation makes known
+	Marks   []Mark // parts of identifiers that a confirmation makes known
 }
 
 // Mark is a part of an identifier that a confirmation makes known.
 type Mark struct {
 	Policy string
-	Space  uint64 // of the policy's keys then
+	Space  uint64 // of the policy's keys at that time
 	Key    store.Key
 }
 
-// MarksOf returns those of charges.
+// MarksOf returns the marks of charges.
 func MarksOf(charges []demand.Charge) (all []Mark) {
 	for i := range charges {
 		for _, m := range charges[i].Marks {
@@ -145,14 +145,14 @@ func MarksOf(charges []demand.Charge) (all []Mark) {
 // Entry is one demand's part of a token.
 type Entry struct {
 	Policy string
-	Space  uint64 // of the policy's keys then: it may count elsewhere now
-	Sums   uint64 // of its limits then: it may have others now
+	Space  uint64 // of the policy's keys at that time; they may differ now
+	Sums   uint64 // of its limits at that time; they may differ now
 	Key    store.Key
 	Cell   store.Key // of the target, if it has one
 	count.Entry
 }
 
-// ErrToken is a text that is no token of this service.
+// ErrToken means that a text is no token of this service.
 var ErrToken = errors.New("not a token that this service made")
 
 const (
@@ -161,15 +161,15 @@ const (
 	maxTokenLen = 4096
 )
 
-// sealing is memory to seal a token in: in plain, sealed and as text, one after the
-// other. That of a call of one demand fits; append makes what does not.
+// sealing is memory for sealing a token: for its plain, sealed and text forms, one after the other. A token of one
+// demand fits; append allocates for larger ones.
 type sealing [1 << 10]byte
 
-// dash is what base64 for URLs writes as '-'.
+// dash is the value that base64 for URLs writes as '-'.
 const dash = 62
 
-// Seal returns t in a form that nobody else can read or make. It begins with no dash, which a
-// command line would take for a flag.
+// Seal returns t in a form that only this service can read or make. It never begins with a dash, which a command line
+// would take for a flag.
 func (k *Keyring) Seal(t *Token) string {
 	memory, ok := k.sealings.Get().(*sealing)
 	if !ok {
@@ -178,13 +178,13 @@ func (k *Keyring) Seal(t *Token) string {
 	defer k.sealings.Put(memory)
 	plain := t.append(memory[:0])
 	sealed := k.aead.Seal(plain[len(plain):], nil, plain, nil)
-	for sealed[0]>>2 == dash { // one of 64: the nonce, which it begins with, is random
+	for sealed[0]>>2 == dash { // one of 64, as the text begins with a random nonce
 		sealed = k.aead.Seal(plain[len(plain):], nil, plain, nil)
 	}
 	return string(base64.RawURLEncoding.AppendEncode(sealed[len(sealed):], sealed))
 }
 
-// append appends what t says to b.
+// append appends t's plain form to b.
 func (t *Token) append(b []byte) []byte {
 	b = append(b, tokenFormat, byte(t.Kind))
 	b = binary.AppendVarint(b, int64(t.Ends))
@@ -205,14 +205,14 @@ func (t *Token) append(b []byte) []byte {
 	if len(t.Marks) == 0 {
 		return b
 	}
-	b = binary.AppendUvarint(b, uint64(len(t.Marks))) // instances before there were any read no further
+	b = binary.AppendUvarint(b, uint64(len(t.Marks))) // versions without marks read no further
 	for _, m := range t.Marks {
 		b = m.Key.AppendTo(binary.AppendUvarint(keys.AppendPart(b, m.Policy), m.Space))
 	}
 	return b
 }
 
-// Open reads what seal returned, if it is of one of these kinds.
+// Open returns the token that Seal returned as text, if it is of one of these kinds.
 func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	if len(text) > maxTokenLen {
 		return nil, ErrToken
@@ -252,13 +252,12 @@ func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	return t, nil
 }
 
-// TokenOf returns the token for what was counted for charges, without those that
-// counted nothing.
+// TokenOf returns the token for the units counted for charges. It leaves out charges that counted nothing.
 func TokenOf(kind Kind, charges []demand.Charge) *Token {
 	return &Token{Kind: kind, Entries: AppendEntries(nil, charges), Marks: MarksOf(charges)}
 }
 
-// AppendEntries appends what was counted for charges, without those that counted nothing.
+// AppendEntries appends the entries of the units counted for charges. It leaves out charges that counted nothing.
 func AppendEntries(entries []Entry, charges []demand.Charge) []Entry {
 	for i := range charges {
 		c := &charges[i]
@@ -269,7 +268,7 @@ func AppendEntries(entries []Entry, charges []demand.Charge) []Entry {
 	return entries
 }
 
-// EntryOf returns what a token says of n, which was counted for t.
+// EntryOf returns a token's entry for n, which was counted for t.
 func EntryOf(t *demand.Target, n *count.Entry) Entry {
 	p := t.Plan
 	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Cell: t.Cell, Entry: *n}

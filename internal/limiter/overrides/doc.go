@@ -1,2 +1,2 @@
-// Package overrides keeps, in the memory of every instance, which keys are decided otherwise than their policy says.
+// Package overrides keeps the overrides of all keys in the memory of every instance.
 package overrides

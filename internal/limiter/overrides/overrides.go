@@ -15,41 +15,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Set are those of keys that are decided otherwise than their policy says. They are
-// all in memory, of every instance: what is allowed or blocked costs the store nothing, and
-// is while it does not answer. The zero value is none.
+// Set is the set of overrides. They are all in memory on every instance: an override to allow or to block costs the
+// store nothing, and is in force while the store does not answer. The zero value is empty.
 type Set struct {
-	Opts     *demand.Settings // nil: no clock is ever set back, and no prefix is known
-	Live     atomic.Int64     // how many there are, for nobody to look further where there are none; only to be read
+	Opts     *demand.Settings // nil: clocks are not checked, and prefixes are ignored
+	Live     atomic.Int64     // number of overrides, so that callers can skip a search among none; read-only
 	mu       sync.RWMutex
 	live     map[store.Key]*live
-	known    map[store.Key]store.EventID // the latest change of a key, of one that is over too
-	prefixes map[string]*prefixes        // by policy; of live, those of a prefix
+	known    map[store.Key]store.EventID // the latest change of a key, kept after an override's end, too
+	prefixes map[string]*prefixes        // by policy; the overrides in live that have a prefix
 }
 
-// live is one of overrides. It does not change, but for what is made of it.
+// live is one override. It is immutable but for its cached plans.
 type live struct {
 	demand.Override
 	policy string
 	made   store.EventID
-	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: nobody has asked yet
+	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: not made yet
 }
 
-// overridePlan is what an override made of a policy's plan, in a list of plans of that policy: one of a prefix meets as
-// many as a limit has numbers by identifier.
+// overridePlan is a policy's plan with an override's limits, in a list of such plans. The override of a prefix meets as
+// many plans as a limit has numbers by identifier.
 type overridePlan struct {
 	from, made *demand.Plan
 	next       *overridePlan
 	place      int // from the end of the list
 }
 
-// learned is how many overrides are taken from others, who may each have put in force as
-// many as fit at the same time; past it, none are.
+// learned bounds the overrides that are taken from other instances. It exceeds MaxLive, as each of several instances
+// may put the last ones that fit in force at the same time. Past it, no more are taken.
 const learned = 2 * MaxLive
 
-// Of returns the override of t in force at now, under whichever of its keys; where there is none, that of the longest
-// prefix of id, which is t's identifier in its canonical form. Nil: there is neither. One that was made by a clock that was
-// set back since begins now.
+// Of returns the override of t in force at now, under any of its keys, or else that of the longest prefix of id, which is
+// t's identifier in its canonical form. It returns nil if there is neither. If the clock that dated an override has since
+// been set back, the override begins now.
 func (o *Set) Of(t *demand.Target, id string, now store.Instant) *live {
 	found := o.find(t, id, now)
 	if found != nil && o.isAhead(found, now) {
@@ -59,7 +58,7 @@ func (o *Set) Of(t *demand.Target, id string, now store.Instant) *live {
 	return found
 }
 
-// find is Of, whatever the clock was that made it.
+// find is Of without regard to clocks that were set back.
 func (o *Set) find(t *demand.Target, id string, now store.Instant) *live {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -76,7 +75,7 @@ func (o *Set) isAhead(of *live, now store.Instant) bool {
 	return o.Opts != nil && o.Opts.Timing.IsSetBack(of.Made, now)
 }
 
-// redate has all that were made by a clock that was set back since begin now.
+// redate moves all overrides that were dated by a clock that has since been set back to begin now.
 func (o *Set) redate(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +93,7 @@ func (o *Set) redate(now store.Instant) {
 	}
 }
 
-// put has of in force for key, in place of an earlier one; nil: none is.
+// put sets the override of key to of, in place of an earlier one; nil removes it.
 func (o *Set) put(key store.Key, of *live) {
 	if before := o.live[key]; before != nil && before.Prefix != "" {
 		under := o.prefixes[before.policy]
@@ -118,7 +117,7 @@ func (o *Set) put(key store.Key, of *live) {
 	under.put(of)
 }
 
-// latestOf returns the latest of t's keys, for who holds o.mu.
+// latestOf returns the latest override of t's keys. The caller holds o.mu.
 func (o *Set) latestOf(t *demand.Target) *live {
 	latest := o.live[t.Key]
 	for _, key := range t.Old {
@@ -129,14 +128,14 @@ func (o *Set) latestOf(t *demand.Target) *live {
 	return latest
 }
 
-// Latest returns when the latest change of key was made, as far as this instance knows.
+// Latest returns when the latest change of key was made that this instance knows.
 func (o *Set) Latest(key store.Key) store.Instant {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.known[key].Instant()
 }
 
-// Room reports whether key may have an override.
+// Room reports whether there is room for an override of key.
 func (o *Set) Room(key store.Key) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -144,15 +143,15 @@ func (o *Set) Room(key store.Key) bool {
 	return has || len(o.live) < MaxLive
 }
 
-// Learn puts in force what c tells, or ends what it ends, unless something later is known.
+// Learn puts the override of c in force, or ends the one that c ends, unless a later change of its key is known.
 func (o *Set) Learn(c *store.Change, now store.Instant) {
-	if !o.isNews(c) { // most are read more than once
+	if !o.isNews(c) { // most changes are read more than once
 		return
 	}
 	news := overrideIn(c)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if news == nil && c.Details != "" { // of a later version: what is in force stays
+	if news == nil && c.Details != "" { // of a later version: the current override stays
 		return
 	}
 	if !o.isLatest(c) {
@@ -176,25 +175,25 @@ func (o *Set) Learn(c *store.Change, now store.Instant) {
 	o.Live.Store(int64(len(o.live)))
 }
 
-// isNews reports whether nothing later than c is known of its key.
+// isNews reports whether c is later than all known changes of its key.
 func (o *Set) isNews(c *store.Change) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.isLatest(c)
 }
 
-// isLatest is isNews for who holds o.mu.
+// isLatest is isNews for a caller that holds o.mu.
 func (o *Set) isLatest(c *store.Change) bool {
 	before, heard := o.known[c.Key]
 	return !heard || c.ID.IsAfter(before)
 }
 
-// isPrefix reports whether key is that of the prefix of news: in another namespace it is not.
+// isPrefix reports whether key is the key of news' prefix, which it is not in another namespace.
 func (o *Set) isPrefix(news *live, key store.Key) bool {
 	return o.Opts != nil && o.Opts.PrefixKey(news.policy, news.Prefix) == key
 }
 
-// overrideIn returns what c puts in force; nil for nothing, or nothing that is known here.
+// overrideIn returns the override that c puts in force; nil if it ends one, or is of an unknown kind.
 func overrideIn(c *store.Change) *live {
 	var d Details
 	if c.Details == "" || len(c.Details) > store.MaxChangeDetails || json.Unmarshal([]byte(c.Details), &d) != nil {
@@ -211,8 +210,8 @@ func overrideIn(c *store.Change) *live {
 	}
 }
 
-// sweep forgets what is over at now, and what is known of keys for longer than anything
-// of theirs is told.
+// sweep removes overrides that have ended at now, and the latest changes of keys without one once no older news of them
+// can arrive.
 func (o *Set) sweep(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,8 +228,8 @@ func (o *Set) sweep(now store.Instant) {
 	o.Live.Store(int64(len(o.live)))
 }
 
-// All returns those in force at now: those without end, and then the one that ends first. Of those without end, prefixes
-// are first.
+// All returns the overrides in force at now: first those without end, then the others by their end. Of those without
+// end, prefixes come first.
 func (o *Set) All(now store.Instant) []Keyed {
 	o.redate(now)
 	o.mu.RLock()
@@ -248,7 +247,7 @@ func (o *Set) All(now store.Instant) []Keyed {
 	return list
 }
 
-// listedBy returns what o is listed by: its end and, where it has none, less than any end.
+// listedBy returns o's place in the list: its end, or less than any end if it has none.
 func listedBy(o *Keyed) store.Instant {
 	switch {
 	case o.Stays() && o.Prefix != "":
@@ -259,9 +258,9 @@ func listedBy(o *Keyed) store.Instant {
 	return o.Until
 }
 
-// PlanFor returns the plan of base's policy with the override's limits in place of its
-// own: keys and counts are the same, as after a reload that changes nothing but these. Of
-// limits that are none, because the policy is another since, base decides.
+// PlanFor returns the plan of base's policy with the override's limits in place of its own. Keys and counts are the
+// same, as after a reload that changes only limits. If the limits are not valid, because the policy has changed since,
+// it returns base.
 func (o *live) PlanFor(base *demand.Plan, planOf func(policy.Policy) *demand.Plan) *demand.Plan {
 	known := o.plan.Load()
 	for one := known; one != nil; one = one.next {
@@ -283,8 +282,8 @@ func (o *live) PlanFor(base *demand.Plan, planOf func(policy.Policy) *demand.Pla
 	return made
 }
 
-// keepAsMuchAs has p keep no fewer events than base, which is of the same limits but for
-// how much they hold, needs when the override is over.
+// keepAsMuchAs makes p keep at least as many events as base, which has the same limits with other numbers, needs once
+// the override has ended.
 func keepAsMuchAs(p *demand.Plan, base *demand.Plan) {
 	for i := range p.LogWrites {
 		p.LogWrites[i].Keep = max(p.LogWrites[i].Keep, base.LogWrites[i].Keep)
@@ -297,7 +296,7 @@ func keepAsMuchAs(p *demand.Plan, base *demand.Plan) {
 	}
 }
 
-// Run forgets what is over, until ctx ends.
+// Run removes overrides that have ended, until ctx ends.
 func (o *Set) Run(ctx context.Context, opts *demand.Settings) {
 	tick := time.NewTicker(sweepOverridesEvery)
 	defer tick.Stop()
@@ -311,35 +310,34 @@ func (o *Set) Run(ctx context.Context, opts *demand.Settings) {
 	}
 }
 
-// sweepOverridesEvery is how soon one that is over is forgotten: until then it costs a
-// look at the time.
+// sweepOverridesEvery is the interval in which ended overrides are removed: until then each costs a comparison with the
+// time.
 const sweepOverridesEvery = time.Minute
 
 // Bounds of overrides.
 const (
-	// Shortest is the shortest: other instances learn of it within a second.
+	// Shortest is the shortest override: other instances learn of it within a second.
 	Shortest = time.Second
-	// Longest is the longest of those that end, and how far back an instance reads the news when it starts.
+	// Longest is the longest override that ends, and how far back an instance reads the news when it starts.
 	Longest = signals.ChangesLive
-	// maxPlans bounds the plans of one, of some 3 KiB each. Past it they are made anew.
+	// maxPlans bounds the cached plans of one override, of some 3 KiB each. Past it they are made anew.
 	maxPlans = policy.MaxByValues
-	// MaxLive bounds those that are live: each is some 500 bytes, and one of
-	// OverrideLimits that is asked for some 3 KiB.
+	// MaxLive bounds the overrides in force: each takes some 500 bytes, or some 3 KiB with the plan of an
+	// OverrideLimits.
 	MaxLive = 1 << 15
 )
 
-// Details are the details of a store.ChangeOverride: none for one that ends what was
-// there.
+// Details are the details of a store.ChangeOverride. A change that ends an override has none.
 type Details struct {
 	Policy string                 `json:"policy"`
 	Prefix string                 `json:"prefix,omitempty"`
 	Kind   policy.OverrideKind    `json:"kind"`
 	Limits []demand.LimitOverride `json:"limits,omitempty"`
 	By     string                 `json:"by,omitempty"`
-	At     store.Instant          `json:"at,omitempty"` // when it was made, if its ID says more: it replaces one by a clock that was ahead
+	At     store.Instant          `json:"at,omitempty"` // when it was made, if its ID is later, to replace one by a clock ahead
 }
 
-// Keyed is an override and whose it is.
+// Keyed is an override with its key and policy.
 type Keyed struct {
 	Key    store.Key
 	Policy string

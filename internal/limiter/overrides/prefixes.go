@@ -6,17 +6,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// prefixes are the overrides of one policy that are of a prefix each. The zero value is none.
+// prefixes are the overrides of one policy that have a prefix. The zero value is empty.
 type prefixes struct {
 	of      map[string]*live
 	lengths []length // the longest first
 }
 
-// length is how many prefixes have a length in bytes.
+// length is a length in bytes, and the number of prefixes that have it.
 type length struct{ bytes, prefixes int }
 
-// longest returns the override of the longest prefix that id begins with and that is in force at now; nil: none. A nil p
-// has none.
+// longest returns the override in force at now with the longest prefix that id begins with, nil if there is none. A nil
+// p has none.
 func (p *prefixes) longest(id string, now store.Instant) *live {
 	if p == nil {
 		return nil
@@ -32,7 +32,7 @@ func (p *prefixes) longest(id string, now store.Instant) *live {
 	return nil
 }
 
-// put adds o, or replaces the one of its prefix.
+// put adds o, or replaces the override of its prefix.
 func (p *prefixes) put(o *live) {
 	if p.of == nil {
 		p.of = make(map[string]*live)
@@ -47,7 +47,7 @@ func (p *prefixes) put(o *live) {
 	p.of[o.Prefix] = o
 }
 
-// drop removes the override of prefix, which is there.
+// drop removes the override of prefix, which must exist.
 func (p *prefixes) drop(prefix string) {
 	delete(p.of, prefix)
 	i, _ := p.place(prefix)
@@ -56,7 +56,7 @@ func (p *prefixes) drop(prefix string) {
 	}
 }
 
-// place returns where the length of prefix is among lengths, or belongs.
+// place returns the index at which the length of prefix is among lengths, or would be inserted.
 func (p *prefixes) place(prefix string) (i int, there bool) {
 	return slices.BinarySearchFunc(p.lengths, len(prefix), func(l length, bytes int) int { return bytes - l.bytes })
 }

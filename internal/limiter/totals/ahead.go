@@ -7,18 +7,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// ahead is what the stored totals of a key have beyond what is counted in them. Whoever else reads them takes it for used, so
-// it may be counted at any time, and nothing be written.
+// ahead is the units by which the stored totals of a key exceed what is counted. Other readers take them for used, so they
+// may be counted at any time without a write.
 type ahead struct {
-	by    *store.Write // which added to the totals
-	units int64        // that are left, in each of them
-	acked bool         // by the store; else nobody knows whether it is there
+	by    *store.Write // the write that stored them
+	units int64        // not spent yet, in each total
+	acked bool         // acknowledged by the store; else it is not known whether they are stored
 }
 
-// aheadPart is which part of what is counted in a window is stored ahead at most: a key that is asked for rarely has no use for it.
+// aheadPart is the largest part of a window's counted units that is stored ahead, as a fraction's denominator: a key with
+// few calls has no use for more.
 const aheadPart = 4
 
-// WriteAhead stores w, which only adds to running totals, as Write does, and most units more at most, for Spend. It keeps w.
+// WriteAhead stores w, which only adds to running totals, as Write does, and up to most further units for Spend. It keeps
+// w.
 func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) error {
 	mine := t.of(w.Key)
 	put := *w
@@ -31,7 +33,7 @@ func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) err
 	return err
 }
 
-// addAhead adds what w does, and most units more at most to what is to be stored.
+// addAhead adds w's units to the totals, and up to most further units to the totals to be stored.
 func (t *tally) addAhead(w *store.Write, most int64, o *clock.Timing) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +51,7 @@ func (t *tally) addAhead(w *store.Write, most int64, o *clock.Timing) []store.Ta
 	return put
 }
 
-// gain has what was stored ahead by that stamp spent from now on, unless another total was sent since.
+// gain allows Spend to use the units stored ahead with this stamp, unless another total was sent since.
 func (t *tally) gain(stamp int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,8 +60,8 @@ func (t *tally) gain(stamp int64) {
 	}
 }
 
-// Spend adds counts, which are of equal units, to key's totals, if as many are stored ahead. It reports whether it did: else
-// nothing is changed.
+// Spend adds counts, which all have the same units, to key's totals, if as many are stored ahead. It reports whether it did
+// so; else it changes nothing.
 func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	mine := t.known(key)
 	if mine == nil {
@@ -83,7 +85,7 @@ func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	return true
 }
 
-// SettleKey stores what is counted for key and no more, if more is stored.
+// SettleKey stores key's totals without units ahead, if it has any.
 func (t *Totals) SettleKey(ctx context.Context, key store.Key) error {
 	if mine := t.known(key); mine != nil {
 		if w := mine.settled(t.timing.Instant()); w != nil {
@@ -93,7 +95,7 @@ func (t *Totals) SettleKey(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// Settle does that for all keys. What fails counts as used until its window ends.
+// Settle is SettleKey for all keys. After a failure the units ahead count as used until their window ends.
 func (t *Totals) Settle(ctx context.Context) {
 	now := t.timing.Instant()
 	var writes []store.Write
@@ -111,7 +113,7 @@ func (t *Totals) Settle(ctx context.Context) {
 	}
 }
 
-// settled returns what stores what is counted and no more; nil: no more is stored.
+// settled returns the write that stores the totals without units ahead, nil if there are none.
 func (t *tally) settled(now store.Instant) *store.Write {
 	t.mu.Lock()
 	defer t.mu.Unlock()

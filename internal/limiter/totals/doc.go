@@ -1,3 +1,3 @@
-// Package totals keeps running totals in the place of counters, and takes back later what was
-// counted and not admitted.
+// Package totals keeps running totals in place of counters. It later takes back units that were counted and not
+// admitted.
 package totals

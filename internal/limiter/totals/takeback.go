@@ -11,34 +11,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TakeBacks are writes that wait for their time: subtractions from counters,
-// which must not overtake a read that is still under way, and removals of events
-// that failed once.
+// TakeBacks are delayed writes: subtractions from counters, which must not overtake a read in progress, and removals of
+// events that failed once.
 //
-// A subtraction is made no sooner than a store timeout after its addition was
-// acknowledged, once, and never again: a read that saw it and missed the addition
-// would count too little. Removals and running totals are safe to repeat, and are until
-// one succeeds.
-// What can't be kept or fails stays counted until its window ends, which is on the
-// side of denying.
+// A subtraction is made at the earliest a store timeout after its addition was acknowledged, and only once: a read that
+// saw the subtraction and missed the addition would count too little. Removals and running totals are safe to repeat,
+// and are repeated until one succeeds. Units whose take-back finds no room in the queue or fails stay counted until
+// their window ends, which errs on the side of denying.
 type TakeBacks struct {
 	store   store.Store
 	timeout time.Duration
 
 	mu      sync.Mutex
 	queue   []TakeBack
-	pending map[counter]*refusals // what the queued subtractions are going to take back
+	pending map[counter]*refusals // units that the queued subtractions will take back
 }
 
-// counter tells apart the two ways in which the sums of a key are kept: a reload may change
-// from one to the other, and what is subtracted from one is not in the other.
+// counter identifies a key's sums of one kind, counters or running totals: a reload may change the kind, and a
+// subtraction from one kind does not change the other.
 type counter struct {
 	key   store.Key
 	tally bool       // running totals
-	span  store.Span // of these
+	span  store.Span // of the running totals
 }
 
-// counterAt returns the counter of key that is running totals of a span, or else counters.
+// counterAt returns the counter of key: its running totals of a span if tally is true, else its counters.
 func counterAt(key store.Key, tally bool, span store.Span) counter {
 	if !tally {
 		return counter{key: key}
@@ -46,48 +43,46 @@ func counterAt(key store.Key, tally bool, span store.Span) counter {
 	return counter{key: key, tally: true, span: span}
 }
 
-// TakeBack is one write and the soonest time to make it. That is a time of the
-// monotonic clock: no option of the engine can turn it.
+// TakeBack is one write and the earliest time for it, by the monotonic clock, which the engine's options don't change.
 type TakeBack struct {
 	Write *store.Write
 	Abort func(context.Context) error // instead of a write; safe to repeat
-	Then  func(context.Context)       // is called once the write is made, or may be and is not repeated; nil: nothing is
+	Then  func(context.Context)       // called once the write is made, or may have been made and is not repeated; nil: no call
 	ripe  time.Time
-	tries int // that failed
+	tries int // failed attempts
 }
 
-// refusals are units of one counter that are counted, that nobody was admitted for,
-// and that this process is going to subtract.
+// refusals are units of one counter that are counted without an admission, and that this process will subtract.
 type refusals struct {
 	counts []store.Count
 	made   int // subtractions that have begun
-	making int // of these, subtractions that are under way
+	making int // of these, subtractions in progress
 }
 
-// Bounds of what is taken back.
+// Bounds of take-backs.
 const (
 	// maxTakeBacks bounds the queue: 64 Ki writes of some 300 bytes. A key over its
 	// limit is read before it is written, so the queue grows with the number of keys
 	// that reach their limit, not with the attempts on them.
 	maxTakeBacks = 1 << 16
-	// takeBackWriters is how many writes are made at the same time: enough to keep up
-	// with takes at a few milliseconds a write, few enough to leave the store to them.
+	// takeBackWriters is the number of concurrent writes: enough to keep up with takes at a few milliseconds a write,
+	// and few enough to leave the store to takes.
 	takeBackWriters = 32
-	// takeBackTries is how often a write is tried; each wait is twice the one before,
-	// so that the last is made some 17 minutes after the first at the default timeout.
+	// takeBackTries is the number of attempts at a write. Each wait is twice the one before, so that at the default
+	// timeout the last attempt is some 17 minutes after the first.
 	takeBackTries = 12
-	// lastTakeBacks is how long the queue may take when the engine ends, beside the store
-	// timeout that subtractions wait for, and lastTakeBackTick how often it is looked through.
+	// lastTakeBacks is the time for the queue when the engine ends, beside the store timeout that subtractions wait.
+	// lastTakeBackTick is the interval at which the queue is then checked.
 	lastTakeBacks    = 2 * time.Second
 	lastTakeBackTick = 50 * time.Millisecond
 )
 
-// NewTakeBacks returns none yet, of what is in store and takes up to timeout.
+// NewTakeBacks returns an empty TakeBacks for store, whose timeout is timeout.
 func NewTakeBacks(store store.Store, timeout time.Duration) *TakeBacks {
 	return &TakeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
 
-// Subtract queues the taking back of what w, which was acknowledged, added.
+// Subtract queues the subtraction of the units that w, which was acknowledged, added.
 func (t *TakeBacks) Subtract(w *store.Write) {
 	if len(w.Add) == 0 {
 		return
@@ -116,17 +111,16 @@ func (t *TakeBacks) Push(b TakeBack) {
 	t.pending[at].counts = append(t.pending[at].counts, w.Add...)
 }
 
-// Refused is what the queued subtractions of a counter were when a read began.
+// Refused is the queued subtractions of a counter at the beginning of a read.
 type Refused struct {
 	of     *refusals
 	counts []store.Count
 	made   int
 
-	Unsure bool // a subtraction was under way during the read, which may have seen it or not
+	Unsure bool // a subtraction was in progress during the read, which may have seen it or not
 }
 
-// Before returns what is going to be subtracted from what q asks for, to be called before
-// that is read.
+// Before returns the queued subtractions from q's counters. It must be called before the read of q.
 func (t *TakeBacks) Before(q *store.Query) Refused {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,10 +131,9 @@ func (t *TakeBacks) Before(q *store.Query) Refused {
 	return Refused{of: of, counts: slices.Clone(of.counts), made: of.made, Unsure: of.making > 0}
 }
 
-// Discount takes r out of the state that was read since, and returns what it took out: no
-// caller need be denied for units of this process that nobody was admitted for. It is safe
-// only while no subtraction has begun, for the read may have seen it already; else it takes
-// nothing.
+// Discount subtracts r from the state that was read since, and returns what it subtracted, so that no caller is denied
+// because of this process's units without an admission. That is safe only if no subtraction has begun, as the read may
+// have seen it already; else Discount subtracts nothing.
 func (t *TakeBacks) Discount(r Refused, s *store.State) Refused {
 	if r.of == nil {
 		return r
@@ -154,7 +147,7 @@ func (t *TakeBacks) Discount(r Refused, s *store.State) Refused {
 	return r
 }
 
-// Recount puts r, which was taken out of s, back if a subtraction has begun since.
+// Recount adds r, which was subtracted from s, again if a subtraction has begun since.
 func (t *TakeBacks) Recount(r Refused, s *store.State) {
 	if r.of == nil || !t.hasBegun(r) {
 		return
@@ -164,16 +157,16 @@ func (t *TakeBacks) Recount(r Refused, s *store.State) {
 	}
 }
 
-// hasBegun reports whether a subtraction of what r was queued with has begun.
+// hasBegun reports whether a subtraction from r's counter has begun since r.
 func (t *TakeBacks) hasBegun(r Refused) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return r.of.made != r.made
 }
 
-// Run makes the queued writes in their time until ctx ends, and then those that
-// are left, as far as a store timeout and lastTakeBacks allow. What is being written when ctx ends is not given up: a subtraction that
-// has no answer is not repeated.
+// Run makes the queued writes when they are due until ctx ends, and then those that remain, as far as a store timeout and
+// lastTakeBacks allow. It does not abandon writes in progress when ctx ends, as a subtraction without an answer is not
+// repeated.
 func (t *TakeBacks) Run(ctx context.Context) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
@@ -198,7 +191,7 @@ func (t *TakeBacks) Run(ctx context.Context) {
 	}
 }
 
-// hasten has all that is safe to be made at any time made now.
+// hasten makes all writes due now that are safe at any time.
 func (t *TakeBacks) hasten() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,14 +209,14 @@ func (t *TakeBacks) waiting() bool {
 	return len(t.queue) > 0
 }
 
-// due takes the writes whose time has come out of the queue.
+// due removes the writes that are due from the queue, and returns them.
 func (t *TakeBacks) due() []TakeBack {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	var due []TakeBack
 	t.queue = slices.DeleteFunc(t.queue, func(b TakeBack) bool {
-		if !b.ripe.Before(now) { // nor what is queued at this very instant, of which a simulation can't tell whether it came first
+		if !b.ripe.Before(now) { // a write queued at this very instant waits, too, as a simulation can't tell which came first
 			return false
 		}
 		due = append(due, b)
@@ -233,8 +226,7 @@ func (t *TakeBacks) due() []TakeBack {
 	return due
 }
 
-// begin notes that w is about to be made: its units are no longer sure to be
-// counted.
+// begin notes that w is about to be made: from now on its units may or may not be counted.
 func (t *TakeBacks) begin(w *store.Write) {
 	if w == nil || len(w.Add) == 0 {
 		return
@@ -250,7 +242,7 @@ func (t *TakeBacks) begin(w *store.Write) {
 	}
 }
 
-// end notes that w, which was about to be made, is no longer under way.
+// end notes that w, which has begun, is no longer in progress.
 func (t *TakeBacks) end(w *store.Write) {
 	if len(w.Add) == 0 {
 		return

@@ -11,18 +11,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Totals are the running totals that this process keeps in a store: for each key and
-// window a row of its own, which nobody else writes. They stand in for counters that
-// all instances add to, and cost a store less: a total that is stored again replaces
-// itself, so whoever does not know what became of a write says the next total, and
-// what is not admitted is taken back at once.
+// Totals are the running totals that this process keeps in a store: for each key and window a row of its own, which no
+// other process writes. They replace counters to which all instances add, and cost a store less: writing a total
+// replaces the one before. So a process that does not know whether a write was stored writes the next total, and units
+// that are not admitted are taken back at once.
 //
-// A read that meets every acknowledged total of every row sees each writer's admitted
-// units: what is in a total and not admitted only makes it larger, and a total is never
-// lowered below what was admitted under it. That is all that counting after writing needs.
+// A read that sees every acknowledged total of every row sees each writer's admitted units: units without an admission
+// only make a total larger, and a total never falls below the units admitted in it. Counting after writing needs no
+// more than that.
 //
-// What is forgotten here, or was counted by a process that is gone, stays in the store
-// until it expires; the key's next unit begins a new row.
+// The rows of keys that Totals has dropped, and of processes that have ended, stay in the store until they expire; the
+// key's next unit begins a new row.
 type Totals struct {
 	store.Store
 
@@ -33,30 +32,30 @@ type Totals struct {
 	young, old map[store.Key]*tally
 }
 
-// tally is what this process has counted for one key. A window that was forgotten and is
-// counted in again, because a clock went back, gets another row.
+// tally has this process's totals of one key. A window that was dropped and is used again, because a clock was set
+// back, gets another row.
 type tally struct {
 	ids *store.EventIDs
 
 	mu     sync.Mutex
 	stamp  int64
-	ahead  *ahead         // nil: nothing is to be spent
-	totals []store.Count  // of windows that are not over yet; each with its row
-	first  [2]store.Count // where totals are while there are no more: this window's and the one's before
+	ahead  *ahead         // nil: there are no units to spend
+	totals []store.Count  // of windows that have not ended yet; each with its row
+	first  [2]store.Count // memory of totals while two suffice: for this window and the one before
 }
 
-// maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB.
-// Beyond, the older one is forgotten, and its keys get new rows.
+// maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB. Beyond it, the older generation
+// is dropped, and its keys get new rows.
 const maxTallies = 1 << 17
 
-// New returns totals of a process whose ids are these, kept in store.
+// New returns the totals in store of a process that makes these ids.
 func New(store store.Store, ids *store.EventIDs, timing *clock.Timing) *Totals {
 	return &Totals{Store: store, ids: ids, timing: timing}
 }
 
-// Write stores w, whose additions it makes totals of if w says so. After an error that
-// wraps ErrNotStored the totals are as they were; after any other they are not, and the
-// next one that is stored makes up for this one, whether it was stored or not.
+// Write stores w, with running totals in place of its additions if w.Tally. After an error that wraps ErrNotStored the
+// totals are as before. After any other error they include w, and the next write of a total covers this one, whether it
+// was stored or not.
 func (t *Totals) Write(ctx context.Context, w *store.Write) error {
 	if !w.Tally || len(w.Add) == 0 {
 		return t.Store.Write(ctx, w)
@@ -99,21 +98,21 @@ func (t *Totals) WriteEach(ctx context.Context, w []store.Write, wrote func(i in
 	})
 }
 
-// totalled returns w with the new totals in the place of what is added to them.
+// totalled returns w with the new totals in place of its additions.
 func (t *Totals) totalled(w *store.Write) store.Write {
 	put := *w
 	put.Put, put.Add = t.of(w.Key).add(w.Add, t.timing), nil
 	return put
 }
 
-// settle takes what w added out of the totals again if it surely was not stored.
+// settle subtracts w's units from the totals again if err says that w was surely not stored.
 func (t *Totals) settle(w *store.Write, err error) {
 	if errors.Is(err, store.ErrNotStored) && len(w.Add) > 0 {
 		t.of(w.Key).add(Negated(w.Add), t.timing)
 	}
 }
 
-// known returns the tally of key; nil: there is none.
+// known returns the tally of key, nil if there is none.
 func (t *Totals) known(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +122,7 @@ func (t *Totals) known(key store.Key) *tally {
 	return t.old[key]
 }
 
-// of returns the tally of key, made if there is none.
+// of returns the tally of key, a new one if there is none.
 func (t *Totals) of(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,20 +141,19 @@ func (t *Totals) of(key store.Key) *tally {
 	return mine
 }
 
-// add adds counts to the totals and returns those that changed, as they are to be
-// stored.
+// add adds counts to the totals and returns the changed totals, to be stored.
 func (t *tally) add(counts []store.Count, o *clock.Timing) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.addLocked(counts, o)
 }
 
-// addLocked is add while t is locked. It ends what is stored ahead.
+// addLocked is add for a caller that has locked t. It ends units stored ahead.
 func (t *tally) addLocked(counts []store.Count, o *clock.Timing) []store.Tally {
 	t.ahead = nil
 	now := o.Time()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
-	if !o.IsSkewed() { // else what is not over may seem to be, and what is taken back of it would begin another row
+	if !o.IsSkewed() { // else a window may seem to have ended, and a take-back from it would begin another row
 		t.totals = slices.DeleteFunc(t.totals, func(c store.Count) bool { return c.Expires.Add(o.Slack()) < store.InstantOf(now) })
 	}
 	put := make([]store.Tally, len(counts))
@@ -172,7 +170,7 @@ func (t *tally) addLocked(counts []store.Count, o *clock.Timing) []store.Tally {
 	return put
 }
 
-// total returns the total that counts where c does, nil if there is none.
+// total returns the total of c's limit, window and epoch, nil if there is none.
 func (t *tally) total(c *store.Count) *store.Count {
 	for i := range t.totals {
 		if total := &t.totals[i]; total.Start == c.Start && total.Epoch == c.Epoch && total.Limit == c.Limit {
@@ -182,15 +180,13 @@ func (t *tally) total(c *store.Count) *store.Count {
 	return nil
 }
 
-// Lower takes counts out of key's totals, and returns what it takes to have them stored:
-// the addition of nothing.
+// Lower subtracts counts from key's totals, and returns the additions, of 0 units, by which a write stores them.
 func (t *Totals) Lower(key store.Key, counts []store.Count) []store.Count {
 	t.of(key).add(Negated(counts), t.timing)
 	return store.Emptied(counts)
 }
 
-// TotalsOf returns key's totals for the windows of counts: this process knows them better
-// than what it reads of them.
+// TotalsOf returns key's totals for the windows of counts. They are more recent than what a read returns.
 func (t *Totals) TotalsOf(key store.Key, counts []store.Count) []store.Count {
 	of := t.of(key)
 	of.mu.Lock()
@@ -204,8 +200,8 @@ func (t *Totals) TotalsOf(key store.Key, counts []store.Count) []store.Count {
 	return held
 }
 
-// AreAllOwn reports whether all sums of state are totals of this process, as it knows them
-// itself. It says nothing of units that are being written or taken back.
+// AreAllOwn reports whether all sums of state are this process's totals, with the values that it has in memory. It says
+// nothing about units that are being written or taken back.
 func (t *Totals) AreAllOwn(key store.Key, state *store.State) bool {
 	own := t.of(key)
 	own.mu.Lock()
@@ -216,16 +212,15 @@ func (t *Totals) AreAllOwn(key store.Key, state *store.State) bool {
 	})
 }
 
-// tallyTTL returns how long total must live: as long as it matters by the slowest of all
-// clocks, those of the store's own nodes among them. It is not counted from now on, which
-// a clock that is off would make too short, but from the start of its window, or from an
-// earlier now.
+// tallyTTL returns the time to live of total: as long as it matters by the slowest of all clocks, those of the store's
+// nodes included. It runs not from now, which a wrong clock would make too short, but from the start of the window or
+// from now, whichever is earlier.
 func tallyTTL(o *clock.Timing, total *store.Count, now store.Instant) time.Duration {
 	lasts := total.Expires.Sub(min(total.Start, now))
 	return o.Lasting(lasts + o.Slack())
 }
 
-// Negated returns counts with what takes them back.
+// Negated returns a copy of counts with negative units.
 func Negated(counts []store.Count) []store.Count {
 	back := slices.Clone(counts)
 	for i := range back {
