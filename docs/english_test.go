@@ -27,8 +27,8 @@ var strange = []struct {
 // you rewrite.
 var strangeRooms = []string{
 	"cassandra", "cassandra/cassandratest", "cassandra/cassandratest/localcassandra", "cassandra/conn", "cassandra/lease",
-	"cassandra/members", "cassandra/migrate", "cassandra/policies", "cluster", "limiter", "limiter/counted", "limiter/demand",
-	"limiter/handon", "limiter/held", "limiter/owner", "limiter/policy", "limiter/prepared",
+	"cassandra/members", "cassandra/migrate", "cassandra/policies", "cluster", "limiter", "limiter/counted",
+	"limiter/handon",
 	"limiter/storetest", "peer",
 }
 

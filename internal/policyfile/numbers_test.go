@@ -74,7 +74,7 @@ func TestWrongNumbers(t *testing.T) {
 		"a country of nobody": {fine, "countries: {deny: [DE, UK]}", `countries.deny[1]: no phone number has the country "UK": use two`},
 		"a shared code":       {fine, `countries: {deny: ["+1"]}`, `no phone number has the country "+1"`},
 		"a code for a number": {fine, "countries: {deny: [+800]}", "countries.deny[0]: a number where text belongs: put +800 in quotes"},
-		"twice":               {fine, "countries: {deny: [DE, DE]}", `countries.deny[1]: "DE" is there twice`},
+		"twice":               {fine, "countries: {deny: [DE, DE]}", `countries.deny[1]: "DE" is listed twice`},
 		"a member":            {fine, "countries: {alow: [DE]}", "countries.alow: unknown key: did you mean allow?"},
 		"a type of nobody":    {fine, "number_types: {deny: [premium]}", `"premium" is no type of numbers: use one of fixed_line, mobile`},
 		"no number":           {"name: x", "", "limits[0].limit: missing: say how many units a window may hold"},

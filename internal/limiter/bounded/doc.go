@@ -1,3 +1,3 @@
-// Package bounded has what is bounded: memory that forgets what it has not been asked for the longest,
-// and work that is shared out among so many at a time.
+// Package bounded has a memory of bounded size, which drops the entries that were put the longest ago, and work by a
+// bounded number of goroutines.
 package bounded

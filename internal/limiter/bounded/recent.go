@@ -7,19 +7,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Recent remembers something of the keys that were seen last. It holds hints: a
-// decision may be cheaper for one, and none rests on it. The zero Recent is empty.
+// Recent maps the keys that were put last to values. These are hints: they may make a decision cheaper, and no decision
+// depends on them. The zero Recent is empty.
 type Recent[V any] struct {
-	Most int // keys in each of the two generations; 0: 64 Ki. Beyond, the older generation is forgotten
+	Most int // keys in each of the two generations; 0: 64 Ki. Past it, the older generation is dropped
 
 	mu         sync.Mutex
 	young, old map[store.Key]V
 }
 
-// maxRecent is how many keys a generation has unless Most says so: of 32 bytes, they take a few MiB.
+// maxRecent is the default of Most: with 32 bytes a key, a few MiB.
 const maxRecent = 1 << 16
 
-// Get returns what is remembered of key; false for nothing.
+// Get returns the value of key, false if there is none.
 func (r *Recent[V]) Get(key store.Key) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +30,7 @@ func (r *Recent[V]) Get(key store.Key) (v V, ok bool) {
 	return v, ok
 }
 
-// Put remembers v of key.
+// Put sets the value of key to v.
 func (r *Recent[V]) Put(key store.Key, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +40,7 @@ func (r *Recent[V]) Put(key store.Key, v V) {
 	r.young[key] = v
 }
 
-// Remove forgets key.
+// Remove removes key.
 func (r *Recent[V]) Remove(key store.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

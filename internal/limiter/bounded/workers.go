@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Each has at most this many workers do all items, and returns when all are done.
+// Each calls do with all items in at most workers goroutines, and returns when all calls have returned.
 func Each[T any](workers int, items iter.Seq[T], do func(T)) {
 	next := make(chan T)
 	var all sync.WaitGroup

@@ -2,17 +2,18 @@ package demand
 
 import "sync"
 
-// asked are the plans that decide for demands which bring a limit of their own.
+// asked has the plans for demands that bring a limit of their own.
 type asked struct {
 	mu    sync.RWMutex
 	plans map[int64]*Plan
 }
 
-// maxAsked is how many of them a plan keeps, of some 1.5 kB: far more than there are tariffs. Beyond, all are made anew.
+// maxAsked is the number of such plans that a plan keeps, of some 1.5 kB each: far more than there are tariffs. Past it,
+// all are made anew.
 const maxAsked = 1 << 10
 
-// Asked returns the plan that decides for a demand which brings units as its limit, 0 if it brings none. It counts
-// under the same keys as p, and keeps as much. It is p if no limit of p comes with demands.
+// Asked returns the plan for a demand that brings units as its limit, or 0 for none. It counts under the same keys as
+// p, and keeps as much. It is p if no limit of p comes with demands.
 func (p *Plan) Asked(units int64) *Plan {
 	if units == 0 || p.asked == nil {
 		return p
@@ -26,7 +27,7 @@ func (p *Plan) Asked(units int64) *Plan {
 	return made
 }
 
-// put keeps made, unless there is another one already, and returns the one that is kept.
+// put keeps made, unless there is a plan for units already, and returns the plan that is kept.
 func (a *asked) put(units int64, made *Plan) *Plan {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +55,7 @@ func (p *Plan) judgingBy(units int64) *Plan {
 	return &made
 }
 
-// AskedLimit returns the limit that a demand brings to p; 0: none. An owner is told it beside the key.
+// AskedLimit returns the limit that came with the demand for which p was made; 0: none. An owner gets it with the key.
 func (p *Plan) AskedLimit() int64 {
 	if p.Base == p {
 		return 0

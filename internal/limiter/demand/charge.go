@@ -16,9 +16,9 @@ import (
 // Target is one identifier under one policy: where it is counted.
 type Target struct {
 	Plan *Plan
-	Key  store.Key   // under the key that is written with
-	Cell store.Key   // under which its buckets are, where they are decided apart
-	Old  []store.Key // under those that are read as well, while the hash key changes
+	Key  store.Key   // for writes, under the current hash key
+	Cell store.Key   // of its buckets, if they are decided apart
+	Old  []store.Key // further keys to read, while the hash key changes
 }
 
 // Of returns the target of id.
@@ -39,7 +39,7 @@ func (p *Plan) Locate(t *Target, id keys.Identifier) {
 	}
 }
 
-// locateOthers adds to t, of id, the keys that it has beside the first.
+// locateOthers adds to t, the target of id, its keys beside the first.
 func (t *Target) locateOthers(id keys.Identifier) {
 	for _, keys := range t.Plan.Keys[1:] {
 		t.Old = append(t.Old, keys.Of(id))
@@ -51,8 +51,8 @@ func (t *Target) locateOthers(id keys.Identifier) {
 	}
 }
 
-// At returns the plan that decides for key: p, but for the identifiers that a limit of p has a
-// number of its own for. It goes by the key alone, which is all that an owner is told.
+// At returns the plan that decides for key: p, unless a limit of p has a number of its own for the key's identifier. It
+// needs the key alone, which is all that an owner knows.
 func (p *Plan) At(key store.Key) *Plan {
 	if own := p.ByKey[key]; own != nil {
 		return own
@@ -60,7 +60,7 @@ func (p *Plan) At(key store.Key) *Plan {
 	return p
 }
 
-// As returns t under another plan of its policy, under which there may be other keys.
+// As returns t under another plan of its policy, which may have other keys.
 func (t Target) As(p *Plan) Target {
 	t.Plan = p
 	if p.Cell && p.Places != nil {
@@ -72,7 +72,7 @@ func (t Target) As(p *Plan) Target {
 	return t
 }
 
-// Settling returns the write by which n's event, which was held for t, stays. t keeps events.
+// Settling returns the write that makes n's event, which was held for t, permanent. t keeps events.
 func (t *Target) Settling(n *count.Entry) *store.Write {
 	return &store.Write{
 		Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Settle: true,
@@ -80,7 +80,7 @@ func (t *Target) Settling(n *count.Entry) *store.Write {
 	}
 }
 
-// Removal returns the write by which t's log lacks events.
+// Removal returns the write that removes events from t's log.
 func (t *Target) Removal(events []store.Event) *store.Write {
 	w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	for _, e := range events {
@@ -94,52 +94,50 @@ func (t *Target) Adding(counts []store.Count) *store.Write {
 	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 }
 
-// Charge is one demand on its way through a store: what is asked, and what came of
-// it.
+// Charge is one demand while it is decided: the demand and its result.
 type Charge struct {
 	Target
 	Op       count.Op
 	Cost     int64
-	Hold     time.Duration // for how long the units are held unless they are settled; 0: they stay
+	Hold     time.Duration // for how long the units are held unless they are settled; 0: they are permanent
 	ID       store.EventID // of its event; zero: the store's decider makes one
 	Override *Override     // of its key; nil: none
-	Ends     bool          // it has no more time than its context; else a store timeout, which others may share
-	Told     bool          // its decision is made
-	Derived  bool          // its caller did not ask for it: a policy brought it along
+	Ends     bool          // its deadline is its context's; else a store timeout, in a batch with others
+	Told     bool          // it is decided already
+	Derived  bool          // a policy derived it; the caller did not send it
 
 	Refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none does
 
-	Marks []Mark // what a confirmation of its call makes known
-	Quiet bool   // its decision is told later, once it is the last one
+	Marks []Mark // parts of identifiers that a confirmation of its call makes known
+	Quiet bool   // its decision is observed later, once it is final
 
 	Placed bool // its event may have been written to a log, whether it counts or not
 
-	Right owner.Right // by which it is decided; nil: nobody owns keys
+	Right owner.Right // by which it is decided; nil: keys have no owners
 
-	Prepare store.EventID // under which it is prepared, to be committed or aborted; zero: it stays
-	AtOnce  bool          // it is not to wait for other calls: the error wraps counted.ErrInDoubt then
-	Asked   bool          // somebody was asked to decide it
-	Owner   owner.Peer    // who was; nil: this instance
+	Prepare store.EventID // the id under which it is prepared, to be committed or aborted; zero: not prepared
+	AtOnce  bool          // it must not wait for other calls: the error then wraps prepared.ErrInDoubt
+	Asked   bool          // an instance was asked to decide it
+	Owner   owner.Peer    // the instance that was asked; nil: this one
 
 	MayBeginAnew bool // its call may be decided anew by a later version of the policies
 
-	Memory any // of who decides it alone, to be used again; nil: it is to be found
+	Memory any // reusable memory of the decider that decides it alone; nil: it allocates some
 
 	Decision count.Decision
 	Err      error
 }
 
-// Mark is what a confirmation makes known: a part of an identifier, as the target that counts it then.
+// Mark is a part of an identifier that a confirmation makes known, as the target under which it then counts.
 type Mark struct{ Target }
 
-// IsPlain reports whether c is counted for one key by one step, with nothing held: its owner can
-// decide it from memory.
+// IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
+// memory.
 func (c *Charge) IsPlain() bool {
 	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{}) && !c.Ends && c.Override == nil
 }
 
-// OpIf returns what becomes of c when another one blocks the call: it is
-// counted only if denied attempts are.
+// OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
 func (c *Charge) OpIf(blocked bool) count.Op {
 	if blocked && c.Op.MayDeny() && (c.Op == count.OpReserve || c.Plan.Count != policy.CountAll) {
 		return count.OpCheck
@@ -147,35 +145,35 @@ func (c *Charge) OpIf(blocked bool) count.Op {
 	return c.Op
 }
 
-// IsUnasked reports whether c is what an override to allow or to block decides: a record is
-// counted all the same, and who looks at what is counted is told.
+// IsUnasked reports whether an override to allow or to block decides c: a record counts all the same, and a check with
+// a cost of 0 returns the counts.
 func (c *Charge) IsUnasked() bool {
 	return c.Op != count.OpRecord && c.Cost > 0 && c.Plan.Mode != policy.ModeOff
 }
 
-// CanAbort reports whether c does not count if others deny.
+// CanAbort reports whether c must not count if other charges deny the call.
 func (c *Charge) CanAbort() bool { return c.Plan.Count != policy.CountAll }
 
-// Request is one caller's wish while it is decided together with others.
+// Request is one caller's demand while it is decided in a batch with others.
 type Request struct {
 	Op       count.Op
 	Cost     int64
-	Hold     time.Duration // for how long the units are held, unless they are settled; 0: they stay
-	Alone    bool          // travels with no other, as it holds other keys as well
-	ID       store.EventID // of its event, dated; zero: one is made
+	Hold     time.Duration // for how long the units are held unless they are settled; 0: they are permanent
+	Alone    bool          // it is decided in a batch of its own, as it locks other keys as well
+	ID       store.EventID // of its event, which gives its date; zero: a new one is made
 	Decision count.Decision
-	Without  count.Decision // what it would be if nothing were counted; filled in if alone
+	Without  count.Decision // the decision if nothing were counted; filled in if Alone
 	Err      error
-	Denied   bool        // answered by a denial, which stands if another attempt fails
-	Under    *Plan       // by which it is decided
-	Right    owner.Right // by which it is decided; nil: nobody owns keys
+	Denied   bool        // it has a denial, which stands if another attempt fails
+	Under    *Plan       // the plan by which it is decided
+	Right    owner.Right // by which it is decided; nil: keys have no owners
 
-	Prepare store.EventID   // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
-	Fewer   <-chan struct{} // closed when it can be asked again, if it is in doubt
+	Prepare store.EventID   // the id under which a take is prepared, or of the take to abort; zero: not prepared
+	Fewer   <-chan struct{} // if it is in doubt, closed when it can be tried again
 
-	Ctx   context.Context // its caller's; nil unless what is done together is told
+	Ctx   context.Context // its caller's; nil unless batches are observed
 	Until time.Time       // when its caller gives up; zero: never
-	Turn  chan []*Request // receives the batch to lead, or is closed when answered
+	Turn  chan []*Request // receives the batch to lead, or is closed when r is decided
 }
 
 // EndsAfter returns when a hold that begins at now ends; 0 for none.
@@ -189,11 +187,10 @@ func EndsAfter(now store.Instant, hold time.Duration) store.Instant {
 // Prepares reports whether r is a take that is to be committed or aborted.
 func (r *Request) Prepares() bool { return r.Prepare != (store.EventID{}) && r.Op != owner.OpAbort }
 
-// ErrSuperseded is a call that was not decided, and of which nothing counts: a later version of the policies is
-// in force.
+// ErrSuperseded means that a call was not decided, and counts nothing, as a later version of the policies is in force.
 var ErrSuperseded = fmt.Errorf("%w: a later version of the policies is in force", store.ErrUnavailable)
 
-// BeginsAnew reports whether err is that of a call that is to be decided anew.
+// BeginsAnew reports whether err means that a call must be decided anew.
 func BeginsAnew(err error) bool {
 	if err == nil { // so that the usual case allocates nothing
 		return false
@@ -202,8 +199,8 @@ func BeginsAnew(err error) bool {
 	return errors.As(err, &failed) && failed.Recorded == count.RecordedNo && errors.Is(err, ErrSuperseded)
 }
 
-// DatedError is a request whose event was dated by its maker, and not late enough:
-// a reset has forgotten it, and nothing of it counts.
+// DatedError means that the event of a request, dated before it was sent, is not later than a reset, so that nothing of
+// it counts.
 type DatedError struct{ After store.Instant }
 
 // TooEarly reports whether err is a DatedError.
@@ -215,8 +212,8 @@ func TooEarly(err error) bool {
 	return errors.As(err, &early)
 }
 
-// Error says so.
-func (*DatedError) Error() string { return "the key was reset later than its event is dated" }
+// Error returns the reason.
+func (*DatedError) Error() string { return "the key was reset after the time of its event" }
 
-// Is makes it an ErrOverloaded for whoever doesn't try again.
+// Is makes it an ErrOverloaded for callers that don't try again.
 func (*DatedError) Is(target error) bool { return target == store.ErrOverloaded }

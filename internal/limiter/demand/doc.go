@@ -1,4 +1,3 @@
-// Package demand has what is asked of a key on its way to a decision: the plan that a policy became when it came
-// into force, the target where an identifier is counted, the charge or request itself, and the settings that all of
-// it goes by. It decides nothing.
+// Package demand has the forms of a demand until it is decided: the plan of a policy that is in force, the target under
+// which an identifier counts, the charge or request itself, and the settings of all. It decides nothing.
 package demand

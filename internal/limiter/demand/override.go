@@ -5,13 +5,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Override decides one identifier under one policy otherwise, or all that begin alike, until a moment or without end.
+// Override replaces a policy's rules for one identifier or for all with a prefix, until an instant or without end.
 type Override struct {
-	Prefix string // of the canonical form of those identifiers; empty: it is of one identifier
+	Prefix string // of the canonical form of the identifiers; empty: it is for one identifier
 	Kind   policy.OverrideKind
 	Limits []LimitOverride // of policy.OverrideLimits: 1 to policy.MaxLimits of the policy's limits, none twice
 	Until  store.Instant   // store.Distant: it has no end
-	By     string          // who made it, by a name that the caller gives; empty: nobody says
+	By     string          // the administrator's name, as the caller gives it; empty: not given
 
 	Made store.Instant // when it was made; Overrides.Set fills it in
 }
@@ -19,9 +19,9 @@ type Override struct {
 // Stays reports whether o has no end.
 func (o *Override) Stays() bool { return o.Until >= store.Distant }
 
-// LimitOverride is what a limit of a policy is in its place. Algorithm and window stay.
+// LimitOverride has the numbers that replace those of a policy's limit. Algorithm and window stay.
 type LimitOverride struct {
 	Name  string `json:"name"`
 	Limit int64  `json:"limit"`
-	Burst int64  `json:"burst,omitempty"` // of a token bucket; 0: the policy's or, where that is its limit, Limit
+	Burst int64  `json:"burst,omitempty"` // of a token bucket; 0: the policy's or, if that equals its limit, Limit
 }

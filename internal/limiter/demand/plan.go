@@ -14,45 +14,44 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Plan is a policy made ready to decide: everything that does not depend on the
-// request is computed when the policy comes into force.
+// Plan is a policy prepared for decisions: all that does not depend on the request is computed when the policy comes
+// into force.
 type Plan struct {
 	count.Plan
-	Keys      []*keys.Keys     // what is written goes under the first, what is read is under any
-	LogWrites []store.LogWrite // the counting's logs, as a Write names them
-	Promising bool             // its levels promise that a read sees what was written before
+	Keys      []*keys.Keys     // writes use the first, reads use all
+	LogWrites []store.LogWrite // the logs of count.Plan, for a Write
+	Promising bool             // by its levels, a read sees earlier writes
 	ResetTTL  time.Duration
 	Print     uint64 // of the policy's definition
-	Version   int64  // of all policies that came into force together; 0: they have none
-	Sums      uint64 // tells the limits whose units are in counters and cells from others
-	Behind    bool   // owners admit from memory, and write that behind
-	TakesBack bool   // so they do with what a receipt gives back or confirms: all limits are conversions
-	Abortable bool   // a prepared unit can be given back as if it had never been counted, unlike one in a bucket
-	Blocks    bool   // its denials do
-	Regional  bool   // what it promises ends at a data centre's border, and claims about it may
+	Version   int64  // of all policies that came into force together; 0: they have no version
+	Sums      uint64 // identifies the limits whose units are in counters and cells
+	Behind    bool   // owners admit from memory, and write behind
+	TakesBack bool   // refunds and confirmations are written behind, too, as all limits are conversions
+	Abortable bool   // a prepared unit can be given back without a trace, unlike one in a bucket
+	Blocks    bool   // its denials block keys
+	Regional  bool   // its guarantee holds within a data centre; so may claims about it
 
-	Parts  []*Plan // what is decided apart in a store that can't hold a key still; none: the plan itself
-	Places []int   // of a part: for each rule, where the whole policy has its limit
-	Local  *Plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
+	Parts  []*Plan // parts that are decided apart in a store that can't lock a key; none: the plan has one part
+	Places []int   // of a part: for each rule, the index of its limit in the whole policy
+	Local  *Plan   // of the same policy, for OnStoreErrorLocal; nil: no local decisions
 
-	ByKey map[store.Key]*Plan // in whose place others decide for some keys; nil: for none
-	asked *asked              // those in whose place others decide for demands with a limit; nil: no demand brings one
+	ByKey map[store.Key]*Plan // plans that replace this one for some keys; nil: none
+	asked *asked              // plans that replace this one for demands with a limit; nil: demands bring none
 
-	// Base is the plan in whose name is kept what is known of keys: the plan itself, or the one that it is Asked of.
+	// Base is the plan under which knowledge of keys is kept: the plan itself, or the one whose Asked returned it.
 	Base *Plan
 
 	Read    policy.ReadIdentifier // nil: identifiers are taken as they are
-	Derives []*Plan               // of what is derived, one for each part that read returns
-	Relents bool                  // some of it is for calls that conversions deny
-	Marked  bool                  // it is derived for those that are known
+	Derives []*Plan               // of derived demands, one for each part that Read returns
+	Relents bool                  // some derived demands are for calls that conversions deny
+	Marked  bool                  // it is derived for known parts only
 }
 
-// NewPlan returns the plan of policy in a store that holds keys still, or in one
-// that can't.
+// NewPlan returns the plan of policy for a store that can lock keys if still is true, else for one that can't.
 func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	behind := !still && pol.Guarantee == policy.GuaranteeLocal
 	if behind {
-		pol.Counting = policy.CountingRows // what was written and is repeated must not count twice
+		pol.Counting = policy.CountingRows // a write behind that is repeated must not count twice
 	}
 	p := &Plan{Plan: count.NewPlan(pol, o.Timing.Slack(), !still && pol.Guarantee == policy.GuaranteeSerial), Behind: behind}
 	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
@@ -61,7 +60,7 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	inCell := p.Cell && (p.Serial || len(p.Logs) == 0 && !p.Counters)
 	space := p.space(o, inCell && !still)
 	p.Keys = []*keys.Keys{o.Keyer.For(space).CachedIn(o.keys)}
-	if !inCell { // a cell's condition spans one key: it starts anew under another
+	if !inCell { // a cell's condition spans one key: it starts empty under another
 		for i := range o.AlsoRead {
 			p.Keys = append(p.Keys, o.AlsoRead[i].For(space).CachedIn(o.keys))
 		}
@@ -87,8 +86,8 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	return p
 }
 
-// sumLimits returns a hash of the limits whose units are sums, not events: only what
-// was counted for the same ones, in windows that begin where they began, can be given back.
+// sumLimits returns a hash of the limits whose units are sums rather than events: only units that were counted for the
+// same limits, in windows with the same starts, can be given back.
 func (p *Plan) sumLimits() uint64 {
 	sum := sha256.New()
 	for i := range p.Rules {
@@ -104,8 +103,8 @@ func (p *Plan) sumLimits() uint64 {
 	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 
-// space returns what the policy's keys have in common. Where they are those of cells,
-// compare-and-set says how far a promise reaches, not the levels of reads and writes.
+// space returns the common part of the policy's keys. For keys of cells, the level of compare-and-set determines the
+// scope, rather than the levels of reads and writes.
 func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	space := keys.KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
 	scope := p.Consistency.Scope()
@@ -119,8 +118,8 @@ func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	return space
 }
 
-// split makes parts of a policy whose limits are not all kept the same way: what is
-// written first and counted then, and the buckets, which are compared and set.
+// split divides a policy whose limits are stored in different ways into two parts: the limits that are written and then
+// counted, and the buckets, which change by compare-and-set.
 func (p *Plan) split(o *Settings) {
 	inCell := func(l policy.Limit) bool {
 		a, _ := policy.AlgorithmByName(l.Algorithm)
@@ -129,7 +128,7 @@ func (p *Plan) split(o *Settings) {
 	if !p.Cell || !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return !inCell(l) }) {
 		return
 	}
-	for _, cell := range []bool{true, false} { // the buckets first: a denial there costs nothing to undo
+	for _, cell := range []bool{true, false} { // buckets first: after a denial nothing must be undone
 		part := p.Policy
 		part.Limits = nil
 		var limit []int
@@ -144,8 +143,8 @@ func (p *Plan) split(o *Settings) {
 	}
 }
 
-// HoldWrites returns p's logs for events that are held: they live no longer than they
-// may count, until their end by the slowest clock.
+// HoldWrites returns p's logs for held events, which live only as long as they may count: until their end by the
+// slowest clock.
 func (p *Plan) HoldWrites(hold time.Duration, o *Settings) []store.LogWrite {
 	writes := slices.Clone(p.LogWrites)
 	for i := range writes {
@@ -154,11 +153,10 @@ func (p *Plan) HoldWrites(hold time.Duration, o *Settings) []store.LogWrite {
 	return writes
 }
 
-// Life is for how long what is counted for a key of p matters, by any clock.
+// Life returns for how long units of p's keys matter, by any clock.
 func (p *Plan) Life() time.Duration { return min(p.ResetTTL+time.Minute, owner.LongestLife) }
 
-// OnFailure returns what the policy does when the store fails; in shadow mode it
-// allows.
+// OnFailure returns the policy's behaviour if the store fails; in shadow mode it allows.
 func (p *Plan) OnFailure() policy.OnStoreError {
 	if p.Mode == policy.ModeShadow {
 		return policy.OnStoreErrorAllow
@@ -166,7 +164,7 @@ func (p *Plan) OnFailure() policy.OnStoreError {
 	return p.OnStoreError
 }
 
-// CountsOutsideCells reports whether anything of p is counted by writing first and counting then, or in memory.
+// CountsOutsideCells reports whether any limit of p is written and then counted, or counted in memory.
 func (p *Plan) CountsOutsideCells() bool {
 	return p.Behind || !p.Cell || len(p.Parts) > 0
 }
@@ -176,7 +174,7 @@ func (p *Plan) HasConversion() bool {
 	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })
 }
 
-// printOf returns what tells the definition of p from others, but for what only people read.
+// printOf returns a hash of p's definition without its description.
 func printOf(p *policy.Policy) uint64 {
 	told := *p
 	told.Description = ""
@@ -188,8 +186,8 @@ func printOf(p *policy.Policy) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// DenyFor returns the decision to deny for as long as a block lasts, or count.Never for one without end, without having
-// asked anyone what is counted: as if every limit were reached that may deny.
+// DenyFor returns the decision to deny for the rest of a block, count.Never for one without end. It does not look at
+// the counts: it is as if every limit but shadows were reached.
 func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 	var d count.Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
@@ -208,12 +206,12 @@ func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 	return d
 }
 
-// Overridden returns p with other limits, without those that it has not.
+// Overridden returns p's policy with the numbers of limits. It ignores limits that p does not have.
 func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	other := p.Policy
 	other.Limits = slices.Clone(p.Limits)
 	if p.Guarantee == policy.GuaranteeSerial {
-		other.Consistency = policy.Consistency{} // the plan has the server's, which such a policy can't give itself
+		other.Consistency = policy.Consistency{} // the plan has the server's levels, which a serial policy may not name
 	}
 	for i := range other.Limits {
 		l := &other.Limits[i]
@@ -232,8 +230,7 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	return other
 }
 
-// Refused returns the decision to deny for a reason that no wait changes, without having asked
-// anyone what is counted.
+// Refused returns the decision to deny for a reason that no wait changes. It does not look at the counts.
 func (p *Plan) Refused(reason policy.Reason) count.Decision {
 	var d count.Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {

@@ -13,35 +13,35 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Settings are what all that decides goes by. The zero value suits a store with one copy in this
-// process; it is made ready by WithDefaults.
+// Settings are the settings of all deciders. The zero value suits a store with one copy in this process, after
+// WithDefaults.
 type Settings struct {
-	Keyer          keys.Keyer                              // of the keys that are written under
-	AlsoRead       []keys.Keyer                            // of keys that are read as well
+	Keyer          keys.Keyer                              // of keys for writes
+	AlsoRead       []keys.Keyer                            // of further keys to read
 	Consistency    policy.Consistency                      // for policies that do not say; zero: LOCAL_QUORUM for both
 	Serial         policy.Level                            // of compare-and-set; zero: LevelLocalSerial
-	Datacenter     string                                  // name of the local one, until another one is given to MoveTo
+	Datacenter     string                                  // name of the local one, until a call of MoveTo
 	StoreTimeout   time.Duration                           // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockTolerance time.Duration                           // how far instances' clocks may be from the store's
 	ClockError     time.Duration                           // how far the clocks of the store's own nodes may differ; zero: one second
 	Now            func() time.Time                        // nil: the system's clock
 	Skewed         func() bool                             // whether this instance's clock is beyond the tolerance; nil: never
-	SyncInterval   time.Duration                           // after which what is admitted from memory is written; zero: DefaultSyncInterval
-	MaxKeys        int                                     // whose counts an owner remembers at most; zero: DefaultMaxKeys
-	Jitter         func(below time.Duration) time.Duration // how long to wait for instances that met to part; nil: at random
+	SyncInterval   time.Duration                           // between writes of units admitted from memory; zero: DefaultSyncInterval
+	MaxKeys        int                                     // the most keys in an owner's memory; zero: DefaultMaxKeys
+	Jitter         func(below time.Duration) time.Duration // the wait after a conflict with other instances; nil: random
 	News           bool                                    // instances tell each other of resets, refunds and blocks
 
-	// Together is for what the store is asked for several calls at once: see the engine's Options. Nil: nobody is told.
+	// Together is called with the calls that share a request to the store: see the engine's Options. Nil: no call.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 
-	// AwaitPolicies puts a version of the policies in force that another instance has: see the engine's Options. Nil:
-	// policies have no versions.
+	// AwaitPolicies puts another instance's version of the policies in force: see the engine's Options. Nil: policies
+	// have no versions.
 	AwaitPolicies func(ctx context.Context, version int64) error
 
-	// GivenBack is told what was given back in the store later than its call was answered. Nil: nobody is.
+	// GivenBack is called after units were given back in the store later than their call was answered. Nil: no call.
 	GivenBack func(context.Context, *Target)
 
-	Timing *clock.Timing // of what is given above
+	Timing *clock.Timing // from the fields above
 	keys   *keys.Cache   // of all policies
 	moved  *atomic.Pointer[string]
 }
@@ -50,13 +50,13 @@ type Settings struct {
 const (
 	// DefaultStoreTimeout is short enough that callers wait for it.
 	DefaultStoreTimeout = 500 * time.Millisecond
-	// DefaultSyncInterval has a key that is busy cost four writes a second.
+	// DefaultSyncInterval makes a busy key cost four writes a second.
 	DefaultSyncInterval = 250 * time.Millisecond
 	// DefaultMaxKeys are of some 500 bytes each, 512 MiB in all.
 	DefaultMaxKeys = 1 << 20
 )
 
-// WithDefaults returns s made ready.
+// WithDefaults returns s with defaults filled in, ready for use.
 func (s Settings) WithDefaults() *Settings {
 	s.StoreTimeout = cmp.Or(s.StoreTimeout, DefaultStoreTimeout)
 	s.SyncInterval = cmp.Or(s.SyncInterval, DefaultSyncInterval)
@@ -82,15 +82,15 @@ func (s *Settings) Region() string {
 	return s.Datacenter
 }
 
-// PrefixKey returns the key of an override of all identifiers under a policy that begin with prefix.
+// PrefixKey returns the key of an override of all identifiers with prefix under a policy.
 func (s *Settings) PrefixKey(policy, prefix string) store.Key {
 	return s.Keyer.OfPrefix(policy, prefix)
 }
 
-// MoveTo names the local data centre.
+// MoveTo sets the name of the local data centre.
 func (s *Settings) MoveTo(datacenter string) { s.moved.Store(&datacenter) }
 
-// holdTTL returns how long the row of a hold must live.
+// holdTTL returns the time to live of a hold's row.
 func (s *Settings) holdTTL(hold time.Duration) time.Duration {
 	return s.Timing.Lasting(hold + s.Timing.Slack())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Decider decides over a store that can hold keys still: read, judge and write
-// with nobody in between, so nothing is ever taken back.
+// Decider decides over a store that can lock keys: nothing reads or writes a key between its read and its write, so no
+// unit is ever taken back.
 type Decider struct {
 	store store.Exclusive
 	ids   *store.EventIDs
@@ -26,7 +26,7 @@ func New(store store.Exclusive, ids *store.EventIDs, opts *demand.Settings) *Dec
 	return &Decider{store: store, ids: ids, opts: opts}
 }
 
-// Instant returns the instant to decide at: no other clock dates what is counted here.
+// Instant returns the instant to decide at. No other clock dates this store's units, so it needs no tolerance.
 func (x *Decider) Instant() (store.Instant, error) { return x.opts.Timing.Instant(), nil }
 
 // Decide decides c, and fills in its decision and error.
@@ -53,7 +53,7 @@ func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 	still.charge = nil
 }
 
-// stillCharge is memory for deciding a charge while its key is held still. It can be used again.
+// stillCharge is memory for the decision of a charge while its key is locked. It can be reused.
 type stillCharge struct {
 	judge func(*store.State, *store.Write) // the method, bound once
 
@@ -81,14 +81,14 @@ func (c *stillCharge) decide(s *store.State, w *store.Write) {
 	c.decider.judge(ch, ch.Op, c.now, s, w, &c.writes)
 }
 
-// writes is memory for what a decision writes.
+// writes is memory for the writes of a decision.
 type writes struct {
 	events [1]store.Event
 	counts [policy.MaxLimits]store.Count
 	cell   store.CellWrite
 }
 
-// judge decides ch as op at now over s, and fills in w, of memory.
+// judge decides ch as op at now over s, and fills in w with parts of memory.
 func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *store.State, w *store.Write, memory *writes) {
 	p, now := ch.Plan, max(at, s.Reset+1)
 	p.Decide(&ch.Decision, s, op, ch.ID, now, ch.Cost)
@@ -98,7 +98,7 @@ func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *sto
 	if ch.Decision.Recorded != count.RecordedYes {
 		return
 	}
-	if ch.ID == (store.EventID{}) { // else it was made for its idempotency key
+	if ch.ID == (store.EventID{}) { // else it comes from the idempotency key
 		ch.ID = x.ids.Next(now)
 	}
 	ch.Decision.Entry = count.Entry{ID: ch.ID, At: now, Epoch: s.Reset, Cost: ch.Cost}
@@ -122,15 +122,14 @@ func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *sto
 	}
 }
 
-// A clock that was set back leaves state behind that is dated later than it says, and so does a
-// file that a clock wrote which was ahead. Under a store that holds keys still there is one
-// clock, so the later date is wrong: the engine dates such state as of now. Until then it
-// counts, so nothing is admitted that it denies, and it counts for no longer than a window
-// from now on.
+// After a clock was set back, state has later times than the clock reads; so has a file that was written by a clock
+// that was ahead. A store that locks keys has one clock, so the later time is wrong: the engine replaces it by now.
+// Until then the state counts, so that nothing is admitted that it denies, and after that it counts for at most a
+// window from now.
 
-// redate dates as of now what s, which was read for p and is ahead of at, has that is dated later, and has w do the
-// same in the store. It returns the instant to decide at: at, unless it did so. The clock is read
-// again, as what a call beside this one has just dated is no later than that.
+// redate gives the time now to all later times in s, which was read for p and is ahead of at, and makes w do the same
+// in the store. It returns the instant to decide at: now, or at if nothing had to change. It reads the clock again, as
+// a concurrent call may have dated s after at.
 func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *store.Write) store.Instant {
 	now := x.opts.Timing.Instant()
 	if !p.IsAhead(s, now) {
@@ -150,7 +149,7 @@ func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *st
 	return now
 }
 
-// heldCall decides charges together over a store that holds their keys still.
+// heldCall decides charges together over a store that locks their keys.
 type heldCall struct {
 	judge func([]store.State, []store.Write) // the method, bound once
 
@@ -206,7 +205,7 @@ func (c *heldCall) update(ctx context.Context) error {
 	return c.failed
 }
 
-// decide decides all charges over states, of which each charge has as many as keys.
+// decide decides all charges over states. Each charge has one state for each of its keys.
 func (c *heldCall) decide(states []store.State, writes []store.Write) {
 	if c.failed = c.open(states, writes); c.failed != nil {
 		return
@@ -219,8 +218,8 @@ func (c *heldCall) decide(states []store.State, writes []store.Write) {
 	}
 }
 
-// open completes each charge's first state: by what was read under its older keys,
-// by what is in its cell, and by what else counts. What is dated later than now is dated now.
+// open completes each charge's first state from its cell and the states of its older keys. It gives the time now to all
+// later times.
 func (c *heldCall) open(states []store.State, writes []store.Write) error {
 	at := 0
 	for _, ch := range c.charges {
@@ -243,7 +242,7 @@ func (c *heldCall) open(states []store.State, writes []store.Write) error {
 	return nil
 }
 
-// foresee reports whether one of the charges denies all of them.
+// foresee reports whether one of the charges denies the call.
 func (c *heldCall) foresee(states []store.State) (blocked bool) {
 	at := 0
 	for _, ch := range c.charges {
@@ -260,7 +259,7 @@ func (c *heldCall) foresee(states []store.State) (blocked bool) {
 
 func (c *heldCall) judgeIn(ch *demand.Charge, op count.Op, s *store.State, w *store.Write) {
 	c.decider.judge(ch, op, c.now, s, w, &c.writes)
-	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
+	if len(c.charges) > 1 { // each needs its own memory until all are stored
 		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
 		if w.Cell != nil {
 			cell := *w.Cell

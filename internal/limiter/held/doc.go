@@ -1,3 +1,3 @@
-// Package held decides while a key is held still: read, judge and write with nobody in between, over a store in this
-// process's memory. Nothing is ever taken back.
+// Package held decides while a key is locked, over a store in this process's memory: nothing reads or writes the key
+// between its read and its write. No unit is ever taken back.
 package held

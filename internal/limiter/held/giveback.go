@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// GiveBack takes out of the store what n counted for t.
+// GiveBack removes n's units for t from the store.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	now := x.opts.Timing.Instant()
 	var failed error
@@ -20,8 +20,8 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	return errors.Join(failed, err)
 }
 
-// EndHold gives back, once, what n holds for t until an instant. What it changes and mark, the key of a
-// cell that says that it did so for as long as kept, are one.
+// EndHold gives back, once, the units that n holds for t until an instant. It atomically sets a cell with the key mark,
+// which remembers that for as long as kept.
 func (x *Decider) EndHold(
 	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration,
 ) error {
@@ -40,7 +40,7 @@ func (x *Decider) EndHold(
 	return errors.Join(failed, err)
 }
 
-// takeOut has w take out of s, which was read for t, what n counted.
+// takeOut makes w remove n's units from s, which was read for t.
 func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store.Instant, s *store.State, w *store.Write) error {
 	var c cas.Chain
 	if t.Plan.Cell {
@@ -73,8 +73,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	return nil
 }
 
-// SettleEvent makes n's event stay, which was held, if t keeps events. Nobody need be asked whether one that
-// is not there was removed.
+// SettleEvent makes n's held event permanent, if t keeps events. It need not ask whether a missing event was removed.
 func (x *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, _ func() (bool, error)) error {
 	if len(t.Plan.Logs) == 0 {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Nobody else decides over the store, it is never asked in vain, and nothing waits to be written. So
-// what others need these for, there is nothing to do here.
+// No other instance decides over the store, it is always reachable, and no writes are pending. So these methods have
+// nothing to do here.
 
-// AsGuest does do, which decides for targets.
+// AsGuest calls do, which decides for targets.
 func (x *Decider) AsGuest(ctx context.Context, _ []*demand.Target, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// Recall decides nothing: the store is as near as what could be remembered of it.
+// Recall decides nothing: a memory of denials would be no faster than the store.
 func (x *Decider) Recall(*demand.Charge) bool { return false }
 
 // KnownFull decides nothing: the store answers.
@@ -24,7 +24,7 @@ func (x *Decider) KnownFull(*demand.Charge) bool { return false }
 // Changed does nothing: nothing is remembered.
 func (x *Decider) Changed(store.Key) {}
 
-// LastReset returns 0: the store tells all resets.
+// LastReset returns 0: the store has all resets.
 func (x *Decider) LastReset(store.Key) store.Instant { return 0 }
 
 // Run does nothing.

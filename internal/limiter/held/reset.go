@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset forgets all that is counted for t. The error is a StoreError.
+// Reset removes all that is counted for t. The error is a StoreError.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	if err := x.reset(ctx, t, x.opts.Timing.Instant()); err != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
@@ -43,8 +43,7 @@ func (x *Decider) reset(ctx context.Context, t *demand.Target, now store.Instant
 	})
 }
 
-// Forget forgets what is counted for key up to at, a reset that is remembered for ttl. There is
-// nothing to be done about it if that fails.
+// Forget removes what is counted for key up to at, a reset that is remembered for ttl. A failure is ignored.
 func (x *Decider) Forget(ctx context.Context, key store.Key, at store.Instant, ttl time.Duration) {
 	q := store.Query{Key: key, Counts: true, Tally: true, Cell: true}
 	w := store.Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}

@@ -1,4 +1,3 @@
-// Package owner says what an instance knows of others when it decides: which of them owns a key, by what right it
-// counts itself, and what a demand looks like that is handed on. Instances implement it by internal/cluster and
-// internal/peer.
+// Package owner defines what an instance knows of others when it decides: the owner of a key, its own right to count,
+// and the form of a demand that is handed on. Packages internal/cluster and internal/peer implement it.
 package owner

@@ -11,73 +11,72 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Owners knows which instance decides for a key. Each key has one owner, or all instances decide
-// for it.
+// Owners finds the instance that decides for a key. Each key has one owner, or all instances decide for it.
 type Owners interface {
-	// Place returns who decides for key, waiting until somebody does.
+	// Place returns the place that decides for key. It waits until there is one.
 	Place(ctx context.Context, key store.Key) (Place, error)
-	// PlaceFor returns the right by which this instance decides for key, which a peer handed on
-	// that knew the view of that number. An error that wraps ErrRefused says that it does not.
+	// PlaceFor returns the right by which this instance decides for key, for a call that a peer handed on under the
+	// view with that number. An error that wraps ErrRefused means that it does not decide for key.
 	PlaceFor(ctx context.Context, key store.Key, view int64) (Right, error)
-	// Guest returns the right to count for keys that others own, once their owners know.
+	// Guest returns the right to count for keys of other owners, once these have been told.
 	Guest(ctx context.Context) (Right, error)
 }
 
-// Place is who decides for a key: this instance by Right, or else Owner.
+// Place is the decider for a key: this instance by Right, or else Owner.
 type Place struct {
-	Right Right // to be left in the end
+	Right Right // the caller must call Leave
 	Owner Peer
-	View  int64 // the number of the view that says so
+	View  int64 // the number of the view that is the reason
 }
 
-// Right is an instance's right to count for a key. Whoever admits something has its units
-// acknowledged by the store first, and Verify return nil then.
+// Right is an instance's right to count for a key. Before an instance admits a call, the store must have acknowledged
+// its units, and after that Verify must have returned nil.
 type Right interface {
-	// Owned reports whether this instance alone counts for the key: what it remembers is all
-	// there is, for as long as it has the right.
+	// Owned reports whether this instance alone counts for the key, so that its memory is complete for as long as it
+	// has the right.
 	Owned() bool
 	// Began returns when the right began, by the monotonic clock.
 	Began() time.Time
-	// Verified returns when the latest look at whether the right holds began that said so, by the
-	// monotonic clock; the zero Time: none did, or the right has ended.
+	// Verified returns when the latest successful check of the right began, by the monotonic clock; the zero Time if
+	// there was none, or the right has ended.
 	Verified() time.Time
-	// Verify returns nil if the right was not taken away before it was called. An error that
-	// wraps ErrRightEnded says that it was, any other one that nobody knows.
+	// Verify returns nil if the right had not ended when it was called. An error that wraps ErrRightEnded means that it
+	// had; after any other error it is not known.
 	Verify(ctx context.Context) error
-	// IsNew reports whether nothing is counted for key, of which nothing matters that was counted
-	// longer ago than life.
+	// IsNew reports whether nothing is counted for key. Units of key matter for life.
 	IsNew(key store.Key, life time.Duration) bool
-	// Note says that something is about to be counted for key, which matters for life. An error that
-	// wraps ErrRightEnded says that whoever owns the key now may not know of it.
+	// Note notes that units are about to be counted for key, which matter for life. An error that wraps ErrRightEnded
+	// means that the key's present owner may not know of them.
 	Note(key store.Key, life time.Duration) error
-	// Leave ends the use of it.
+	// Leave ends this use of the right.
 	Leave()
 }
 
 // Peer is another instance.
 type Peer interface {
-	// Decide has it decide call, and fills in answer. Errors wrap ErrRefused or store.ErrNotStored where
-	// nothing was counted, or are a count.StoreError; after any other, units may be counted.
+	// Decide sends call to the peer, and fills in answer with its decision. Errors wrap ErrRefused or
+	// store.ErrNotStored if nothing was counted, or are a count.StoreError; after any other error, units may be
+	// counted.
 	Decide(ctx context.Context, call *Call, answer *Answer) error
-	// Tell is Decide for who needs no answer: nobody knows whether call arrives.
+	// Tell is Decide without an answer. It is not known whether call arrives.
 	Tell(call *Call)
 }
 
-// ErrRightEnded is a right that is over: another instance decides for the key.
+// ErrRightEnded means that a right has ended: another instance decides for the key.
 var ErrRightEnded = errors.New("this instance no longer decides for the key")
 
-// ErrRefused is a Call that an instance does not decide: it does not own the key, or its
-// policy is another one. Nothing was counted.
-var ErrRefused = errors.New("this instance does not decide that")
+// ErrRefused means that an instance does not decide a Call, as it does not own the key or has another definition of the
+// policy. Nothing was counted.
+var ErrRefused = errors.New("this instance does not decide this call")
 
 const (
-	// OpOpen has a key's owner remember nothing of it for a while, in which others count for it.
+	// OpOpen makes a key's owner keep nothing of the key in memory for a while, in which other instances count for it.
 	OpOpen count.Op = "open"
-	// OpCommit has stay what was prepared.
+	// OpCommit makes prepared units permanent.
 	OpCommit count.Op = "commit"
-	// OpAbort gives back what was prepared, in the flight of its key.
+	// OpAbort gives prepared units back, in the flight of their key.
 	OpAbort count.Op = "abort"
-	// OpGiveBack gives back, or confirms, what a receipt says.
+	// OpGiveBack gives back or confirms the units of a receipt.
 	OpGiveBack count.Op = "give_back"
 )
 
@@ -85,24 +84,24 @@ const (
 // identifier.
 type Call struct {
 	Policy  string
-	Print   uint64      // of the policy's definition: who has another one must not decide
-	Version int64       // of the asker's policies; 0: they have none
-	Key     store.Key   // that is written under
-	Old     []store.Key // that are read as well, while the hash key changes
+	Print   uint64      // of the policy's definition: an instance with another one must not decide
+	Version int64       // of the sender's policies; 0: they have no version
+	Key     store.Key   // for writes
+	Old     []store.Key // further keys to read, while the hash key changes
 	Op      count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
-	Limit   int64       // that the demand brought; 0: none
-	Cost    int64       // units; to open a key, the asker's store timeout in milliseconds
+	Limit   int64       // the limit that came with the demand; 0: none
+	Cost    int64       // units; for OpOpen, the sender's store timeout in milliseconds
 	View    int64       // the number of the view by which the owner was chosen
 
-	Keep time.Duration // to open a key: for how long what is counted for it matters
+	Keep time.Duration // for OpOpen: for how long units of the key matter
 
-	Back *count.Entry // to give back or to confirm: what a receipt says, which is claimed
+	Back *count.Entry // for OpGiveBack: the entry of a receipt, which is claimed
 
-	Prepare store.EventID // of a take, under which it is prepared; to commit or abort that; zero: it stays
-	AtOnce  bool          // of a take: it is not to wait for other calls
+	Prepare store.EventID // the id under which a take is prepared, or of the take to commit or abort; zero: not prepared
+	AtOnce  bool          // of a take: it must not wait for other calls
 }
 
-// Valid reports whether c asks for anything that there is. It does not look at the policy.
+// Valid reports whether c's operation exists and its fields fit it. It does not look at the policy.
 func (c *Call) Valid() bool {
 	switch c.Op {
 	case count.OpCheck, count.OpRecord, count.OpTake:
@@ -117,39 +116,39 @@ func (c *Call) Valid() bool {
 	return false
 }
 
-// Answer is what the owner decided.
+// Answer is the owner's decision.
 type Answer struct {
 	Verdicts   []count.Verdict // one for each of the policy's limits, in their order
 	WouldAllow bool
 	Remembered bool
 	Recorded   count.Recorded
 	Entry      Entry         // what was counted, if Recorded is count.RecordedYes
-	Steady     time.Duration // for how long a denial stays as it is, if nothing is given back; 0: unknown
+	Steady     time.Duration // for how long a denial remains true if nothing is given back; 0: unknown
 }
 
-// Entry is what was counted for a Call: what it takes beside the key to give it back.
+// Entry is what was counted for a Call: with the key, all that a refund needs.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant
-	Epoch store.Instant // the reset that it was counted under; 0: none
+	Epoch store.Instant // the reset after which it was counted; 0: none
 	Cost  int64
 }
 
-// maxGuestTime is the longest store timeout of an instance that has a key opened.
+// maxGuestTime is the longest store timeout of an instance that sends OpOpen.
 const maxGuestTime = time.Minute
 
-// LongestLife is that of any policy: two of the longest windows, and what clocks may differ.
+// LongestLife is the longest Life of a plan: two of the longest windows, and the difference of clocks.
 const LongestLife = 2*policy.MaxWindow + 24*time.Hour
 
-// Pause is between two tries to reach an owner: members agree on another one meanwhile.
+// Pause is the wait between two attempts to reach an owner, in which members agree on another one.
 const Pause = 10 * time.Millisecond
 
-// NewerError is an ErrRefused of an instance that has a later version of the policies.
+// NewerError is the ErrRefused of an instance that has a later version of the policies.
 type NewerError struct{ Version int64 }
 
-// Error names the version.
+// Error returns a text with the version.
 func (e *NewerError) Error() string {
-	return fmt.Sprintf("version %d of the policies is in force there", e.Version)
+	return fmt.Sprintf("version %d of the policies is in force at the peer", e.Version)
 }
 
 // Is reports that e is ErrRefused.

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Algorithm is one way of counting, as a policy knows it: what a limit that names it may
-// say, and what memory it counts in. How it counts is in package count.
+// Algorithm is one way of counting, as far as policies are concerned: the fields that a limit may set, and the memory
+// that it counts in. Package count has its arithmetic.
 type Algorithm struct {
 	Name   string
 	Memory Memory
 
-	// Width returns how long one counter counts, and Lasts how long it matters from its
-	// start on. Memory of counters only.
+	// Width returns the length of one counter's window, and Lasts how long after its start the counter can affect
+	// decisions. Memory of counters only.
 	Width, Lasts func(l *Limit) time.Duration
 	// check adds what is wrong with a limit for this algorithm. It may be nil.
 	check func(l Limit, path string, found *problems)
@@ -25,7 +25,7 @@ type Memory int
 const (
 	MemoryEvents   Memory = iota // every event, with instant and cost
 	MemoryCounters               // a sum per window
-	MemoryCells                  // a small value, changed by compare-and-set: a bucket, or what was sent and confirmed
+	MemoryCells                  // a small value that changes by compare-and-set: a bucket, or sent and confirmed units
 )
 
 // The algorithms. A new one is a row here, and a file in package count.
@@ -41,14 +41,14 @@ var (
 			}
 		},
 	}
-	// FixedWindow counts in windows that start at multiples of their length, or go by a calendar.
+	// FixedWindow counts in windows that start at multiples of their length, or follow a calendar.
 	FixedWindow = &Algorithm{
 		Name:   "fixed-window",
 		Memory: MemoryCounters,
 		Width:  func(l *Limit) time.Duration { return l.Window },
 		Lasts:  func(l *Limit) time.Duration { return l.Window },
 	}
-	// SlidingWindow counts in buckets of a window, and forgets them one at a time.
+	// SlidingWindow counts in buckets of a window, and drops them one at a time.
 	SlidingWindow = &Algorithm{
 		Name:   "sliding-window",
 		Memory: MemoryCounters,
@@ -68,16 +68,16 @@ var (
 			}
 		},
 	}
-	// LeakyBucket holds what was admitted, and leaks its limit in every window.
+	// LeakyBucket holds admitted units, and leaks its limit in every window.
 	LeakyBucket = &Algorithm{Name: "leaky-bucket", Memory: MemoryCells}
 	// TokenBucket holds up to a burst of tokens, and is refilled by its limit in every window.
 	TokenBucket = &Algorithm{Name: "token-bucket", Memory: MemoryCells, check: checkBurst}
 )
 
-// algorithms are all of them, in the order in which they are listed to users.
+// algorithms lists all algorithms, in the order in which users see them.
 var algorithms = []*Algorithm{SlidingLog, FixedWindow, SlidingWindow, SlidingTail, LeakyBucket, TokenBucket, Conversion}
 
-// Algorithms returns the names of the algorithms there are.
+// Algorithms returns the names of all algorithms.
 func Algorithms() []string {
 	names := make([]string, len(algorithms))
 	for i, a := range algorithms {
@@ -106,8 +106,8 @@ func checkBuckets(l Limit, path string, found *problems) {
 	}
 }
 
-// bucketsFor says by how many buckets window can be divided into whole milliseconds: by as
-// near to DefaultBuckets as there are.
+// bucketsFor returns advice on a number of buckets that divides window into whole milliseconds: the one nearest to
+// DefaultBuckets.
 func bucketsFor(window time.Duration) string {
 	best, millis := 0, window.Milliseconds()
 	for n := MinBuckets; n <= MaxBuckets; n++ {
@@ -125,7 +125,7 @@ func abs(n int) int { return max(n, -n) }
 
 func checkBurst(l Limit, path string, found *problems) {
 	switch least := smallestBurst(&l); {
-	case l.Burst != l.Limit && (l.Burst < 0 || l.Burst > MaxLimit): // a limit out of range has been told of
+	case l.Burst != l.Limit && (l.Burst < 0 || l.Burst > MaxLimit): // a limit out of range is a problem of its own
 		found.add(path+".burst", "%d is out of range: use 1 to %d", l.Burst, int64(MaxLimit))
 	case l.Limit == 0 && l.Burst > 0:
 		found.add(path+".burst", "a limit of 0 denies always: remove the burst")
@@ -135,14 +135,13 @@ func checkBurst(l Limit, path string, found *problems) {
 	}
 }
 
-// slowRefill is the longest window in milliseconds for each unit of a limit whose bucket
-// is refilled fast. One that is refilled more slowly and holds too little waits up to a
-// millisecond too long for each unit, which is less than a tenth of the time.
+// slowRefill is the most milliseconds of window per unit for which a bucket's refill counts as fast. A bucket with a
+// slower refill and too small a burst waits up to a millisecond too long for each unit, which is less than a tenth of
+// the time.
 const slowRefill = 10
 
-// smallestBurst returns how many tokens a bucket of l has to hold, so that requests of cost
-// 1 get all of its limit. In each millisecond p/q units are refilled. Whoever takes all
-// that it can leaves less than one token, so (q − 1)/q at most.
+// smallestBurst returns the smallest burst of l with which requests of cost 1 get all of its limit. In each millisecond
+// p/q units are refilled. A caller that takes all that it can leaves less than one token, so (q − 1)/q at most.
 func smallestBurst(l *Limit) int64 {
 	p, q := l.Limit, l.Window.Milliseconds()
 	if p <= 0 || p > MaxLimit || q <= 0 || slowRefill*p <= q {

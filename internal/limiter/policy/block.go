@@ -2,8 +2,8 @@ package policy
 
 import "time"
 
-// BlockLength returns how long the last of so many blocks in a row lasts:
-// block_for × block_factor^(strikes − 1), and block_max at most.
+// BlockLength returns the length of the last of strikes blocks in a row: block_for × block_factor^(strikes − 1), and
+// block_max at most.
 func (p *Policy) BlockLength(strikes int) time.Duration {
 	length := p.BlockFor
 	for i := 1; i < strikes && p.BlockFactor > 1 && length < p.BlockMax; i++ {
@@ -12,7 +12,7 @@ func (p *Policy) BlockLength(strikes int) time.Duration {
 	return min(length, p.BlockMax)
 }
 
-// checkBlock finds what is wrong with how p blocks.
+// checkBlock adds the problems of p's blocks.
 func (p Policy) checkBlock(found *problems) {
 	if p.BlockFor == 0 {
 		const cure = "has no meaning without block_for: give that too, such as 10m, or remove it"
@@ -48,12 +48,12 @@ func checkBlockTime(found *problems, path string, d time.Duration) {
 	}
 }
 
-// OverrideKind says what an override does.
+// OverrideKind is the kind of an override.
 type OverrideKind string
 
 // The kinds of overrides.
 const (
-	OverrideAllow  OverrideKind = "allow"  // checks and takes are allowed, nobody is asked, and nothing is counted for them
-	OverrideBlock  OverrideKind = "block"  // checks and takes are denied until its end, and nobody is asked
-	OverrideLimits OverrideKind = "limits" // some limits are others; what was counted stays, and is counted as ever
+	OverrideAllow  OverrideKind = "allow"  // checks and takes are allowed without a look at the counts, and count nothing
+	OverrideBlock  OverrideKind = "block"  // checks and takes are denied until its end without a look at the counts
+	OverrideLimits OverrideKind = "limits" // some limits have other numbers; counts are the same
 )

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// MaxByValues is how many identifiers a limit may have a number of its own for: more than there
-// are countries. Each costs some 1.3 kB, and 2.4 where an instance may decide locally.
+// MaxByValues is the most identifiers for which a limit may have numbers of their own: more than there are countries.
+// Each costs some 1.3 kB, or 2.4 if an instance may decide locally.
 const MaxByValues = 300
 
-// For returns l as it is for the identifier value: with the number that By has for it, if it
-// has one, and without the others. Defaults are filled in.
+// For returns l for the identifier value: with By's number for it, if there is one, and without By. Defaults are filled
+// in.
 func (l Limit) For(value string) Limit {
 	if units, own := l.By[value]; own {
 		l.Limit = units
@@ -22,7 +22,7 @@ func (l Limit) For(value string) Limit {
 	return l.WithDefaults()
 }
 
-// For returns p as it is for the identifier value.
+// For returns p for the identifier value.
 func (p Policy) For(value string) Policy {
 	limits := make([]Limit, len(p.Limits))
 	for i, l := range p.Limits {
@@ -32,7 +32,7 @@ func (p Policy) For(value string) Policy {
 	return p
 }
 
-// ByValues returns the identifiers that some limit of p has a number of its own for, in order.
+// ByValues returns the identifiers for which some limit of p has a number of its own, sorted.
 func (p *Policy) ByValues() []string {
 	var all []string
 	for i := range p.Limits {
@@ -42,8 +42,7 @@ func (p *Policy) ByValues() []string {
 	return slices.Compact(all)
 }
 
-// checkBy adds what is wrong with l's numbers for identifiers. It may be wrong with a number, or
-// with what it makes of a burst.
+// checkBy adds the problems of l's numbers for identifiers: of a number alone, or of a number with the burst.
 func (l Limit) checkBy(path string, found *problems) {
 	if len(l.By) > MaxByValues {
 		found.add(path+".by", "%d values: use at most %d", len(l.By), MaxByValues)
@@ -64,8 +63,8 @@ func (l Limit) checkBy(path string, found *problems) {
 	}
 }
 
-// ReadByProblems returns which of the identifiers of p's limits are not written as they are
-// counted, by read, which reads p's.
+// ReadByProblems returns the problems of identifiers in p's limits that are not in canonical form. read reads p's
+// identifiers.
 func (p Policy) ReadByProblems(read ReadIdentifier) []Problem {
 	var found problems
 	for i := range p.Limits {
@@ -82,7 +81,7 @@ func (p Policy) ReadByProblems(read ReadIdentifier) []Problem {
 	return found
 }
 
-// derivedByProblems adds the identifiers of to's limits that d never derives.
+// derivedByProblems adds a problem if d never derives an identifier of to's limits.
 func (d Derivation) derivedByProblems(found *problems, path string, to *Policy) {
 	for _, value := range to.ByValues() {
 		if to.Normalize.Form == FormLowercase && (d.From == PartCountry || d.From == PartCarrier && value != UnknownCarrier) {
@@ -95,7 +94,7 @@ func (d Derivation) derivedByProblems(found *problems, path string, to *Policy) 
 	}
 }
 
-// couldBe returns what parts that d takes look like, if value is none; else "".
+// couldBe returns a description of d's parts if value can't be one, else "".
 func (d Derivation) couldBe(value string) (wanted string) {
 	ok := true
 	switch d = d.WithDefaults(); d.From {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Calendar is what a window goes by when it goes by the calendar of a time zone. The
-// zero Calendar is none: all windows are of one length.
+// Calendar is the calendar unit of windows that follow a calendar in a time zone. The zero Calendar is none: all
+// windows have the same length.
 type Calendar string
 
 // The values of Calendar.
@@ -16,9 +16,8 @@ const (
 	CalendarMonth Calendar = "month" // from the first
 )
 
-// Length returns how long a window of c is by name: that of a month without its like,
-// 31 days; 0 for what is no calendar. In a zone that turns its clocks a window can be
-// shorter, or longer by up to turnedBack.
+// Length returns the nominal length of a window of c, for a month 31 days; 0 if c is no calendar. In a zone that
+// changes its offset a window can be shorter, or longer by up to turnedBack.
 func (c Calendar) Length() time.Duration {
 	const day = 24 * time.Hour
 	switch c {
@@ -33,15 +32,15 @@ func (c Calendar) Length() time.Duration {
 }
 
 const (
-	// defaultZone is the time zone of calendars that give none.
+	// defaultZone is the time zone of calendars without one.
 	defaultZone = "UTC"
-	// turnedBack is more than what any zone turns its clocks back by within a window: an
-	// hour when summer ends, and a day when it moves to the other side of the date line.
+	// turnedBack is more than any zone sets its clocks back within a window: an hour when summer time ends, and a day
+	// when it moves to the other side of the date line.
 	turnedBack = 25 * time.Hour
 )
 
-// LoadZone returns the zone called name in the IANA database. The zone of the machine
-// is refused: it would not be the same on every instance.
+// LoadZone returns the zone called name in the IANA database. It refuses the machine's zone, which could differ between
+// instances.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New("the zone of the machine")

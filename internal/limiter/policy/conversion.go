@@ -8,29 +8,27 @@ import (
 	"time"
 )
 
-// DefaultMinConversion is how many percent of what is sent have to be confirmed unless a conversion
-// says so: of codes to honest people, most are.
+// DefaultMinConversion is the default of MinConversion, in percent: of codes to honest people, far more are confirmed.
 const DefaultMinConversion = 20
 
-// ConversionBlocks is into how many blocks a conversion divides its window. It forgets one at a
-// time.
+// ConversionBlocks is the number of blocks of a conversion's window. They expire one at a time.
 const ConversionBlocks = 10
 
-// Until says what ends the counting of a limit's units before their window does. The zero Until:
-// nothing but a refund.
+// Until is the event that ends the counting of a limit's units before their window ends. The zero Until is none but a
+// refund.
 type Until string
 
-// UntilConfirmed counts units only while nobody has confirmed their receipt.
+// UntilConfirmed counts units until their receipt is confirmed.
 const UntilConfirmed Until = "confirmed"
 
-// Conversion denies while too small a part of what was sent has been confirmed. Its Limit is how
-// many units a window may hold that no confirmation stands for.
+// Conversion denies while too small a share of the sent units is confirmed. Its Limit is the number of units in a
+// window that no confirmation covers.
 var Conversion = &Algorithm{Name: "conversion", Memory: MemoryCells, check: checkConversion}
 
-// GoesByConfirmation reports whether what is confirmed has a say in what l admits.
+// GoesByConfirmation reports whether l depends on confirmations.
 func (l *Limit) GoesByConfirmation() bool { return l.Until != "" || l.Algorithm == Conversion.Name }
 
-// Converts reports whether all limits of p are conversions: only then a call can do without them where p is derived.
+// Converts reports whether all limits of p are conversions. Only then a call can be decided without p if p is derived.
 func (p *Policy) Converts() bool {
 	return !slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Algorithm != Conversion.Name })
 }
@@ -40,7 +38,7 @@ func checkConversion(l Limit, path string, found *problems) {
 		found.add(path+".min_conversion", "%d%% is out of range: use 1%% to 100%%", l.MinConversion)
 	}
 	if l.Unconfirmed && l.Probe != 0 {
-		found.add(path+".probe", "probes go past the bound of unconfirmed units: remove it, or write after in place of unconfirmed")
+		found.add(path+".probe", "probes would exceed the bound on unconfirmed units: remove probe, or use after instead of unconfirmed")
 	}
 	if l.Window%(ConversionBlocks*time.Millisecond) != 0 {
 		found.add(path+".window", "%v does not divide into %d blocks of whole milliseconds: use one that does, such as %s",
@@ -51,18 +49,18 @@ func checkConversion(l Limit, path string, found *problems) {
 	}
 }
 
-// checkConfirmed adds what is wrong with what l makes of confirmations.
+// checkConfirmed adds the problems of l's fields about confirmations.
 func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems) {
 	if algorithm == Conversion {
 		if l.Until != "" {
-			found.add(path+".until", "a %s goes by what is confirmed as it is: remove it", Conversion.Name)
+			found.add(path+".until", "a %s depends on confirmations in any case: remove until", Conversion.Name)
 		}
 		return
 	}
 	if l.Until != "" {
 		oneOf(found, path+".until", l.Until, UntilConfirmed)
 		if algorithm.Memory == MemoryCells {
-			found.add(path+".until", "what has drained of a %s can't be told apart: use a %s, or another algorithm", l.Algorithm, SlidingWindow.Name)
+			found.add(path+".until", "it is not known which units of a %s have drained: use a %s, or another algorithm", l.Algorithm, SlidingWindow.Name)
 		}
 	}
 	if l.MinConversion != 0 {
@@ -76,8 +74,8 @@ func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems
 	}
 }
 
-// checkConfirmed refuses limits that can't be told apart by what is confirmed: what is counted for
-// a policy is one entry of a receipt, and one row of a log, however many limits go by it.
+// checkConfirmed refuses limits that count until confirmed beside limits that do not: a policy's units are one entry of
+// a receipt, and one row of a log, for all of its limits.
 func (p Policy) checkConfirmed(found *problems) {
 	until, ever := -1, -1
 	for i, l := range p.Limits {
@@ -95,10 +93,9 @@ func (p Policy) checkConfirmed(found *problems) {
 	}
 }
 
-// ParseProbe reads how many probes there are in what time, such as "1/1m", and returns how long
-// after one the next may follow.
+// ParseProbe reads a number of probes in a time, such as "1/1m", and returns the time between two probes.
 func ParseProbe(text string) (time.Duration, error) {
-	wrong := fmt.Errorf("%q is no probe: write how many there are in what time, such as 1/1m", text)
+	wrong := fmt.Errorf("%q is no probe: use a number and a time, such as 1/1m", text)
 	number, window, found := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || n == 0 || !found {
@@ -115,10 +112,10 @@ func ParseProbe(text string) (time.Duration, error) {
 	return in / time.Duration(n), nil
 }
 
-// FormatProbe writes d as ParseProbe reads it.
+// FormatProbe returns d as a text that ParseProbe reads.
 func FormatProbe(d time.Duration) string { return "1/" + FormatWindow(d) }
 
-// ParseShare reads a part of all in percent, such as "20%".
+// ParseShare reads a percentage such as "20%".
 func ParseShare(text string) (percent int, err error) {
 	number, found := strings.CutSuffix(text, "%")
 	percent, err = strconv.Atoi(number)

@@ -1,5 +1,5 @@
-// Package policy says what is limited: policies of limits, their windows and calendars, how
-// identifiers are read, the levels that a store is asked at, and what is wrong with any of it.
+// Package policy defines policies: their limits, windows and calendars, the forms of identifiers, the consistency
+// levels of a store, and the checks of all these.
 //
-// All of it is plain values and pure functions. How a limit is counted is in package count.
+// It has plain values and pure functions alone. Package count has the arithmetic of limits.
 package policy

@@ -26,14 +26,14 @@ const (
 	LevelLocalSerial Level = "LOCAL_SERIAL" // compare-and-set within one data centre
 )
 
-// readLevels and writeLevels list what may be asked of a read and of a write.
+// readLevels, writeLevels and serialLevels list the levels of reads, writes and compare-and-set.
 var (
 	readLevels   = []Level{LevelOne, LevelTwo, LevelThree, LevelQuorum, LevelAll, LevelLocalQuorum, LevelLocalOne}
 	writeLevels  = append(slices.Clone(readLevels), LevelAny, LevelEachQuorum)
 	serialLevels = []Level{LevelSerial, LevelLocalSerial}
 )
 
-// Consistency is the pair of levels that a policy writes and reads at.
+// Consistency is the pair of levels at which a policy writes and reads.
 type Consistency struct {
 	Write Level
 	Read  Level
@@ -50,20 +50,17 @@ func (c Consistency) WithDefault(def Consistency) Consistency {
 	return c
 }
 
-// ParseReadLevel returns the read level called name, in any case of letters. The
-// error lists the levels there are.
+// ParseReadLevel returns the read level called name, in any case of letters. The error lists the valid levels.
 func ParseReadLevel(name string) (Level, error) { return parseLevel("read", name, readLevels) }
 
-// ParseWriteLevel returns the write level called name, in any case of letters.
-// The error lists the levels there are.
+// ParseWriteLevel returns the write level called name, in any case of letters. The error lists the valid levels.
 func ParseWriteLevel(name string) (Level, error) { return parseLevel("write", name, writeLevels) }
 
-// ParseSerialLevel returns the level of compare-and-set called name, in any case of
-// letters. The error lists the levels there are.
+// ParseSerialLevel returns the level of compare-and-set called name, in any case of letters. The error lists the valid
+// levels.
 func ParseSerialLevel(name string) (Level, error) { return parseLevel("serial", name, serialLevels) }
 
-// Quorum returns the level that plain reads and commits have beside compare-and-set
-// at l: every one of its quorums meets every other.
+// Quorum returns the level of plain reads and commits beside compare-and-set at l: any two of its quorums overlap.
 func (l Level) Quorum() Level {
 	if l == LevelSerial {
 		return LevelQuorum
@@ -71,7 +68,7 @@ func (l Level) Quorum() Level {
 	return LevelLocalQuorum
 }
 
-// Scope returns how far a promise by compare-and-set at l reaches.
+// Scope returns the scope of a guarantee by compare-and-set at l.
 func (l Level) Scope() Scope {
 	if l == LevelSerial {
 		return ScopeCluster
@@ -79,7 +76,7 @@ func (l Level) Scope() Scope {
 	return ScopeDatacenter
 }
 
-// Caveat says in a sentence what compare-and-set at l does not promise.
+// Caveat returns a sentence on what compare-and-set at l does not guarantee.
 func (l Level) Caveat() string {
 	if l == LevelSerial {
 		return ""
@@ -99,20 +96,18 @@ func parseLevel(kind, name string, levels []Level) (Level, error) {
 	return "", fmt.Errorf("%q is no %s level: use one of %s", name, kind, strings.Join(names, ", "))
 }
 
-// Scope is how far a promise reaches.
+// Scope is the extent of a guarantee.
 type Scope string
 
-// The scopes of a promise: over the whole cluster, within each data centre on its
-// own, or none.
+// The scopes of a guarantee: over the whole cluster, within each data centre on its own, or none.
 const (
 	ScopeCluster    Scope = "cluster"
 	ScopeDatacenter Scope = "datacenter"
 	ScopeNone       Scope = "none"
 )
 
-// Scope returns how far "never more than the limit" holds at these levels: it
-// needs every set of replicas that a read asks to meet every set that a write
-// waited for. Levels that count replicas (ONE, TWO, THREE) are judged for a
+// Scope returns where "never more than the limit" holds at these levels: every set of replicas of a read must overlap
+// every set of replicas that a write waited for. It takes levels that count replicas (ONE, TWO, THREE) for a
 // replication factor of three in one data centre.
 func (c Consistency) Scope() Scope {
 	w, r := c.Write, c.Read
@@ -133,8 +128,8 @@ func (c Consistency) Scope() Scope {
 	return ScopeNone
 }
 
-// replicasOfThree adds how many of three replicas the write waits for and the
-// read asks; 0 when a level that is bound to a data centre is among them.
+// replicasOfThree returns the number of three replicas that the write waits for plus the number that the read asks; 0
+// if a level is bound to a data centre.
 func (c Consistency) replicasOfThree() int {
 	count := map[Level]int{LevelOne: 1, LevelTwo: 2, LevelThree: 3, LevelQuorum: 2}
 	w, r := count[c.Write], count[c.Read]
@@ -144,8 +139,7 @@ func (c Consistency) replicasOfThree() int {
 	return w + r
 }
 
-// Caveat says in a sentence what these levels no longer promise; it is empty
-// where the limit holds over the whole cluster.
+// Caveat returns a sentence on what these levels do not guarantee; empty if the limit holds over the whole cluster.
 func (c Consistency) Caveat() string {
 	switch {
 	case c.Write == LevelAny:
@@ -162,15 +156,14 @@ func (c Consistency) Caveat() string {
 	return ""
 }
 
-// dependsOnReplication reports whether the levels meet at a replication factor
-// of three or less only.
+// dependsOnReplication reports whether the levels overlap only at a replication factor of three or less.
 func (c Consistency) dependsOnReplication() bool {
 	fixed := func(l Level) bool { return l == LevelOne || l == LevelTwo || l == LevelThree }
 	return c.replicasOfThree() > 3 && (fixed(c.Write) || fixed(c.Read))
 }
 
-// WithinDatacenter reports whether some policy is promised within one data centre: by
-// the levels that it writes and reads at or, where it compares and sets, by serial.
+// WithinDatacenter reports whether some policy's guarantee holds within one data centre only: by its levels of writes
+// and reads or, for compare-and-set, by serial.
 func WithinDatacenter(policies []Policy, levels Consistency, serial Level) bool {
 	local := []Level{LevelLocalOne, LevelLocalQuorum}
 	return slices.ContainsFunc(policies, func(p Policy) bool {

@@ -8,33 +8,32 @@ import (
 	"time"
 )
 
-// Limit is one bound on how much may pass in a window. A policy holds one or
-// several.
+// Limit is one bound on the units that may pass in a window. A policy has one or several.
 type Limit struct {
 	Name      string // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
 	Algorithm string // a name from Algorithms
-	Limit     int64  // units a window may hold, 0 to MaxLimit; 0 denies always. Of a conversion: that nothing confirmed stands for
-	// Max makes Limit a default: a demand may bring a limit of its own, of 1 to Max. Zero: none may.
+	Limit     int64  // units in a window, 0 to MaxLimit; 0 denies always. Of a conversion: units that no confirmed one covers
+	// Max makes Limit a default: a demand may bring a limit of its own, of 1 to Max. Zero: it may not.
 	Max int64 `json:",omitempty"`
-	// By has the Limit of some identifiers, at most MaxByValues, where that is another one.
+	// By has the Limit of identifiers with a number of their own, at most MaxByValues.
 	By       map[string]int64 `json:",omitempty"`
 	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
-	Calendar Calendar         // fixed-window only: windows go by it; zero: all are of one length, from the Unix epoch on
+	Calendar Calendar         // fixed-window only: windows follow it; zero: all have the same length, from the Unix epoch on
 	Timezone string           // of the Calendar, a name of the IANA database; zero: UTC
 	Buckets  int              // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
 	Rounding Rounding         // sliding-tail only; zero: RoundDown
 	Burst    int64            // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
-	Shadow   bool             `json:",omitempty"` // it says what it would deny, and denies nothing; not of buckets
-	Until    Until            `json:",omitempty"` // what ends the counting of a unit early; zero: nothing
+	Shadow   bool             `json:",omitempty"` // it reports what it would deny, and denies nothing; not of buckets
+	Until    Until            `json:",omitempty"` // the event that ends a unit's counting early; zero: none
 
 	MinConversion int `json:",omitempty"` // conversion only: percent of units to be confirmed, 1 to 100; zero: DefaultMinConversion
-	// Unconfirmed makes the Limit of a conversion a bound of what is unconfirmed beyond what confirmed units stand for; else
-	// it is how many units may be sent before too few confirmed ones deny.
+	// Unconfirmed makes the Limit of a conversion a bound on the units that confirmed ones don't cover; else it is the
+	// number of units that may be sent before a too small confirmed share denies.
 	Unconfirmed bool          `json:",omitempty"`
-	Probe       time.Duration `json:",omitempty"` // conversion only: how long after the last unit a probe may pass, up to Window; zero: none
+	Probe       time.Duration `json:",omitempty"` // conversion only: the time from the last unit to a probe, up to Window; zero: no probes
 }
 
-// Bounds of what a limit may ask for.
+// Bounds of a limit's fields.
 const (
 	MaxLimit    = 1e15                // units: products with a window in ms still fit 128 bits
 	MaxLogLimit = 10_000              // units of a sliding log: each is a row that every decision reads
@@ -47,7 +46,7 @@ const (
 	DefaultBuckets = 10
 )
 
-// Rounding says which way a sliding tail's fraction of a unit goes.
+// Rounding is the direction in which a sliding tail rounds a fraction of a unit.
 type Rounding string
 
 // The values of Rounding.
@@ -56,10 +55,8 @@ const (
 	RoundUp   Rounding = "up"   // ceil(used + cost) ≤ limit
 )
 
-// LimitID tells the counts of one limit of a key from those of another: its name,
-// algorithm and window, with the time zone of one that goes by a calendar. Two limits
-// with the same LimitID share their counts, so a reload keeps what was counted as long
-// as these stay.
+// LimitID identifies the counts of one limit of a key: name, algorithm and window, with the time zone of a calendar's.
+// Two limits with the same LimitID share their counts, so a reload keeps counts as long as these stay the same.
 type LimitID string
 
 // ID returns the limit's LimitID.
@@ -89,7 +86,7 @@ func (l Limit) WithDefaults() Limit {
 	if l.Algorithm == Conversion.Name && l.MinConversion == 0 {
 		l.MinConversion = DefaultMinConversion
 	}
-	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // else each number is its own
+	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // else the default is each number itself
 		l.Burst = l.Limit
 	}
 	return l
@@ -104,8 +101,7 @@ func (l Limit) Capacity() int64 {
 	return l.Limit
 }
 
-// WindowName returns l's window as a policy file writes it: a calendar's name, or as
-// FormatWindow does.
+// WindowName returns l's window as policy files have it: a calendar's name, or FormatWindow's text.
 func (l Limit) WindowName() string {
 	if l.Calendar != "" {
 		return string(l.Calendar)
@@ -113,8 +109,8 @@ func (l Limit) WindowName() string {
 	return FormatWindow(l.Window)
 }
 
-// InCell reports whether l counts in a cell, which changes by compare-and-set whatever
-// its policy's guarantee: whether it is a bucket.
+// InCell reports whether l counts in a cell, which changes by compare-and-set under any guarantee: whether it is a
+// bucket or a conversion.
 func (l Limit) InCell() bool {
 	algorithm, known := AlgorithmByName(l.Algorithm)
 	return known && algorithm.Memory == MemoryCells
@@ -157,8 +153,7 @@ func (l Limit) check(path string, found *problems) {
 	}
 }
 
-// checkNumber adds what is wrong with how many units l holds, and with what its algorithm makes
-// of them.
+// checkNumber adds the problems of l's number of units, alone and with its algorithm.
 func (l Limit) checkNumber(path string, found *problems) {
 	if l.Limit < 0 || l.Limit > MaxLimit {
 		found.add(path+".limit", "%d is out of range: use 0 (denies always) to %d", l.Limit, int64(MaxLimit))
@@ -228,8 +223,7 @@ func ParseWindow(text string) (time.Duration, error) {
 	return d + more, nil
 }
 
-// FormatWindow writes d as ParseWindow reads it, without zero parts: 24 hours is
-// "1d", 90 minutes "1h30m".
+// FormatWindow returns d as a text that ParseWindow reads, without zero parts: 24 hours is "1d", 90 minutes "1h30m".
 func FormatWindow(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < day || d%time.Second != 0 {

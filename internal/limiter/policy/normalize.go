@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Form names a canonical form of identifiers: what is written in several ways and means
-// the same is counted as one.
+// Form is a canonical form of identifiers, so that different spellings of one identifier count as one.
 type Form string
 
 // The values of Form.
@@ -21,46 +20,44 @@ const (
 	FormLowercase Form = "lowercase" // any text, in lower case
 )
 
-// Normalize says which form identifiers of a policy are brought to before anything else
-// is done with them. A policy that changes it counts anew for whom it writes otherwise
-// now. The zero Normalize takes them as they are.
+// Normalize is the canonical form to which a policy's identifiers are converted first. If a policy changes it,
+// identifiers whose form changes count from zero. The zero Normalize leaves them as they are.
 type Normalize struct {
 	Form    Form
 	Region  string // of e164: two letters, whose numbers may lack the country; empty: all must have it
 	Mailbox bool   // of email: addresses that are delivered to the same mailbox are one
 }
 
-// Part names what of a canonical identifier is counted apart.
+// Part is a part of a canonical identifier that is counted by itself.
 type Part string
 
 // The values of Part.
 const (
 	PartCountry  Part = "country"   // of e164: the region as two letters, such as DE; else the code, such as +800
 	PartPrefix   Part = "prefix"    // of e164: its first digits, such as +49151
-	PartCarrier  Part = "carrier"   // of e164: the country and who was given the range, such as DE/Vodafone; else UnknownCarrier
+	PartCarrier  Part = "carrier"   // of e164: the country and the carrier of the range, such as DE/Vodafone; else UnknownCarrier
 	PartDomain   Part = "domain"    // of email
 	PartIPPrefix Part = "ip-prefix" // of ip and ipv6-64: a network, such as 203.0.113.0/24
 	PartWhole    Part = "whole"     // of any form: the identifier itself
 )
 
-// UnknownCarrier is the carrier of all numbers whose range has none that is known.
+// UnknownCarrier is the carrier of numbers whose range has no known carrier.
 const UnknownCarrier = "unknown"
 
-// When says in which of a call's attempts a derivation counts. The zero When: in all.
+// When says in which of a call's attempts a derivation counts. The zero When is all.
 type When string
 
-// The values of When. Both are for calls that nothing but derived conversions denies: these are decided anew, without
-// such conversions, and count under other limits in their place.
+// The values of When. Both are for calls that only derived conversions deny: these calls are decided anew, without such
+// conversions, and count under other limits instead.
 const (
-	WhenKnown  When = "known"  // where the part was in a call that somebody confirmed, within KnownFor
-	WhenDenied When = "denied" // where no part is known
+	WhenKnown  When = "known"  // if the part was in a confirmed call within KnownFor
+	WhenDenied When = "denied" // if no part is known
 )
 
-// KnownFor is for how long after a confirmation the parts of its call are known.
+// KnownFor is how long after a confirmation the parts of its call are known.
 const KnownFor = 90 * 24 * time.Hour
 
-// Derivation has each demand of a policy demand as many units of another one, for a part
-// of its identifier.
+// Derivation adds to each demand of a policy one for as many units of another policy, for a part of its identifier.
 type Derivation struct {
 	Policy   string // in force, and without derivations of its own
 	From     Part
@@ -72,30 +69,30 @@ type Derivation struct {
 
 // Bounds and defaults of a Derivation.
 const (
-	MaxDigits       = 14 // one less than the longest number has
+	MaxDigits       = 14 // one less than the longest number's
 	MaxIPv4Bits     = 32
 	MaxIPv6Bits     = 128
-	DefaultIPv6Bits = 48 // what a provider or a site has: whoever has a /56 has all of its /64
+	DefaultIPv6Bits = 48 // a provider or a site; a customer with a /56 has all of its /64
 	subnetBits      = 64
 	maxDerived      = MaxDemands - 1
 )
 
-// Found is what an identifier tells beside its canonical form.
+// Found is what reading an identifier returns beside its canonical form.
 type Found struct {
 	Parts   []string // one for each derivation
 	Refused Reason   // the rule about numbers that denies it; empty: none does
 }
 
-// ReadIdentifier reads an identifier: its canonical form, and what is found in it. The error
-// says what would be right, and repeats nothing of the text.
+// ReadIdentifier returns the canonical form of an identifier, and what is found in it. The error says what would be
+// right, and does not repeat any of the text.
 type ReadIdentifier func(text string) (canonical string, found Found, err error)
 
-// Identifiers makes what reads the identifiers of a policy, by its Normalize, Derive, Countries
-// and NumberTypes: package identifier does. The error says what it can't, such as a region that
-// nobody knows; of a Problem it has the path.
+// Identifiers returns the reader of a policy's identifiers, by its Normalize, Derive, Countries and NumberTypes;
+// package identifier implements it. The error says what it can't read, such as an unknown region; it may be a Problem
+// with a path.
 type Identifiers func(*Policy) (ReadIdentifier, error)
 
-// parts are the parts there are, and the forms that have them.
+// parts maps all parts to the forms that have them.
 var parts = map[Part][]Form{
 	PartCountry:  {FormE164},
 	PartPrefix:   {FormE164},
@@ -115,7 +112,7 @@ func (d Derivation) WithDefaults() Derivation {
 	return d
 }
 
-// checkNormalize adds what is wrong with how p reads its identifiers.
+// checkNormalize adds the problems of p's forms and derivations.
 func (p Policy) checkNormalize(found *problems) {
 	n := p.Normalize
 	if n.Form != "" {
@@ -155,7 +152,7 @@ func (p Policy) checkDerivation(found *problems, path string, i int) {
 	d.checkBounds(found, path, p.Normalize.Form)
 }
 
-// checkBounds adds what is out of range, and what the part has no use for.
+// checkBounds adds the problems of fields that are out of range or that the part does not use.
 func (d Derivation) checkBounds(found *problems, path string, form Form) {
 	within := func(what string, part Part, got, most int) {
 		switch {
@@ -182,8 +179,8 @@ func formNames(forms []Form) string {
 	return strings.Join(names, " or ")
 }
 
-// DeriveProblems returns what is wrong between policies, beside what is with each: for each
-// index of policies, the problems there.
+// DeriveProblems returns the problems between policies, by index of policies. It does not return the problems of each
+// policy alone.
 func DeriveProblems(policies []Policy) map[int][]Problem {
 	byName := make(map[string]*Policy, len(policies))
 	for i := range policies {
@@ -202,7 +199,7 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 			case slices.Contains(parts[d.From], policies[i].Normalize.Form) && !takes(to.Normalize.Form, d.From):
 				found.add(path, "%q normalizes to %s, which %q is not: name a policy that takes it as it is", d.Policy, to.Normalize.Form, d.From)
 			case d.When != "" && to.Converts():
-				found.add(path, "%q is a conversion, which a call that conversions deny does without: name another policy for when: %s",
+				found.add(path, "%q is a conversion, which does not apply to calls that conversions deny: name another policy for when: %s",
 					d.Policy, d.When)
 			default:
 				d.derivedByProblems(&found, path, to)
@@ -215,7 +212,7 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 	return all
 }
 
-// takes reports whether a policy of identifiers in this form takes such a part for one.
+// takes reports whether part is an identifier of a policy with this form.
 func takes(form Form, part Part) bool {
 	switch form {
 	case "", FormLowercase:

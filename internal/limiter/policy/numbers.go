@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Choice says which of some values pass: those of Allow; or, with Deny, all others than those.
-// The zero Choice lets all pass.
+// Choice selects the values that pass: those of Allow, or all but those of Deny. The zero Choice passes all.
 type Choice struct {
 	Allow []string `json:",omitempty"`
 	Deny  []string `json:",omitempty"`
 }
 
-// IsZero reports whether c lets all pass because it names none.
+// IsZero reports whether c names no values, and so passes all.
 func (c Choice) IsZero() bool { return len(c.Allow) == 0 && len(c.Deny) == 0 }
 
 // Passes reports whether value passes.
@@ -25,30 +24,29 @@ func (c Choice) Passes(value string) bool {
 	return !slices.Contains(c.Deny, value)
 }
 
-// Reason names the rule about numbers that denies.
+// Reason is the rule about numbers that denies.
 type Reason string
 
-// The values of Reason. The zero Reason: no such rule denies.
+// The values of Reason. The zero Reason means that no such rule denies.
 const (
 	ReasonCountry    Reason = "country"     // the policy's Countries
 	ReasonNumberType Reason = "number_type" // its NumberTypes
 )
 
-// NumberTypes are the kinds of phone numbers that Policy.NumberTypes may name. Where a country
-// gives mobiles and fixed lines the same numbers, as those of +1 do, a number is both, and
-// passes if either does.
+// NumberTypes are the kinds of phone numbers that Policy.NumberTypes may name. If a country gives mobiles and fixed
+// lines the same numbers, as those of +1 do, a number is both, and passes if either kind does.
 var NumberTypes = []string{
 	"fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail",
 	NumberTypeUnknown,
 }
 
-// NumberTypeUnknown is the type of a number in no range that its country gives out.
+// NumberTypeUnknown is the type of a number that is in no assigned range of its country.
 const NumberTypeUnknown = "unknown"
 
-// countryName is what names the country of a number: a region, or the code of numbers of none.
+// countryName matches the country of a number: a region, or the code of numbers without a country.
 var countryName = regexp.MustCompile(`^([A-Z]{2}|\+[1-9][0-9]{0,2})$`)
 
-// checkNumbers adds what is wrong with which numbers p lets pass.
+// checkNumbers adds the problems of p's rules about numbers.
 func (p Policy) checkNumbers(found *problems) {
 	p.checkChoice(found, "countries", p.Countries, func(country string) string {
 		if countryName.MatchString(country) {
@@ -64,7 +62,7 @@ func (p Policy) checkNumbers(found *problems) {
 	})
 }
 
-// checkChoice adds what is wrong with c. wrong says what is with a value of it; empty: nothing.
+// checkChoice adds the problems of c. wrong returns the problem of one of its values, empty if there is none.
 func (p Policy) checkChoice(found *problems, path string, c Choice, wrong func(string) string) {
 	switch {
 	case c.IsZero():
@@ -80,7 +78,7 @@ func (p Policy) checkChoice(found *problems, path string, c Choice, wrong func(s
 			if message := wrong(value); message != "" {
 				found.add(at, "%s", message)
 			} else if slices.Contains(values[:i], value) {
-				found.add(at, "%q is there twice: keep one of them", value)
+				found.add(at, "%q is listed twice: keep one of them", value)
 			}
 		}
 	}

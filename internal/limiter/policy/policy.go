@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// Policy is a named set of limits that stand or fall together, and how they are
-// counted. The zero value of every field but Name and Limits is its default.
+// Policy is a named set of limits that are applied together, and how they are counted. The zero value of every field
+// but Name and Limits is its default.
 type Policy struct {
 	Name         string       // [a-z0-9][a-z0-9._-]{0,62}
 	Description  string       // for people; at most 1024 bytes
 	Limits       []Limit      // 1 to MaxLimits; all must admit
-	Count        CountMode    // which attempts use quota; zero: CountAdmitted
+	Count        CountMode    // attempts that count; zero: CountAdmitted
 	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
-	Normalize    Normalize    // which spellings of an identifier are one; zero: none are
-	Derive       []Derivation // what else a demand counts for; at most MaxDemands - 1, no policy twice
-	Countries    Choice       `json:",omitzero"` // of phone numbers, which are denied else: two letters such as DE, or a code such as +800
-	NumberTypes  Choice       `json:",omitzero"` // of phone numbers, which are denied else: of the names in NumberTypes
+	Normalize    Normalize    // the canonical form of identifiers; zero: as they are
+	Derive       []Derivation // other policies that a demand counts under; at most MaxDemands - 1, no policy twice
+	Countries    Choice       `json:",omitzero"` // of phone numbers that may pass: two letters such as DE, or a code such as +800
+	NumberTypes  Choice       `json:",omitzero"` // of phone numbers that may pass: names of NumberTypes
 
-	// BlockFor is for how long a denied take blocks its key, in whole milliseconds from
-	// MinWindow to MaxWindow; zero: not at all. A block that follows another one within
-	// BlockMax lasts BlockFactor times as long, up to BlockMax.
+	// BlockFor is how long a denied take blocks its key, in whole milliseconds from MinWindow to MaxWindow; zero: not
+	// at all. A block that follows another one within BlockMax lasts BlockFactor times as long, up to BlockMax.
 	BlockFor    time.Duration
-	BlockFactor int           // 1 to MaxBlockFactor; zero: 1, which does not grow
+	BlockFactor int           // 1 to MaxBlockFactor; zero: 1, so blocks do not grow
 	BlockMax    time.Duration // BlockFor to MaxWindow; zero: BlockFor
 }
 
-// Bounds of what a policy may hold.
+// Bounds of a policy's fields.
 const (
 	MaxLimits         = 16      // of one policy: each costs a row or a counter in every decision
 	MaxDemands        = 16      // of one call, with those that policies derive: each costs a read and a write
@@ -41,18 +40,17 @@ const (
 	MaxBlockFactor    = 10      // of blocks in a row: six such steps lead from a second to eleven days
 )
 
-// CountMode says which attempts use quota.
+// CountMode says which attempts count.
 type CountMode string
 
 // The values of CountMode.
 const (
-	CountAdmitted CountMode = "admitted" // only what was admitted or recorded
-	CountAll      CountMode = "all"      // denied attempts too
+	CountAdmitted CountMode = "admitted" // admitted and recorded ones only
+	CountAll      CountMode = "all"      // denied ones, too
 )
 
-// Counting says how a store that instances share keeps the units of windows. A policy
-// that changes it starts counting anew in its windows. Logs and buckets are kept in one
-// way only.
+// Counting is the way in which a shared store keeps the units of windows. If a policy changes it, its windows count
+// from zero. Logs and buckets are kept in one way only.
 type Counting string
 
 // The values of Counting.
@@ -61,18 +59,18 @@ const (
 	CountingRows     Counting = "rows"     // a running total per window and instance, which expires by itself
 )
 
-// Guarantee says how many can get through when several instances decide at once.
-// docs/guarantees.md states each; the proofs are in docs/design.
+// Guarantee bounds the units that pass when several instances decide at once. docs/guarantees.md states each; the
+// proofs are in docs/design.
 type Guarantee string
 
 // The values of Guarantee.
 const (
 	GuaranteeCounted Guarantee = "counted" // write, then count: never more than the limit
-	GuaranteeSerial  Guarantee = "serial"  // compare-and-set: exact, and nobody wrongly denied
+	GuaranteeSerial  Guarantee = "serial"  // compare-and-set: exact, and no call wrongly denied
 	GuaranteeLocal   Guarantee = "local"   // from memory: fastest, overshoot bounded
 )
 
-// Mode says what becomes of a decision.
+// Mode is how a policy's verdicts are applied.
 type Mode string
 
 // The values of Mode.
@@ -82,7 +80,7 @@ const (
 	ModeOff     Mode = "off"     // neither decides nor counts, always allows
 )
 
-// OnStoreError says how a policy answers while the store does not.
+// OnStoreError is a policy's behaviour while the store does not answer.
 type OnStoreError string
 
 // The values of OnStoreError.
@@ -92,7 +90,7 @@ const (
 	OnStoreErrorLocal OnStoreError = "local" // this instance's own counts decide, marked as degraded
 )
 
-// Problem is one mistake in a policy: where it is and what would be right.
+// Problem is one mistake in a policy: its place and what would be right.
 type Problem struct {
 	Path    string // of the member, relative to the policy: "limits[0].window"; empty: the policy itself
 	Message string // what is wrong and what would be right
@@ -136,8 +134,7 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// Problems returns everything that is wrong with p, none when it can be served.
-// Defaults need not be filled in.
+// Problems returns all problems of p, none if it is valid. Defaults need not be filled in.
 func (p Policy) Problems() []Problem {
 	p = p.WithDefaults()
 	var found problems
@@ -163,8 +160,7 @@ func (p Policy) Problems() []Problem {
 	return found
 }
 
-// checkGuarantee refuses what a guarantee can't be kept for rather than serving a
-// weaker one under its name.
+// checkGuarantee refuses policies whose guarantee can't be kept, rather than keep a weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
 	p.checkLocal(found)
 	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
@@ -173,7 +169,7 @@ func (p Policy) checkGuarantee(found *problems) {
 	}
 }
 
-// checkLocal refuses buckets beside other limits, which are written another way.
+// checkLocal refuses buckets beside other limits, which are stored differently.
 func (p Policy) checkLocal(found *problems) {
 	inCells, elsewhere := p.Kept()
 	if p.Guarantee != GuaranteeLocal || !inCells || !elsewhere {
@@ -184,8 +180,7 @@ func (p Policy) checkLocal(found *problems) {
 		p.Guarantee, i, p.Limits[i].Algorithm)
 }
 
-// checkCount refuses to count denied attempts in a bucket: it would never drain
-// while anybody tries.
+// checkCount refuses to count denied attempts in a bucket, which would never drain while callers retry.
 func (p Policy) checkCount(found *problems) {
 	if p.Count != CountAll {
 		return
@@ -202,7 +197,7 @@ func (p Policy) checkLevels(found *problems) {
 	if p.Guarantee == GuaranteeSerial {
 		for _, level := range []Level{p.Consistency.Write, p.Consistency.Read} {
 			if level != "" && level != LevelQuorum && level != LevelLocalQuorum {
-				found.add("consistency", "%q is no majority, and a serial policy goes by those of the server's --serial-consistency: "+
+				found.add("consistency", "%q is no majority, and a serial policy uses the levels of the server's --serial-consistency: "+
 					"remove it, or use guarantee %q", level, GuaranteeCounted)
 				break
 			}
@@ -243,7 +238,7 @@ func (p Policy) checkLimits(found *problems) {
 		}
 		names[l.Name] = i
 	}
-	denies := func(l Limit) bool { return !l.Shadow || l.InCell() } // of a bucket in shadow more is wrong
+	denies := func(l Limit) bool { return !l.Shadow || l.InCell() } // a bucket in shadow is a problem of its own
 	if len(p.Limits) > 0 && !slices.ContainsFunc(p.Limits, denies) {
 		found.add("limits", "all of them are shadow, and nothing would be denied: remove shadow from the limits and give the policy "+
 			"mode: shadow, or add the limit that is enforced")
@@ -252,8 +247,7 @@ func (p Policy) checkLimits(found *problems) {
 
 func pathOf(limit int) string { return fmt.Sprintf("limits[%d]", limit) }
 
-// Kept says whether some of p's limits are buckets, which are kept in cells, and
-// whether some are not.
+// Kept reports whether some of p's limits are kept in cells, and whether some are not.
 func (p Policy) Kept() (inCells, elsewhere bool) {
 	for _, l := range p.Limits {
 		a, known := AlgorithmByName(l.Algorithm)
@@ -272,7 +266,7 @@ func (p Policy) LongestWindow() time.Duration {
 	return longest
 }
 
-// problems collects the mistakes of one policy in the order they are found.
+// problems collects the mistakes of one policy in the order in which they are found.
 type problems []Problem
 
 func (p *problems) add(path, format string, args ...any) {

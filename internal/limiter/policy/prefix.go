@@ -11,11 +11,11 @@ const MaxPrefixLen = 64
 // numberPrefix is the beginning of a phone number in its canonical form: less than the longest number.
 var numberPrefix = regexp.MustCompile(`^\+[1-9][0-9]{0,13}$`)
 
-// HasPrefixes reports whether identifiers of this form are numbers or names, which a prefix has in common. One of a mail
-// address would be a part of a person's name, and networks are no prefixes of what addresses are written as.
+// HasPrefixes reports whether overrides may have prefixes of identifiers in this form, which are numbers or names. The
+// prefix of a mail address would be a part of a person's name, and a network is no prefix of the text of its addresses.
 func (f Form) HasPrefixes() bool { return f == "" || f == FormE164 || f == FormLowercase }
 
-// PrefixProblem says what is wrong with a prefix of identifiers in their canonical form; empty: nothing is. read reads the
+// PrefixProblem returns the problem of a prefix of identifiers in their canonical form, empty if there is none. read reads
 // identifiers of the form; nil: they are taken as they are.
 func (f Form) PrefixProblem(prefix string, read ReadIdentifier) string {
 	switch {
@@ -26,7 +26,7 @@ func (f Form) PrefixProblem(prefix string, read ReadIdentifier) string {
 	case f == FormE164 && !numberPrefix.MatchString(prefix):
 		return "it is not in the canonical form: use + and 1 to 14 digits, those of the country first, such as +4915"
 	case f == FormLowercase:
-		const more = "x" // a space at the end of the prefix is none at the end of an identifier
+		const more = "x" // so that a space at the prefix's end is within the identifier
 		if canonical, _, err := read(prefix + more); err != nil || canonical != prefix+more {
 			return "it is not in the canonical form: use lower case, composed (NFC), without spaces before it"
 		}

@@ -1,6 +1,6 @@
 package policy
 
-// FromRequest returns the index of the limit of p whose number may come with a demand; -1: none may.
+// FromRequest returns the index of the limit of p whose number may come with a demand, -1 if there is none.
 func (p *Policy) FromRequest() int {
 	for i := range p.Limits {
 		if p.Limits[i].Max != 0 {
@@ -10,13 +10,13 @@ func (p *Policy) FromRequest() int {
 	return -1
 }
 
-// Asked returns l as it is for a demand that brings units as its limit.
+// Asked returns l for a demand that brings units as its limit.
 func (l Limit) Asked(units int64) Limit {
 	l.Limit, l.Max = units, 0
 	return l
 }
 
-// checkMax adds what is wrong with a limit whose number may come with a demand.
+// checkMax adds the problems of a limit whose number may come with a demand.
 func (l Limit) checkMax(path string, found *problems) {
 	if l.Max == 0 {
 		return
@@ -24,14 +24,14 @@ func (l Limit) checkMax(path string, found *problems) {
 	algorithm, known := AlgorithmByName(l.Algorithm)
 	switch {
 	case known && algorithm == Conversion:
-		found.add(path+".limit", "a %s goes by what is confirmed, and no request has a number for it: write after", l.Algorithm)
+		found.add(path+".limit", "a %s depends on confirmations, and no request can bring its number: use after", l.Algorithm)
 		return
 	case known && algorithm.Memory == MemoryCells:
 		found.add(path+".limit", "a %s drains by its limit also between requests, so no request can bring another one: "+
 			"use %s, %s, %s or %s, or a number", l.Algorithm, SlidingLog.Name, SlidingTail.Name, SlidingWindow.Name, FixedWindow.Name)
 		return
 	case len(l.By) > 0:
-		found.add(path+".limit", "by says it, for each identifier: remove by, or write a number")
+		found.add(path+".limit", "by has a number for each identifier: remove by, or use a number")
 		return
 	}
 	switch {
@@ -45,7 +45,7 @@ func (l Limit) checkMax(path string, found *problems) {
 	}
 }
 
-// checkRequest refuses several limits whose number a demand may bring, as it brings one.
+// checkRequest refuses several limits whose number a demand may bring, as a demand brings one.
 func (p Policy) checkRequest(found *problems) {
 	first := p.FromRequest()
 	for i := range p.Limits {

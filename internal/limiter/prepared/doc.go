@@ -1,3 +1,2 @@
-// Package prepared keeps the units that are counted for a call of several demands, until the call commits or aborts
-// them.
+// Package prepared keeps the units of calls of several demands between their counting and the call's commit or abort.
 package prepared

@@ -15,13 +15,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A take that is one of several in a call is prepared: it is counted as any take is, and then it is
-// committed, or aborted, which gives its units back. Until then its key is in doubt: what is denied
-// there only because of prepared units is not denied, but waits for these.
+// A take that is one of several in a call is prepared: it is counted as any take, and then committed, or aborted, which
+// gives its units back. Until then its key is in doubt: a call that would be denied only because of prepared units is
+// not denied, but waits for them.
 
-// Units are those that this instance has prepared. It is safe for concurrent use; the zero value has none.
+// Units holds the units that this instance has prepared. It is safe for concurrent use; the zero value is empty.
 type Units struct {
-	Changes denied.Changes // how often a key's doubts became more or fewer
+	Changes denied.Changes // changes in the number of a key's doubts
 
 	mu    sync.Mutex
 	keys  map[store.Key]*keyUnits
@@ -29,48 +29,49 @@ type Units struct {
 	swept time.Time
 }
 
-// keyUnits is what is prepared for one key.
+// keyUnits holds the prepared units of one key.
 type keyUnits struct {
 	units  map[store.EventID]*unit
-	doubts int           // of these, units that may yet stay or be given back
-	fewer  chan struct{} // closed when one of them, which was counted, does
+	doubts int           // number of units that may yet be committed or aborted
+	fewer  chan struct{} // closed when a counted one of them is committed or aborted
 }
 
-// unit is what one take has prepared.
+// unit is the prepared units of one take.
 type unit struct {
 	demand.Target
 	right owner.Right
 	state unitState
-	entry count.Entry // what was counted, unless it is being decided
-	until time.Time   // until when the state may last
+	entry count.Entry // what was counted; zero while it is being decided
+	until time.Time   // the end of the state
 }
 
-// unitState is how far a prepared take got.
+// unitState is the state of a prepared take.
 type unitState int
 
 const (
 	unitDeciding unitState = iota
 	unitInDoubt            // it counts, and may be aborted
-	unitLeft               // the same, and nobody waits for it any more
-	unitAborted            // before it came
+	unitLeft               // the same, but no call waits for it any more
+	unitAborted            // before it arrived
 )
 
-// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
-// of other calls. Nothing was counted.
-var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
+// ErrInDoubt means that a take could neither be admitted nor denied in time, as that depends on other calls' commits or
+// aborts. Nothing was counted.
+var ErrInDoubt = errors.New("the decision depends on calls of several demands that are not decided yet")
 
-// InDoubt returns the error of such a take, a StoreError.
+// InDoubt returns ErrInDoubt in a StoreError.
 func InDoubt() error {
 	return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
 }
 
-// Bounds of what is prepared.
+// Bounds of prepared units.
 const (
 	maxPrepared = 1 << 16 // units, of some 300 bytes
-	// doubtFor is for how many store timeouts a key is in doubt after whoever prepared a unit had to have
-	// decided: it is gone then, and its unit counts until its window is over.
+	// doubtFor is the number of store timeouts for which a key stays in doubt after the deadline of the call that
+	// prepared a unit. After that the caller has died, and the unit counts until its window ends.
 	doubtFor = 2
-	// abortFor is for how many more it can be aborted all the same: an abort that finds no way is repeated.
+	// abortFor is the number of further store timeouts in which an abort still works: an abort that can't reach the
+	// owner is repeated.
 	abortFor = 30
 )
 
@@ -82,8 +83,8 @@ func (p *Units) Doubted(key store.Key) bool {
 	return k != nil && k.doubts > 0
 }
 
-// Begin notes that those of batch that prepare are about to be decided, under the key's flight. It fails
-// those that were aborted before, and those that there is no room for, and returns the others.
+// Begin notes that the requests of batch that prepare are about to be decided, in the key's flight. It fails those that
+// were aborted before and those for which there is no room, and returns the others.
 func (p *Units) Begin(t *demand.Target, batch []*demand.Request, o *demand.Settings) (rest []*demand.Request) {
 	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
 		return batch
@@ -109,7 +110,7 @@ func (p *Units) enter(t *demand.Target, r *demand.Request, o *demand.Settings) e
 	}
 	k := p.key(t.Key)
 	if k.units[r.Prepare] != nil {
-		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: it was aborted before it came", store.ErrUnavailable)}
+		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: it was aborted before it arrived", store.ErrUnavailable)}
 	}
 	k.units[r.Prepare] = &unit{Target: *t, right: r.Right, until: r.Until.Add(doubtFor * o.StoreTimeout)}
 	k.doubts++
@@ -117,7 +118,7 @@ func (p *Units) enter(t *demand.Target, r *demand.Request, o *demand.Settings) e
 	return nil
 }
 
-// key returns what is prepared for key, to which something is about to be added. The lock is held.
+// key returns the units of key, to which the caller adds one. The caller holds the lock.
 func (p *Units) key(key store.Key) *keyUnits {
 	if p.keys == nil {
 		p.keys = make(map[store.Key]*keyUnits)
@@ -130,7 +131,7 @@ func (p *Units) key(key store.Key) *keyUnits {
 	return k
 }
 
-// End says what became of those of batch that prepare.
+// End records the results of the requests of batch that prepare.
 func (p *Units) End(key store.Key, batch []*demand.Request) {
 	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
 		return
@@ -149,21 +150,21 @@ func (p *Units) End(key store.Key, batch []*demand.Request) {
 	}
 }
 
-// Commit says that what was prepared stays, or that it is given back.
+// Commit ends the preparation of id: its units are committed, or have been given back.
 func (p *Units) Commit(key store.Key, id store.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(key, id)
 }
 
-// remove forgets a unit. The lock is held.
+// remove removes a unit. The caller holds the lock.
 func (p *Units) remove(key store.Key, id store.EventID) {
 	k := p.keys[key]
 	if k == nil || k.units[id] == nil {
 		return
 	}
 	switch k.units[id].state {
-	case unitDeciding: // it was not counted: who waits for it to be less would wake for nothing
+	case unitDeciding: // it was not counted, so callers that wait would wake in vain
 		p.Changes.Note(&key)
 		k.doubts--
 	case unitInDoubt:
@@ -177,7 +178,7 @@ func (p *Units) remove(key store.Key, id store.EventID) {
 	}
 }
 
-// resolve has key in one doubt less. The lock is held.
+// resolve reduces key's doubts by one. The caller holds the lock.
 func (p *Units) resolve(key store.Key, k *keyUnits) {
 	p.Changes.Note(&key)
 	k.doubts--
@@ -185,7 +186,7 @@ func (p *Units) resolve(key store.Key, k *keyUnits) {
 	k.fewer = make(chan struct{})
 }
 
-// Aborts returns where the unit was counted that is to be aborted. False: it did not come yet, and will not
+// Aborts returns where the unit to abort was counted. ok is false if its take has not arrived yet, which will then not
 // be decided.
 func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, right owner.Right, ok bool) {
 	p.mu.Lock()
@@ -201,7 +202,7 @@ func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t d
 	return demand.Target{}, nil, false
 }
 
-// Counted returns what id has prepared and not committed.
+// Counted returns what id has prepared and not yet committed.
 func (p *Units) Counted(key store.Key, id store.EventID) (count.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +214,7 @@ func (p *Units) Counted(key store.Key, id store.EventID) (count.Entry, bool) {
 	return u.entry, u.state == unitInDoubt || u.state == unitLeft
 }
 
-// Of returns what was counted for key and is in doubt, and what is closed when that is less.
+// Of returns key's counted entries in doubt, and a channel that is closed when one of them is committed or aborted.
 func (p *Units) Of(key store.Key) (entries []count.Entry, fewer <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +230,7 @@ func (p *Units) Of(key store.Key) (entries []count.Entry, fewer <-chan struct{})
 	return entries, k.fewer
 }
 
-// Wait waits until fewer is closed. The error says that it is not in time.
+// Wait waits until fewer is closed. It returns an error if atMost passes or ctx ends before.
 func (p *Units) Wait(ctx context.Context, fewer <-chan struct{}, atMost time.Duration, o *demand.Settings) error {
 	p.mu.Lock()
 	p.sweep(o)
@@ -246,7 +247,7 @@ func (p *Units) Wait(ctx context.Context, fewer <-chan struct{}, atMost time.Dur
 	}
 }
 
-// sweep ends, from time to time, what has lasted for too long. The lock is held.
+// sweep ends, at intervals, states that have lasted too long. The caller holds the lock.
 func (p *Units) sweep(o *demand.Settings) {
 	now := time.Now()
 	if now.Sub(p.swept) < o.StoreTimeout/4 {
