@@ -33,7 +33,8 @@ type Engine struct {
 	explainer *explainer
 	news      *signals.News // nil: there is no feed
 	resets    *resets
-	borrowed  sync.Pool // of *single
+	relented  RelentObserver // nil: nobody learns of that
+	borrowed  sync.Pool      // of *single
 
 	claimed // what may happen only once
 }
@@ -93,6 +94,20 @@ type RefundObserver interface {
 	Refunded(policy string, key store.Key, units int64)
 }
 
+// BlockObserver is an Observer that learns of blocks as well: of those that this instance makes, with when they end and how
+// many there were in a row, and of those that a reset which this instance was asked for ends before their time. It must not
+// block.
+type BlockObserver interface {
+	Blocked(policy string, key store.Key, until store.Instant, strikes int)
+	Unblocked(policy string, key store.Key)
+}
+
+// RelentObserver is an Observer that learns as well of decisions it was not told of: conversions that denied a call, which
+// then passed by what its policies derive for that case. It must not block, and must not keep d.
+type RelentObserver interface {
+	Relented(key store.Key, d *count.Decision)
+}
+
 // New returns an engine that counts in store. A nil opts means the zero Options.
 // No policy is in force until SetPolicies.
 func New(s store.Store, opts *Options) *Engine {
@@ -134,6 +149,10 @@ func New(s store.Store, opts *Options) *Engine {
 	e.resets.marks = e.marks
 	e.refunds.confirmed, _ = opts.Observer.(ConfirmObserver)
 	e.refunds.refunded, _ = opts.Observer.(RefundObserver)
+	e.relented, _ = opts.Observer.(RelentObserver)
+	if observer, ok := opts.Observer.(BlockObserver); ok {
+		blocks.Made, teller.unblocked = observer.Blocked, observer.Unblocked
+	}
 	return e
 }
 

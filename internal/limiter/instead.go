@@ -68,6 +68,7 @@ func (e *Engine) tryInstead(
 			}
 			if passes || err != nil {
 				last = tried
+				e.tellRelented(first)
 				break
 			}
 		}
@@ -81,6 +82,15 @@ func (e *Engine) tryInstead(
 	}
 	e.judge.Tell(told)
 	return last, failed
+}
+
+// tellRelented tells of the conversions that denied charges, which are told of no more.
+func (e *Engine) tellRelented(charges []demand.Charge) {
+	for i := range charges {
+		if c := &charges[i]; e.relented != nil && !c.Decision.Stands() {
+			e.relented.Relented(c.Key, &c.Decision)
+		}
+	}
 }
 
 // tries returns what is to be tried where conversions alone deny charges.

@@ -53,6 +53,8 @@ type teller struct {
 	*basis
 	blocks *judge.Blocks
 	news   *signals.News // nil: there is no feed
+
+	unblocked func(policy string, key store.Key) // nil: nobody learns of that
 }
 
 // publish does what kind says for t on this instance, and tells the others; those that read
@@ -61,12 +63,14 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	now := n.now()
 	_, clockErr := n.decider.Instant()
 	var failed error
+	unblocks := false
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
 		c := &store.Change{ID: n.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.Plan.ResetTTL, signals.NewsLives))}
 		n.decider.Changed(key)
 		lifted := signals.Block{}
 		if kind == store.ChangeReset {
 			lifted = n.blocks.Lift(key, n.resetBy(c))
+			unblocks = unblocks || lifted.Until > now
 			c.TTL = max(c.TTL, signals.LivesUntil(lifted.Ends, now))
 		}
 		switch {
@@ -83,6 +87,9 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 		case lifted != signals.Block{}: // there is nobody to tell but who reads the feed when it is started anew
 			n.news.Announce(c)
 		}
+	}
+	if unblocks && n.unblocked != nil {
+		n.unblocked(t.Plan.Name, t.Key)
 	}
 	return failed
 }

@@ -41,7 +41,8 @@ const variables = "RATELIMITD_"
 // to read.
 const (
 	PasswordVariable = variables + "CASSANDRA_PASSWORD"
-	TokenVariable    = variables + "TOKEN" // what is shown to a server
+	TokenVariable    = variables + "TOKEN"         // what is shown to a server
+	EventsVariable   = variables + "EVENTS_SECRET" // what events are signed with
 )
 
 // Variable returns the name of the environment variable of a flag.
@@ -61,7 +62,8 @@ func AddConfig(flags *pflag.FlagSet, file *string) {
 func (p *Process) Configure(cmd *cobra.Command) (warnings []string, err error) {
 	return config.Apply(cmd.Flags(), &config.Options{
 		Prefix: variables, Environ: p.Environ, File: configFlag,
-		AlsoKnown: sharedFlags(cmd.Root()), AlsoKeys: []string{proxy.Key}, AlsoVariables: []string{PasswordVariable, TokenVariable},
+		AlsoKnown: sharedFlags(cmd.Root()), AlsoKeys: []string{proxy.Key},
+		AlsoVariables: []string{PasswordVariable, TokenVariable, EventsVariable},
 	})
 }
 

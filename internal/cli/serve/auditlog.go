@@ -21,8 +21,8 @@ type auditLog struct {
 	log  *slog.Logger
 
 	mu   sync.Mutex
-	also func(line []byte) // is given every line, too; nil: nobody is
-	file *os.File          // nil: standard error
+	also []func(line []byte) // are given every line, too
+	file *os.File            // nil: standard error
 }
 
 // openAuditLog opens the file at path, or has stderr take every line if path is empty. Lines that can't be written are
@@ -57,8 +57,8 @@ func (a *auditLog) open() error {
 func (a *auditLog) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.also != nil {
-		a.also(line)
+	for _, also := range a.also {
+		also(line)
 	}
 	if a.file == nil {
 		return len(line), nil
@@ -74,7 +74,7 @@ func (a *auditLog) Write(line []byte) (int, error) {
 func (a *auditLog) tee(also func(line []byte)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.also = also
+	a.also = append(a.also, also)
 }
 
 // reload opens the file anew. If that fails, the one that is open stays.

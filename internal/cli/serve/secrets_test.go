@@ -24,6 +24,7 @@ func TestEverySecretFileIsWarnedOf(t *testing.T) {
 	cassandra := []string{"--store=cassandra", "--cassandra-hosts=127.0.0.9:1"}
 	for flag, more := range map[string][]string{
 		"--hash-key-file":           nil,
+		"--events-secret-file":      {"--events-url=https://example.invalid"},
 		"--tls-key-file":            {"--tls-cert-file=" + secret},
 		"--peer-secret-file":        append(cassandra, "--peer-listen=127.0.0.1:0"),
 		"--cassandra-password-file": append(cassandra, "--cassandra-username=a"),

@@ -43,9 +43,10 @@ type service struct {
 	room     room
 	traces   *otlp.Exporter // nil: nothing is traced
 
-	ui    *ui.UI // nil: there is no live page
-	audit *auditLog
-	guard *security
+	ui     *ui.UI // nil: there is no live page
+	audit  *auditLog
+	guard  *security
+	events eventSource
 
 	store  *backend
 	peers  *peers
@@ -73,6 +74,9 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 		return err
 	}
 	if err := s.secure(cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	if err := s.openEvents(); err != nil {
 		return err
 	}
 	options, err := given.EngineOptions(log)
@@ -144,7 +148,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	if s.peers, err = openPeers(ctx, s.settings, s.store, s.log); err != nil {
 		return err
 	}
-	options.Now, options.Observer, options.Owners = s.process.Now, observers{s.measured, s.shadows}, s.peers.owners()
+	options.Now, options.Observer, options.Owners = s.process.Now, s.observers(), s.peers.owners()
 	options.ObserveCall = s.measured.ObserveCall
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
@@ -217,7 +221,8 @@ func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signa
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
 	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer(), s.report, s.registry)
-	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, s.measured.Run, s.traces.Run, garbage)
+	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, together(s.measured.Run, s.runWatcher),
+		s.events.sender.Run, s.traces.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

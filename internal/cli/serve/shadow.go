@@ -14,6 +14,15 @@ import (
 // observers are several that learn of every decision.
 type observers []limiter.Observer
 
+// observers returns all that learn of the decisions of s.
+func (s *service) observers() observers {
+	all := observers{s.measured, s.shadows}
+	if s.events.sender != nil {
+		all = append(all, &s.events)
+	}
+	return all
+}
+
 // Confirmed tells those of o that want to know.
 func (o observers) Confirmed(policy string, key store.Key, units int64) {
 	for _, one := range o {
@@ -28,6 +37,33 @@ func (o observers) Refunded(policy string, key store.Key, units int64) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.RefundObserver); ok {
 			wants.Refunded(policy, key, units)
+		}
+	}
+}
+
+// Relented tells those of o that want to know.
+func (o observers) Relented(key store.Key, d *count.Decision) {
+	for _, one := range o {
+		if wants, ok := one.(limiter.RelentObserver); ok {
+			wants.Relented(key, d)
+		}
+	}
+}
+
+// Blocked tells those of o that want to know.
+func (o observers) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
+	for _, one := range o {
+		if wants, ok := one.(limiter.BlockObserver); ok {
+			wants.Blocked(policy, key, until, strikes)
+		}
+	}
+}
+
+// Unblocked tells those of o that want to know.
+func (o observers) Unblocked(policy string, key store.Key) {
+	for _, one := range o {
+		if wants, ok := one.(limiter.BlockObserver); ok {
+			wants.Unblocked(policy, key)
 		}
 	}
 }

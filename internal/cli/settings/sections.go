@@ -22,6 +22,7 @@ var sections = []struct {
 		"consistency", "serial-consistency", "accept-caveats"}},
 	{"Several instances", []string{"peer-listen", "peer-address", "peer-secret-file", "owners"}},
 	{"Gateways", []string{"forward-auth-identify", "trusted-proxies", "envoy-listen", "headers"}},
+	{"Events", []string{"events-url", "events-secret-file", "events-denied-share"}},
 	{"Logs", []string{"log-level", "log-format", "audit-log"}},
 	{"Bounds, times and clocks", []string{
 		"max-connections", "max-keys", "store-timeout", "sync-interval", "data-sync-interval", "clock-tolerance", "clock-beyond-tolerance",

@@ -52,6 +52,7 @@ type Settings struct {
 	Migrate     bool
 	Security    Security
 	Peers       Peers
+	Events      Events
 	AuditLog    string // file; empty: standard error
 	UI          bool   // the live page is served
 
@@ -112,6 +113,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free port", command.Address)
 	s.Security.addFlags(flags)
 	s.Peers.addFlags(flags)
+	s.Events.addFlags(flags)
 	flags.StringVar(&s.AuditLog, "audit-log", "",
 		"`file` of the audit log: a line of JSON for each action of an administrator (default: standard error, in --log-format)")
 	flags.BoolVar(&s.UI, "ui", false, "serve a live page at /ui: decisions, owners, store and clock, explain and overrides")
@@ -180,6 +182,7 @@ func (s *Settings) Load(cmd *cobra.Command, p *command.Process) (*slog.Logger, e
 	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // else local processes would need no token
 		s.ForwardAuth.TrustedProxies = s.Trusted
 	}
+	s.Events.secret = command.Secret(p.Getenv(command.EventsVariable))
 	s.Cassandra.password = command.Secret(p.Getenv(command.PasswordVariable))
 	log := s.newLog(cmd.ErrOrStderr())
 	for _, w := range warnings {

@@ -14,6 +14,9 @@ type Blocks struct {
 	*signals.Blocks
 	News *signals.News // nil: there is no feed
 
+	// Made learns of each block that is made here. Nil: nobody does.
+	Made func(policy string, key store.Key, until store.Instant, strikes int)
+
 	settings *demand.Settings
 	ids      *store.EventIDs
 	instant  func() (store.Instant, error) // the error says that this instance's clock is wrong
@@ -58,6 +61,9 @@ func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant
 			ID: b.ids.Next(asked), Kind: store.ChangeBlock, Key: c.Key, Until: made.Until, Strikes: made.Strikes,
 			TTL: signals.LivesUntil(made.Ends, now),
 		})
+		if b.Made != nil {
+			b.Made(c.Plan.Name, c.Key, made.Until, made.Strikes)
+		}
 	}
 }
 

@@ -1,0 +1,109 @@
+package serve
+
+import (
+	"context"
+	"encoding/hex"
+	"net/url"
+
+	"github.com/ratelimitd/ratelimitd/internal/events"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+)
+
+// eventSource tells of events that decisions cause. The zero value tells of none.
+type eventSource struct {
+	sender    *events.Sender  // nil: nobody is told
+	watcher   *events.Watcher // nil: nothing is watched
+	countryOf func(policy string, key store.Key) string
+}
+
+// openEvents makes what sends events, if the settings say where to. The audit log is open.
+func (s *service) openEvents() error {
+	given := &s.settings.Events
+	secrets, err := given.Secrets(s.log)
+	if err != nil || given.URL == nil {
+		return err
+	}
+	if given.URL.Scheme == "http" && !isLoopback(hostPort(given.URL)) {
+		s.log.Warn("events travel in the clear, with keys and names of policies: give a URL of https, unless something between speaks TLS",
+			"flag", "--events-url")
+	}
+	var measured *metrics.Events
+	sender := events.New(events.Options{
+		URL: given.URL.String(), Secrets: secrets, Log: s.log,
+		Source: "/ratelimitd/" + url.PathEscape(s.settings.Namespace), Self: s.instanceName, Agent: "ratelimitd/" + s.process.Version,
+		Observe: func(kind events.Kind, became events.Outcome) {
+			switch became {
+			case events.Sent:
+				measured.Ended(string(kind), metrics.EventSent)
+			case events.Lost:
+				measured.Ended(string(kind), metrics.EventLost)
+			case events.Failed:
+				measured.Failed(string(kind))
+			}
+		},
+	})
+	kinds := make([]string, len(events.Kinds))
+	for i, kind := range events.Kinds {
+		kinds[i] = string(kind)
+	}
+	measured = metrics.NewEvents(s.registry, kinds, sender.Waiting)
+	s.events = eventSource{sender, events.NewWatcher(sender, given.DeniedShare), s.measured.CountryOf}
+	s.audit.tee(sender.AuditLine)
+	s.log.Info("sending events", "to", given.URL.Host)
+	return nil
+}
+
+// hostPort returns the address of u as isLoopback takes it.
+func hostPort(u *url.URL) string {
+	if u.Port() == "" {
+		return u.Host + ":80"
+	}
+	return u.Host
+}
+
+// runWatcher watches what begins and ends, until ctx ends.
+func (s *service) runWatcher(ctx context.Context) error {
+	return s.events.watcher.Run(ctx, func() map[string]events.Tally {
+		tallies := make(map[string]events.Tally)
+		for name, t := range s.measured.Tallies() {
+			tallies[name] = events.Tally(t)
+		}
+		return tallies
+	})
+}
+
+// keyDigits is how much of a key, in hex, an event has: as much as the audit log.
+const keyDigits = 16
+
+func digitsOf(key store.Key) string { return hex.EncodeToString(key.Bytes())[:keyDigits] }
+
+// Observe tells of a conversion limit that denies.
+func (e *eventSource) Observe(_ count.Op, key store.Key, _ int64, d *count.Decision) {
+	if !d.Allowed && !d.Blocked && !d.Degraded && d.Reason == "" {
+		e.Relented(key, d)
+	}
+}
+
+// Relented is Observe for a denial that was not the last word.
+func (e *eventSource) Relented(key store.Key, d *count.Decision) {
+	for i := range d.Limits() {
+		l := &d.Limits()[i]
+		if l.Limit.Algorithm == policy.Conversion.Name && !l.Allowed && !l.Limit.Shadow {
+			e.watcher.Denied(d.Policy.Name, l.Limit.Name, digitsOf(key), e.countryOf(d.Policy.Name, key))
+		}
+	}
+}
+
+// Blocked tells of a block.
+func (e *eventSource) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
+	at := until.Time().UTC()
+	e.sender.TellForAll(events.BlockMade, events.Block{Policy: policy, Key: digitsOf(key), EndsAt: &at, Strikes: strikes})
+}
+
+// Unblocked tells of a block that a reset ends.
+func (e *eventSource) Unblocked(policy string, key store.Key) {
+	e.sender.TellForAll(events.BlockEnded, events.Block{Policy: policy, Key: digitsOf(key)})
+}

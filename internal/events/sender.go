@@ -1,0 +1,302 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	crand "crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gate"
+)
+
+const (
+	// maxWaiting bounds the events of one kind that wait, some 200 bytes each. Past it the oldest is lost: a receiver that
+	// comes back is to learn how things are now.
+	maxWaiting = 1000
+	// giveUpAfter is the age of an event that is not tried again.
+	giveUpAfter = time.Hour
+	// attemptWithin is how long a receiver may take to answer.
+	attemptWithin = 10 * time.Second
+	// firstWait is the wait after the first failure, at most: each further one is twice the one before, up to longestWait.
+	firstWait   = time.Second
+	longestWait = time.Minute
+	// flushWithin is how long the last events may take: a process that ends has ten seconds for all that it does.
+	flushWithin = time.Second
+	// maxAnswer is how much of an answer is read, so that its connection can be used again.
+	maxAnswer = 4 << 10
+)
+
+// Outcome is what became of an event, or of an attempt to send it.
+type Outcome int
+
+// The outcomes.
+const (
+	Sent   Outcome = iota
+	Lost           // nobody is told of the event
+	Failed         // an attempt failed, and is repeated
+)
+
+// Options say where events go. URL, Secrets and Log are needed.
+type Options struct {
+	URL     string
+	Secrets [][]byte                        // all of them sign
+	Source  string                          // of what belongs to all instances; a reference to a URI
+	Self    func() string                   // the name of this instance, below Source
+	Agent   string                          // the User-Agent
+	Observe func(kind Kind, became Outcome) // must not block; nil: nobody is told
+	Now     func() time.Time                // nil: time.Now
+	Through http.RoundTripper               // nil: HTTP
+	Log     *slog.Logger
+}
+
+// Sender sends events. A nil one sends none. It is safe for concurrent use; make one with New.
+type Sender struct {
+	opts   Options
+	client *http.Client
+	lanes  map[Kind]*lane
+	lines  gate.Second
+}
+
+// lane has the events of one kind that wait, in order.
+type lane struct {
+	kind Kind
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting []*event
+}
+
+// New returns what sends events as o says. Nothing is sent before Run.
+func New(o Options) *Sender {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Observe == nil {
+		o.Observe = func(Kind, Outcome) {}
+	}
+	if o.Self == nil {
+		o.Self = func() string { return "" }
+	}
+	if o.Through == nil {
+		o.Through = http.DefaultTransport.(*http.Transport).Clone()
+	}
+	s := &Sender{opts: o, lanes: make(map[Kind]*lane), client: &http.Client{
+		Transport:     o.Through,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it is signed for one receiver
+	}}
+	for _, kind := range Kinds {
+		s.lanes[kind] = &lane{kind: kind, wake: make(chan struct{}, 1)}
+	}
+	return s
+}
+
+// Tell has the receiver told, in the background, what this instance saw. data is not to be changed any more.
+func (s *Sender) Tell(t Type, data any) {
+	if s != nil {
+		s.push(t, s.opts.Source+"/"+url.PathEscape(s.opts.Self()), data)
+	}
+}
+
+// TellForAll is Tell for what belongs to all instances, and is told by one of them.
+func (s *Sender) TellForAll(t Type, data any) {
+	if s != nil {
+		s.push(t, s.opts.Source, data)
+	}
+}
+
+func (s *Sender) push(t Type, source string, data any) {
+	l := s.lanes[t.kind]
+	l.mu.Lock()
+	full := len(l.waiting) >= maxWaiting
+	if full {
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+	}
+	l.waiting = append(l.waiting, &event{crand.Text(), source, t, s.opts.Now(), data})
+	l.mu.Unlock()
+	if full {
+		s.lose(t.kind, 1, errFull)
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Errors of events that are lost.
+var (
+	errFull  = fmt.Errorf("%d events of their kind wait", maxWaiting)
+	errEnded = errors.New("this instance ends")
+)
+
+// lose counts events that nobody is told of.
+func (s *Sender) lose(kind Kind, events int, err error) {
+	for range events {
+		s.opts.Observe(kind, Lost)
+	}
+	if s.lines.Open(s.opts.Now()) {
+		s.opts.Log.Warn("events are lost", "kind", kind, "count", events, "error", err)
+	}
+}
+
+// Waiting returns how many events wait to be sent.
+func (s *Sender) Waiting() (n int) {
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		n += len(l.waiting)
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// Run sends events until ctx ends, and then those that wait, once and for at most a second. It returns nil.
+func (s *Sender) Run(ctx context.Context) error {
+	if s == nil {
+		<-ctx.Done()
+		return nil
+	}
+	var all sync.WaitGroup
+	for _, l := range s.lanes {
+		all.Go(func() { s.send(ctx, l) })
+	}
+	all.Wait()
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+// send sends the events of l in order.
+func (s *Sender) send(ctx context.Context, l *lane) {
+	for ctx.Err() == nil {
+		e := l.first()
+		if e != nil {
+			s.deliver(ctx, l, e)
+			continue
+		}
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
+	defer cancel()
+	for e := l.first(); e != nil; e = l.first() {
+		if err := s.post(ctx, e); err != nil {
+			l.mu.Lock()
+			left := len(l.waiting)
+			l.mu.Unlock()
+			s.lose(l.kind, left, errors.Join(errEnded, err))
+			return
+		}
+		s.done(l, e, Sent)
+	}
+}
+
+// first returns the event that is to be sent next; nil: none waits.
+func (l *lane) first() *event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		return nil
+	}
+	return l.waiting[0]
+}
+
+// done takes e off l, unless it was lost meanwhile.
+func (s *Sender) done(l *lane, e *event, became Outcome) {
+	l.mu.Lock()
+	waits := len(l.waiting) > 0 && l.waiting[0] == e
+	if waits {
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+	}
+	l.mu.Unlock()
+	if waits {
+		s.opts.Observe(l.kind, became)
+	}
+}
+
+// deliver sends e, the first event of l, until the receiver takes it, it is too old, or ctx ends.
+func (s *Sender) deliver(ctx context.Context, l *lane, e *event) {
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		err := s.post(ctx, e)
+		switch {
+		case err == nil:
+			s.done(l, e, Sent)
+			return
+		case ctx.Err() != nil:
+			return
+		}
+		s.opts.Observe(l.kind, Failed)
+		now := s.opts.Now()
+		if s.lines.Open(now) {
+			s.opts.Log.Warn("an event was not taken", "type", e.of.String(), "error", err)
+		}
+		if now.Sub(e.at) >= giveUpAfter {
+			s.done(l, e, Lost)
+			return
+		}
+		select {
+		case <-time.After(wait/2 + rand.N(wait/2)):
+		case <-ctx.Done():
+			return
+		}
+		if l.first() != e { // it was lost meanwhile
+			return
+		}
+	}
+}
+
+// body returns e in JSON, as CloudEvents have it.
+func (e *event) body() ([]byte, error) {
+	return json.Marshal(struct {
+		SpecVersion string    `json:"specversion"`
+		ID          string    `json:"id"`
+		Source      string    `json:"source"`
+		Type        string    `json:"type"`
+		Time        time.Time `json:"time"`
+		ContentType string    `json:"datacontenttype"`
+		Data        any       `json:"data"`
+	}{"1.0", e.id, e.source, e.of.String(), e.at.UTC().Truncate(time.Millisecond), "application/json", e.data})
+}
+
+// post sends e once.
+func (s *Sender) post(ctx context.Context, e *event) error {
+	body, err := e.body()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.opts.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	now := s.opts.Now()
+	r.Header.Set("Content-Type", "application/cloudevents+json")
+	r.Header.Set("User-Agent", s.opts.Agent)
+	r.Header.Set(headerID, e.id)
+	r.Header.Set(headerTimestamp, strconv.FormatInt(now.Unix(), 10))
+	r.Header.Set(headerSignature, sign(s.opts.Secrets, e.id, now, body))
+	answer, err := s.client.Do(r)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) { // which has the URL, perhaps with a token
+			return wrapped.Err
+		}
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer)
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		return fmt.Errorf("the receiver answered %d", answer.StatusCode)
+	}
+	return nil
+}

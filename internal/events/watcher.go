@@ -1,0 +1,219 @@
+package events
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often a Watcher looks, and looks how often that is in a minute.
+	lookEvery = 5 * time.Second
+	looks     = int(time.Minute / lookEvery)
+	// leastCalls is how many calls within a minute say anything about a policy.
+	leastCalls = 20
+	// hysteresis is the part of DeniedShare below which denials have ended.
+	hysteresis = 0.8
+	// degradedLasts and conversionLasts are how long ago the last one was when decisions are degraded no more, and when a
+	// conversion limit denies a key no more.
+	degradedLasts   = time.Minute
+	conversionLasts = 5 * time.Minute
+	// maxDenied bounds the keys that conversion limits deny at the same time, of some 300 bytes each. Nobody is told of others.
+	maxDenied = 4096
+)
+
+// Tally is what was counted of a policy since it has been in force. It only grows.
+type Tally struct{ Calls, Denied, Degraded int64 }
+
+// Watcher tells of what begins and ends, each once: of denials by conversion limits, of policies that deny much, of
+// decisions that are degraded. A nil one tells of nothing. Make one with NewWatcher.
+type Watcher struct {
+	sender *Sender
+	share  float64 // of denied calls, to be told of
+
+	mu     sync.Mutex
+	denied map[deniedKey]*denial
+
+	// of Look alone:
+	look     int
+	policies map[string]*trend
+	degraded *Degraded // nil: none are
+	last     time.Time // when some were
+}
+
+// deniedKey is a key that a conversion limit denies.
+type deniedKey struct{ policy, limit, key string }
+
+type denial struct {
+	country     string
+	since, last time.Time
+	calls       int64
+}
+
+// trend is what became of the calls of one policy within the last minute.
+type trend struct {
+	tally Tally
+	of    [looks]Tally
+	since time.Time // since when too much is denied; zero: it is not
+}
+
+// NewWatcher returns what has sender tell. deniedShare is the share of a policy's calls within a minute, above 0 and up to
+// 1, that are denied before it tells of that.
+func NewWatcher(sender *Sender, deniedShare float64) *Watcher {
+	return &Watcher{sender: sender, share: deniedShare, denied: make(map[deniedKey]*denial), policies: make(map[string]*trend)}
+}
+
+// Denied notes that a conversion limit of a policy denied a call for key, which is given by its first digits, and is that
+// of a country unless that is empty.
+func (w *Watcher) Denied(policy, limit, key, country string) {
+	now, at := w.sender.opts.Now(), deniedKey{policy, limit, key}
+	w.mu.Lock()
+	d := w.denied[at]
+	full := d == nil && len(w.denied) >= maxDenied
+	fresh := d == nil && !full
+	if fresh {
+		d = &denial{country: country, since: now}
+		w.denied[at] = d
+	}
+	if d != nil {
+		d.last, d.calls = now, d.calls+1
+	}
+	w.mu.Unlock()
+	switch {
+	case fresh:
+		w.sender.Tell(ConversionBegan, Conversion{Policy: policy, Limit: limit, Key: key, Country: country})
+	case full:
+		w.sender.lose(KindConversion, 1, errFull)
+	}
+}
+
+// Run looks every five seconds at what tallies returns, by policy, until ctx ends. It returns nil.
+func (w *Watcher) Run(ctx context.Context, tallies func() map[string]Tally) error {
+	if w == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.Look(tallies())
+		}
+	}
+}
+
+// Look tells of what has begun or ended since it was called last, some five seconds ago.
+func (w *Watcher) Look(tallies map[string]Tally) {
+	now := w.sender.opts.Now()
+	w.endConversions(now)
+	w.look = (w.look + 1) % looks
+	degraded := make(map[string]int64)
+	for name, tally := range tallies {
+		t := w.policies[name]
+		if t == nil {
+			t = new(trend)
+			w.policies[name] = t
+		}
+		grown := tally.since(t.tally)
+		t.tally, t.of[w.look] = tally, grown
+		if grown.Degraded > 0 {
+			degraded[name] = grown.Degraded
+		}
+		w.judge(name, t, now)
+	}
+	for name, t := range w.policies {
+		if _, inForce := tallies[name]; !inForce {
+			w.end(name, t)
+			delete(w.policies, name)
+		}
+	}
+	w.noteDegraded(degraded, now)
+}
+
+// since returns by how much t grew since before; all of it, if it began anew.
+func (t Tally) since(before Tally) Tally {
+	if t.Calls < before.Calls || t.Denied < before.Denied || t.Degraded < before.Degraded {
+		return t
+	}
+	return Tally{t.Calls - before.Calls, t.Denied - before.Denied, t.Degraded - before.Degraded}
+}
+
+// lately returns what was counted within the last minute.
+func (t *trend) lately() (sum Tally) {
+	for _, of := range t.of {
+		sum.Calls, sum.Denied = sum.Calls+of.Calls, sum.Denied+of.Denied
+	}
+	return sum
+}
+
+// judge tells whether a policy denies much, if that is new.
+func (w *Watcher) judge(name string, t *trend, now time.Time) {
+	lately := t.lately()
+	switch calls, denied := float64(lately.Calls), float64(lately.Denied); {
+	case t.since.IsZero() && lately.Calls >= leastCalls && denied >= w.share*calls:
+		t.since = now
+		w.sender.Tell(DenialsBegan, w.denials(name, lately))
+	case !t.since.IsZero() && (lately.Calls == 0 || denied < hysteresis*w.share*calls):
+		w.end(name, t)
+	}
+}
+
+// end tells that a policy does not deny much any more, if it did.
+func (w *Watcher) end(name string, t *trend) {
+	if t.since.IsZero() {
+		return
+	}
+	told := w.denials(name, t.lately())
+	told.Since = instant(t.since)
+	t.since = time.Time{}
+	w.sender.Tell(DenialsEnded, told)
+}
+
+func (w *Watcher) denials(policy string, lately Tally) Denials {
+	return Denials{Policy: policy, Calls: lately.Calls, Denied: lately.Denied, Percent: int64(w.share*100 + 0.5)}
+}
+
+// noteDegraded notes the decisions by policy that were degraded since the look before.
+func (w *Watcher) noteDegraded(degraded map[string]int64, now time.Time) {
+	switch {
+	case len(degraded) > 0 && w.degraded == nil:
+		w.degraded, w.last = &Degraded{Since: *instant(now), Policies: degraded}, now
+		w.sender.Tell(DegradedBegan, Degraded{w.degraded.Since, maps.Clone(degraded)})
+	case len(degraded) > 0:
+		for name, n := range degraded {
+			w.degraded.Policies[name] += n
+		}
+		w.last = now
+	case w.degraded != nil && now.Sub(w.last) >= degradedLasts:
+		w.sender.Tell(DegradedEnded, *w.degraded)
+		w.degraded = nil
+	}
+}
+
+// endConversions tells of the keys that conversion limits deny no more, the one that was denied first before the others.
+func (w *Watcher) endConversions(now time.Time) {
+	var ended []Conversion
+	w.mu.Lock()
+	for at, d := range w.denied {
+		if now.Sub(d.last) >= conversionLasts {
+			delete(w.denied, at)
+			ended = append(ended, Conversion{at.policy, at.limit, at.key, d.country, instant(d.since), d.calls})
+		}
+	}
+	w.mu.Unlock()
+	slices.SortFunc(ended, func(a, b Conversion) int { return a.Since.Compare(*b.Since) })
+	for _, c := range ended {
+		w.sender.Tell(ConversionEnded, c)
+	}
+}
+
+// instant returns at as events have it.
+func instant(at time.Time) *time.Time {
+	at = at.UTC().Truncate(time.Millisecond)
+	return &at
+}

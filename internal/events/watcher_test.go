@@ -1,0 +1,157 @@
+package events_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/events"
+)
+
+// watched is a watcher whose events arrive at once, in a bubble of time.
+type watched struct {
+	*events.Watcher
+	receiver *receiver
+	tallies  map[string]events.Tally
+	read     int
+}
+
+// watch has play play with a watcher that tells of policies which deny half of their calls.
+func watch(t *testing.T, play func(w *watched)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t)
+		s, _ := newSender(t, events.Options{URL: "http://receiver", Through: r})
+		stop := run(t, s)
+		play(&watched{Watcher: events.NewWatcher(s, 0.5), receiver: r, tallies: map[string]events.Tally{}})
+		stop()
+	})
+}
+
+// count counts what becomes of calls of a policy from now on.
+func (w *watched) count(policy string, calls, denied, degraded int64) {
+	t := w.tallies[policy]
+	w.tallies[policy] = events.Tally{Calls: t.Calls + calls, Denied: t.Denied + denied, Degraded: t.Degraded + degraded}
+}
+
+// looks has time pass, and returns what is told meanwhile.
+func (w *watched) looks(passes time.Duration) (told []string) {
+	for range passes / (5 * time.Second) {
+		time.Sleep(5 * time.Second)
+		w.Look(w.tallies)
+	}
+	synctest.Wait()
+	w.receiver.mu.Lock()
+	defer w.receiver.mu.Unlock()
+	for _, e := range w.receiver.taken[w.read:] {
+		var data map[string]any
+		_ = json.Unmarshal(e.Data, &data)
+		delete(data, "since")
+		text, _ := json.Marshal(data)
+		told = append(told, strings.TrimPrefix(e.Type, "ratelimitd.")+" "+string(text))
+	}
+	w.read = len(w.receiver.taken)
+	return told
+}
+
+// want has time pass, and holds what is told meanwhile.
+func (w *watched) want(passes time.Duration, told ...string) {
+	w.receiver.t.Helper()
+	if got := w.looks(passes); !slices.Equal(got, told) {
+		w.receiver.t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(told, "\n\t"))
+	}
+}
+
+// TestDenialsBeginAndEnd tells when half of a policy's calls within a minute are denied, and when that is over: once for
+// each, though the share goes up and down around the half.
+func TestDenialsBeginAndEnd(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.count("login", 19, 19, 0)
+		w.count("api", 100, 49, 0)
+		w.want(5 * time.Second) // too few calls, and too few denials
+		w.count("login", 1, 0, 0)
+		w.want(5*time.Second, `denials.began {"calls":20,"denied":19,"percent":50,"policy":"login"}`)
+		w.count("login", 22, 0, 0)
+		w.want(5 * time.Second) // 45 %
+		w.count("login", 0, 8, 0)
+		w.want(5 * time.Second) // 64 %
+		w.count("login", 28, 0, 0)
+		w.want(5*time.Second, `denials.ended {"calls":70,"denied":27,"percent":50,"policy":"login"}`)
+		w.want(2 * time.Minute)
+		w.count("login", 30, 15, 0)
+		w.want(5*time.Second, `denials.began {"calls":30,"denied":15,"percent":50,"policy":"login"}`)
+		w.want(50 * time.Second)
+		w.want(time.Minute, `denials.ended {"calls":0,"denied":0,"percent":50,"policy":"login"}`)
+	})
+}
+
+// TestDenialsOfAPolicyThatIsGoneEnd with it, and one of the same name begins anew.
+func TestDenialsOfAPolicyThatIsGoneEnd(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.count("login", 20, 20, 0)
+		w.want(5*time.Second, `denials.began {"calls":20,"denied":20,"percent":50,"policy":"login"}`)
+		delete(w.tallies, "login")
+		w.want(5*time.Second, `denials.ended {"calls":20,"denied":20,"percent":50,"policy":"login"}`)
+		w.count("login", 19, 19, 0)
+		w.want(5 * time.Second)
+	})
+}
+
+// TestCountersThatBeginAnew are counted from nothing: they do not count what they counted before.
+func TestCountersThatBeginAnew(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.count("login", 1000, 0, 0)
+		w.want(2 * time.Minute)
+		w.tallies["login"] = events.Tally{Calls: 20, Denied: 20}
+		w.want(5*time.Second, `denials.began {"calls":20,"denied":20,"percent":50,"policy":"login"}`)
+	})
+}
+
+// TestDegradedDecisionsBeginAndEnd tells once of decisions by on_store_error, and when there were none for a minute, of all.
+func TestDegradedDecisionsBeginAndEnd(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.want(5 * time.Second)
+		w.count("login", 0, 0, 2)
+		w.want(5*time.Second, `degraded.began {"policies":{"login":2}}`)
+		w.count("login", 0, 0, 3)
+		w.count("api", 5, 0, 1)
+		w.want(55 * time.Second)
+		w.count("api", 5, 0, 1)
+		w.want(time.Minute)
+		w.want(5*time.Second, `degraded.ended {"policies":{"api":2,"login":5}}`)
+		w.want(time.Hour)
+	})
+}
+
+// TestConversionsBeginAndEnd tells of each key that a conversion limit denies once, and once none was for five minutes.
+func TestConversionsBeginAndEnd(t *testing.T) {
+	watch(t, func(w *watched) {
+		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
+		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
+		w.want(time.Minute, `conversion.began {"country":"DE","key":"0123456789abcdef","limit":"unconfirmed","policy":"otp-country"}`)
+		w.Denied("otp-range", "unconfirmed", "fedcba9876543210", "")
+		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
+		w.want(5*time.Minute-5*time.Second,
+			`conversion.began {"key":"fedcba9876543210","limit":"unconfirmed","policy":"otp-range"}`)
+		w.want(5*time.Second,
+			`conversion.ended {"country":"DE","denied":3,"key":"0123456789abcdef","limit":"unconfirmed","policy":"otp-country"}`,
+			`conversion.ended {"denied":1,"key":"fedcba9876543210","limit":"unconfirmed","policy":"otp-range"}`)
+		w.want(time.Hour)
+	})
+}
+
+// TestDeniedKeysAreBounded denies more keys than are followed: the others are lost, not kept.
+func TestDeniedKeysAreBounded(t *testing.T) {
+	s, counted := newSender(t, events.Options{URL: "http://receiver"})
+	w := events.NewWatcher(s, 1)
+	for i := range 5000 {
+		w.Denied("p", "l", fmt.Sprint(i), "")
+	}
+	if lost := counted.count(events.Lost); lost != 5000-1000 { // of which some were followed, and more wait than may
+		t.Errorf("%d are lost", lost)
+	}
+}
