@@ -184,7 +184,7 @@ func TestOrphanStaysCharged(t *testing.T) {
 			policies := []policy.Policy{policyOf("counted", algorithm, 5, 24*time.Hour), policyOf("full", "sliding-log", 1, time.Hour)}
 			adds := 0
 			dying := engineOver(t, &apart{store: shared, fails: func(w *store.Write) error {
-				if len(w.Add) > 0 || w.Cell != nil && len(w.Events) == 0 { // the second is what gives back
+				if len(w.Add)+len(w.Put) > 0 || w.Cell != nil && len(w.Events) == 0 { // the second is what gives back
 					if adds++; adds > 1 {
 						return errGone
 					}

@@ -20,8 +20,8 @@ import (
 // twoPolicies returns a policy called p of these limits and one called q.
 func twoPolicies(p, q policy.Limit) []policy.Policy {
 	return []policy.Policy{
-		{Name: "p", Limits: []policy.Limit{p}},
-		{Name: "q", Limits: []policy.Limit{q}},
+		{Name: "p", Counting: policy.CountingCounters, Limits: []policy.Limit{p}},
+		{Name: "q", Counting: policy.CountingCounters, Limits: []policy.Limit{q}},
 	}
 }
 

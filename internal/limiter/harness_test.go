@@ -154,7 +154,9 @@ func newEngine(t testing.TB, store store.Store, offset time.Duration, policies .
 
 // policyOf returns a policy of one limit.
 func policyOf(algorithm string, limit int64, window time.Duration) policy.Policy {
-	return policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
+	return policy.Policy{
+		Name: "p", Counting: policy.CountingCounters, Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: window}},
+	}
 }
 
 // writtenFirst returns the algorithms that are written first and counted then over a

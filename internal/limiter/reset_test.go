@@ -186,7 +186,7 @@ func TestWaitAfterAReset(t *testing.T) {
 func TestCountsThatCannotFollowTheirEvents(t *testing.T) {
 	bubble(t, "log and window", func(t *testing.T) {
 		s := newFakeStore()
-		policy := policy.Policy{Name: "p", Limits: []policy.Limit{
+		policy := policy.Policy{Name: "p", Counting: policy.CountingCounters, Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
 			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
 		}}

@@ -57,18 +57,22 @@ func drawScenario(rng *rand.Rand) scenario {
 	return s
 }
 
-// tallied returns s with its windows counted in running totals in every other schedule.
+// tallied returns s with its windows counted in running totals in every other schedule, and in counters in the others.
 func (s scenario) tallied(seed uint64) scenario {
-	if rand.New(rand.NewPCG(seed, streamTallied)).IntN(2) == 0 {
-		return s
-	}
+	inRows := rand.New(rand.NewPCG(seed, streamTallied)).IntN(2) != 0
 	s.policies = slices.Clone(s.policies)
 	for i := range s.policies {
-		if p := &s.policies[i]; p.Guarantee != policy.GuaranteeSerial {
+		switch p := &s.policies[i]; {
+		case p.Guarantee == policy.GuaranteeSerial:
+		case inRows:
 			p.Counting = policy.CountingRows
+		case p.Counting == "":
+			p.Counting = policy.CountingCounters
 		}
 	}
-	s.name += " in rows"
+	if inRows {
+		s.name += " in rows"
+	}
 	return s
 }
 

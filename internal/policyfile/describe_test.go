@@ -26,7 +26,7 @@ func TestDescribe(t *testing.T) {
 	want := map[string]string{
 		"limits": "{name: sliding-log-1h, algorithm: sliding-log, limit: 10, window: 1h}, " +
 			"{name: a-day, algorithm: fixed-window, limit: 20, window: day, timezone: UTC}",
-		"count": "admitted", "counting": "counters", "guarantee": "counted", "mode": "enforce", "on_store_error": "deny",
+		"count": "admitted", "counting": "rows", "guarantee": "counted", "mode": "enforce", "on_store_error": "deny",
 		"normalize": "{e164: {region: DE}}", "derive": "{policy: country, from: country}",
 	}
 	if got := policyfile.Describe(policies[0]); !maps.Equal(got, want) {

@@ -64,7 +64,7 @@ func TestFormatFillsInDefaults(t *testing.T) {
     limits:
       - {name: sliding-tail-1d, algorithm: sliding-tail, limit: 5, window: 1d, rounding: down}
     count: admitted
-    counting: counters
+    counting: rows
     guarantee: counted
     mode: enforce
     on_store_error: deny

@@ -93,12 +93,12 @@ func File(policies []history.Policy) []byte {
 	var b strings.Builder
 	b.WriteString("policies:\n")
 	for _, p := range policies {
-		guarantee := "counted"
-		if p.Serial {
+		guarantee := "counted\n    counting: counters"
+		switch {
+		case p.Serial:
 			guarantee = "serial"
-		}
-		if p.Rows {
-			guarantee += "\n    counting: rows"
+		case p.Rows:
+			guarantee = "counted\n    counting: rows"
 		}
 		number := "limit"
 		if p.Converts() {

@@ -15,7 +15,7 @@ type Policy struct {
 	Description  string       // for people; at most 1024 bytes
 	Limits       []Limit      // 1 to MaxLimits; all must admit
 	Count        CountMode    // attempts that count; zero: CountAdmitted
-	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
+	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingRows, or under GuaranteeSerial CountingCounters
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
@@ -114,8 +114,11 @@ const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter 
 // WithDefaults returns a copy of p with every default filled in, limits too.
 func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Count, CountAdmitted)
-	setDefault(&p.Counting, CountingCounters)
 	setDefault(&p.Guarantee, GuaranteeCounted)
+	if p.Guarantee == GuaranteeSerial { // counts by compare-and-set, in neither way
+		setDefault(&p.Counting, CountingCounters)
+	}
+	setDefault(&p.Counting, CountingRows)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
 	if p.BlockFor != 0 {

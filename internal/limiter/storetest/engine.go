@@ -29,10 +29,11 @@ type Engine struct {
 
 // SetPolicies puts policies in force.
 func (e Engine) SetPolicies(policies []policy.Policy) error {
+	counting := policy.CountingCounters
 	if e.tallied {
-		policies = inRows(policies)
+		counting = policy.CountingRows
 	}
-	return e.Engine.SetPolicies(policies)
+	return e.Engine.SetPolicies(countedBy(counting, policies))
 }
 
 // NewEngine returns an engine with these policies in force, as of noon. Its
@@ -57,12 +58,12 @@ func NewEngine(t testing.TB, store store.Store, opts limiter.Options, policies .
 	return e
 }
 
-// inRows returns policies that count in running totals where they can.
-func inRows(policies []policy.Policy) []policy.Policy {
+// countedBy returns policies whose windows are counted in the given way where they can be.
+func countedBy(counting policy.Counting, policies []policy.Policy) []policy.Policy {
 	policies = slices.Clone(policies)
 	for i := range policies {
 		if policies[i].Guarantee != policy.GuaranteeSerial {
-			policies[i].Counting = policy.CountingRows
+			policies[i].Counting = counting
 		}
 	}
 	return policies
