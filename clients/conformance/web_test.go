@@ -43,9 +43,12 @@ var rules = map[string][]httplimit.Rule{
 	"/user":       {byUser()},
 	"/by-address": {httplimit.Use("web-user")},
 	"/both":       {httplimit.Use("web"), byUser()},
-	"/phone":      {httplimit.Use("phone", httplimit.By(httplimit.Header("X-Phone")))},
-	"/big":        {httplimit.Use("bytes", httplimit.Cost(101))},
-	"/unknown":    {httplimit.Use("no-such")},
+	"/customer":   {httplimit.Use("customers", httplimit.By(httplimit.Header("X-User")))},
+	"/gold": {httplimit.Use("customers", httplimit.By(httplimit.Header("X-User")),
+		httplimit.LimitOf(func(*http.Request) int64 { return 3 }))},
+	"/phone":   {httplimit.Use("phone", httplimit.By(httplimit.Header("X-Phone")))},
+	"/big":     {httplimit.Use("bytes", httplimit.Cost(101))},
+	"/unknown": {httplimit.Use("no-such")},
 }
 
 func byUser() httplimit.Rule {

@@ -39,6 +39,8 @@ ROUTES: dict[str, list[str | tuple[Any, ...]]] = {
     "/user": [("web-user", "header:X-User")],
     "/by-address": ["web-user"],
     "/both": ["web", ("web-user", "header:X-User")],
+    "/customer": [("customers", "header:X-User")],
+    "/gold": [("customers", "header:X-User", None, lambda _: 3)],
     "/phone": [("phone", "header:X-Phone")],
     "/big": [("bytes", None, 101)],
     "/unknown": ["no-such"],

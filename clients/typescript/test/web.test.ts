@@ -47,6 +47,8 @@ const routes = {
   "/user": { policy: "web-user", by: "header:X-User" },
   "/by-address": "web-user",
   "/both": ["web", { policy: "web-user", by: "header:X-User" }],
+  "/customer": { policy: "customers", by: "header:X-User" },
+  "/gold": { policy: "customers", by: "header:X-User", limit: () => 3 },
   "/phone": { policy: "phone", by: "header:X-Phone" },
   "/big": { policy: "bytes", cost: 101 },
   "/unknown": "no-such",

@@ -4,6 +4,7 @@ import io.github.ratelimitd.client.Decision;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.Callable;
 import org.springframework.beans.factory.support.BeanDefinitionRegistry;
 import org.springframework.beans.factory.support.RootBeanDefinition;
@@ -81,7 +82,7 @@ final class Apps {
         return new App(new SpringApplicationBuilder(source).web(type).run(args));
     }
 
-    /** Tenants are named by a header, in capitals. */
+    /** Tenants are named by a header, in capitals; some customers have more. */
     @Configuration(proxyBeanMethods = false)
     static class Tenants {
         @Bean
@@ -90,6 +91,12 @@ final class Apps {
                     .findFirst()
                     .map(t -> request.method() + request.path() + t)
                     .orElse(null);
+        }
+
+        /** Brings a limit on paths of golden customers alone. */
+        @Bean
+        LimitResolver gold() {
+            return request -> request.path().endsWith("/gold") ? OptionalLong.of(3) : OptionalLong.empty();
         }
     }
 
@@ -171,24 +178,27 @@ final class Apps {
     /** The routes of the suite's cases of middleware, and some more. */
     static String[] routes(String... more) {
         List<String[]> routes = List.of(
-                new String[] {"/r/", "web", "", "1", ""},
-                new String[] {"/r/closed", "closed", "", "1", ""},
-                new String[] {"/r/user", "web-user", "header:X-User", "1", ""},
-                new String[] {"/r/by-address", "web-user", "", "1", ""},
-                new String[] {"/r/both", "web", "", "1", ""},
-                new String[] {"/r/both", "web-user", "header:X-User", "1", ""},
-                new String[] {"/r/phone", "phone", "header:X-Phone", "1", ""},
-                new String[] {"/r/big", "bytes", "", "101", ""},
-                new String[] {"/r/unknown", "no-such", "", "1", ""},
-                new String[] {"/r/principal", "web-user", "principal", "1", ""},
-                new String[] {"/r/tenant", "web-user", "bean:tenant", "1", ""},
-                new String[] {"/r/read", "web-user", "header:X-User", "1", "get"});
+                new String[] {"/r/", "web", "", "1", "", ""},
+                new String[] {"/r/closed", "closed", "", "1", "", ""},
+                new String[] {"/r/user", "web-user", "header:X-User", "1", "", ""},
+                new String[] {"/r/by-address", "web-user", "", "1", "", ""},
+                new String[] {"/r/both", "web", "", "1", "", ""},
+                new String[] {"/r/both", "web-user", "header:X-User", "1", "", ""},
+                new String[] {"/r/customer", "customers", "header:X-User", "1", "", "bean:gold"},
+                new String[] {"/r/gold", "customers", "header:X-User", "1", "", "bean:gold"},
+                new String[] {"/r/phone", "phone", "header:X-Phone", "1", "", ""},
+                new String[] {"/r/big", "bytes", "", "101", "", ""},
+                new String[] {"/r/unknown", "no-such", "", "1", "", ""},
+                new String[] {"/r/principal", "web-user", "principal", "1", "", ""},
+                new String[] {"/r/tenant", "web-user", "bean:tenant", "1", "", ""},
+                new String[] {"/r/read", "web-user", "header:X-User", "1", "get", ""});
         List<String> properties = new ArrayList<>(List.of(more));
         properties.add("ratelimitd.trusted-proxies=127.0.0.0/8,::1");
         for (int i = 0; i < routes.size(); i++) {
             String[] route = routes.get(i);
             Map<String, String> members = Map.of(
-                    "path", route[0], "policy", route[1], "by", route[2], "cost", route[3], "methods", route[4]);
+                    "path", route[0], "policy", route[1], "by", route[2], "cost", route[3], "methods", route[4],
+                    "limit", route[5]);
             String prefix = "ratelimitd.routes[" + i + "].";
             members.forEach((name, value) -> {
                 if (!value.isEmpty()) {
@@ -230,6 +240,12 @@ final class Apps {
         @RateLimited(value = "web-user", by = "header:X-User")
         @RequestMapping("/a/both")
         String both() {
+            return "served";
+        }
+
+        @RateLimited(value = "customers", by = "header:X-User", limit = "bean:gold")
+        @RequestMapping({"/a/customer", "/a/gold"})
+        String customer() {
             return "served";
         }
 

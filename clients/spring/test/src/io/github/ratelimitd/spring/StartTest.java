@@ -1,6 +1,7 @@
 package io.github.ratelimitd.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -9,10 +10,11 @@ import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Matcher;
+import java.util.OptionalLong;
 import java.util.regex.Pattern;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
@@ -73,6 +75,8 @@ class StartTest {
         refused("ratelimitd.routes[0]: path is login: it must begin with a slash", "routes[0].path=login", "routes[0].policy=p");
         refused("ratelimitd.routes[0]: ratelimitd: policy is empty", "routes[0].path=/");
         refused("ratelimitd: cost is 0", "routes[0].path=/", "routes[0].policy=p", "routes[0].cost=0");
+        refused("ratelimitd: limit is 5: it must be bean:NAME", "routes[0].path=/", "routes[0].policy=p", "routes[0].limit=5");
+        refused("No bean named 'plan'", "routes[0].path=/", "routes[0].policy=p", "routes[0].limit=bean:plan");
         refused("ratelimitd: by is user", "by=user");
         refused("No bean named 'tenant'", "by=bean:tenant");
         refused("ratelimitd.trusted-proxies has 10.0.0.1/8", "trusted-proxies=10.0.0.1/8");
@@ -96,7 +100,7 @@ class StartTest {
 
     @Test
     void theReadmesConfigurationIsOne() throws Exception {
-        byte[] yaml = block("yaml").getBytes(StandardCharsets.UTF_8);
+        byte[] yaml = blocks("yaml").get(0).getBytes(StandardCharsets.UTF_8);
         StandardEnvironment environment = new StandardEnvironment();
         new YamlPropertySourceLoader()
                 .load("README.md", new ByteArrayResource(yaml))
@@ -106,8 +110,9 @@ class StartTest {
         assertEquals(List.of("10.0.0.0/8"), properties.trustedProxies());
         assertEquals(List.of("login", "api"), properties.routes().stream().map(r -> r.policy()).toList());
         Callers callers = new Callers(new Addresses(properties.trustedProxies()), name -> request -> name);
-        assertEquals("login", new Rules(properties, callers).ofRoutes("POST", path("/login")).get(0).policy());
-        assertEquals(List.of(), new Rules(properties, callers).ofRoutes("GET", path("/login")));
+        Rules rules = new Rules(properties, callers, name -> request -> OptionalLong.empty());
+        assertEquals("login", rules.ofRoutes("POST", path("/login")).get(0).policy());
+        assertEquals(List.of(), rules.ofRoutes("GET", path("/login")));
     }
 
     private static org.springframework.http.server.PathContainer path(String text) {
@@ -115,20 +120,26 @@ class StartTest {
     }
 
     @Test
-    void theReadmesHandlerCompiles() throws Exception {
-        Path source = dir.resolve("Codes.java");
-        Files.writeString(source, block("java"));
-        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+    void theReadmesClassesCompile() throws Exception {
+        List<String> arguments = new ArrayList<>();
         String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
-        int code = ToolProvider.getSystemJavaCompiler()
-                .run(null, null, errors, "-proc:none", "-cp", classes, "-d", dir.toString(), source.toString());
+        arguments.addAll(List.of("-proc:none", "-cp", classes, "-d", dir.toString()));
+        for (String block : blocks("java")) {
+            Path source = dir.resolve("Source" + arguments.size() + ".java");
+            Files.writeString(source, block);
+            arguments.add(source.toString());
+        }
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        int code = ToolProvider.getSystemJavaCompiler().run(null, null, errors, arguments.toArray(String[]::new));
         assertEquals(0, code, errors.toString(StandardCharsets.UTF_8));
     }
 
-    private static String block(String language) throws Exception {
+    private static List<String> blocks(String language) throws Exception {
         String readme = Files.readString(HERE.resolve("README.md"));
-        Matcher block = Pattern.compile("(?s)```" + language + "\n(.*?)```").matcher(readme);
-        assertTrue(block.find(), "README.md has no " + language);
-        return block.group(1);
+        List<String> blocks = Pattern.compile("(?s)```" + language + "\n(.*?)```").matcher(readme).results()
+                .map(match -> match.group(1))
+                .toList();
+        assertFalse(blocks.isEmpty(), "README.md has no " + language);
+        return blocks;
     }
 }

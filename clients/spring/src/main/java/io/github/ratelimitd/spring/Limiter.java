@@ -10,6 +10,7 @@ import io.github.ratelimitd.client.RatelimitdClient;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
@@ -46,8 +47,14 @@ final class Limiter {
      * @param policy its name
      * @param by the caller that is counted
      * @param cost units
+     * @param limit brings the limit of a request
      */
-    record Rule(String policy, Callers.By by, long cost) {
+    record Rule(String policy, Callers.By by, long cost, LimitResolver limit) {
+        /** Makes a rule whose policy says the limit. */
+        Rule(String policy, Callers.By by, long cost) {
+            this(policy, by, cost, request -> OptionalLong.empty());
+        }
+
         Rule {
             if (policy == null || policy.isEmpty()) {
                 throw new IllegalArgumentException("ratelimitd: policy is empty: it must name a policy, such as login");
@@ -111,7 +118,8 @@ final class Limiter {
             if (caller == null) {
                 return null;
             }
-            demands.putIfAbsent(List.of(rule.policy, caller), new Demand(rule.policy, caller, rule.cost));
+            OptionalLong limit = rule.limit.limitOf(request);
+            demands.putIfAbsent(List.of(rule.policy, caller), new Demand(rule.policy, caller, rule.cost, limit));
         }
         return Call.take(demands.values().toArray(Demand[]::new));
     }

@@ -42,6 +42,13 @@ public @interface RateLimited {
      */
     long cost() default 1;
 
+    /**
+     * Returns what brings the limit, under a policy that takes its limit from requests.
+     *
+     * @return {@code bean:NAME} of a {@link LimitResolver}. Empty: the policy's default holds.
+     */
+    String limit() default "";
+
     /** Several on one handler or class. */
     @Documented
     @Inherited

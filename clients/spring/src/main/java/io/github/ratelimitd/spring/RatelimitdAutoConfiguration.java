@@ -66,8 +66,8 @@ public class RatelimitdAutoConfiguration {
     }
 
     @Bean
-    Rules ratelimitdRules(RatelimitdProperties properties, Callers callers) {
-        return new Rules(properties, callers);
+    Rules ratelimitdRules(RatelimitdProperties properties, Callers callers, BeanFactory beans) {
+        return new Rules(properties, callers, name -> beans.getBean(name, LimitResolver.class));
     }
 
     @Bean

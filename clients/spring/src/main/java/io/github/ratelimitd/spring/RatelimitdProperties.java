@@ -44,9 +44,16 @@ record RatelimitdProperties(
      * @param policy the name of the policy
      * @param by the caller that is counted; as ratelimitd.by says by default
      * @param cost units
+     * @param limit what brings the limit, under a policy that takes its limit from requests: bean:NAME; the policy's default
+     *     holds by default
      */
     record Route(
-            String path, @DefaultValue List<String> methods, String policy, String by, @DefaultValue("1") long cost) {}
+            String path,
+            @DefaultValue List<String> methods,
+            String policy,
+            String by,
+            @DefaultValue("1") long cost,
+            String limit) {}
 
     /** Returns the policy that the health check asks for; empty: none is known. */
     String checkedPolicy() {

@@ -8,6 +8,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Function;
 import org.springframework.core.annotation.AnnotatedElementUtils;
 import org.springframework.http.server.PathContainer;
 import org.springframework.web.method.HandlerMethod;
@@ -18,6 +19,7 @@ import org.springframework.web.util.pattern.PathPatternParser;
 final class Rules {
     private final Callers callers;
     private final Callers.By usual;
+    private final Function<String, LimitResolver> limits;
     private final List<Route> routes = new ArrayList<>();
     private final Map<HandlerMethod, List<Limiter.Rule>> ofHandlers = new ConcurrentHashMap<>();
 
@@ -32,10 +34,12 @@ final class Rules {
     /**
      * Reads the rules of the configuration.
      *
+     * @param limits finds a resolver by its name, or throws an exception
      * @throws IllegalArgumentException that names the member that is wrong
      */
-    Rules(RatelimitdProperties properties, Callers callers) {
+    Rules(RatelimitdProperties properties, Callers callers, Function<String, LimitResolver> limits) {
         this.callers = callers;
+        this.limits = limits;
         this.usual = callers.by(properties.by());
         for (int i = 0; i < properties.routes().size(); i++) {
             RatelimitdProperties.Route route = properties.routes().get(i);
@@ -43,7 +47,7 @@ final class Rules {
                 Set<String> methods = Set.copyOf(
                         route.methods().stream().map(m -> m.toUpperCase(Locale.ROOT)).toList());
                 PathPattern path = PathPatternParser.defaultInstance.parse(checkedPath(route.path()));
-                routes.add(new Route(path, methods, rule(route.policy(), route.by(), route.cost())));
+                routes.add(new Route(path, methods, rule(route.policy(), route.by(), route.cost(), route.limit())));
             } catch (IllegalArgumentException e) {
                 throw new IllegalArgumentException("ratelimitd.routes[" + i + "]: " + e.getMessage(), e);
             }
@@ -57,8 +61,16 @@ final class Rules {
         return path;
     }
 
-    private Limiter.Rule rule(String policy, String by, long cost) {
-        return new Limiter.Rule(policy, by == null || by.isEmpty() ? usual : callers.by(by), cost);
+    private Limiter.Rule rule(String policy, String by, long cost, String limit) {
+        Callers.By caller = by == null || by.isEmpty() ? usual : callers.by(by);
+        if (limit == null || limit.isEmpty()) {
+            return new Limiter.Rule(policy, caller, cost);
+        }
+        if (!limit.startsWith("bean:")) {
+            throw new IllegalArgumentException(
+                    "ratelimitd: limit is " + limit + ": it must be bean:NAME of a LimitResolver");
+        }
+        return new Limiter.Rule(policy, caller, cost, limits.apply(limit.substring("bean:".length())));
     }
 
     /** Returns the rules of all routes that a request is for. */
@@ -80,7 +92,7 @@ final class Rules {
         Set<RateLimited> own = annotations(handler.getMethod());
         Set<RateLimited> all = own.isEmpty() ? annotations(handler.getBeanType()) : own;
         try {
-            return all.stream().map(a -> rule(a.value(), a.by(), a.cost())).toList();
+            return all.stream().map(a -> rule(a.value(), a.by(), a.cost(), a.limit())).toList();
         } catch (IllegalArgumentException e) {
             throw new IllegalArgumentException("@RateLimited of " + handler.getShortLogMessage() + ": " + e.getMessage(), e);
         }
