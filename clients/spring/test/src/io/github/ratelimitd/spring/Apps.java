@@ -1,11 +1,14 @@
 package io.github.ratelimitd.spring;
 
 import io.github.ratelimitd.client.Decision;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.concurrent.Callable;
+import org.apache.catalina.connector.Connector;
+import org.apache.catalina.startup.Tomcat;
 import org.springframework.beans.factory.support.BeanDefinitionRegistry;
 import org.springframework.beans.factory.support.RootBeanDefinition;
 import org.springframework.boot.WebApplicationType;
@@ -47,6 +50,15 @@ final class Apps {
             } catch (ReflectiveOperationException e) {
                 throw new IllegalStateException(e);
             }
+        }
+
+        /** Has Tomcat listen on a unix socket, too. */
+        void listenOn(Path socket) throws ReflectiveOperationException {
+            Object server = context.getClass().getMethod("getWebServer").invoke(context);
+            Tomcat tomcat = (Tomcat) server.getClass().getMethod("getTomcat").invoke(server);
+            Connector connector = new Connector();
+            connector.setProperty("unixDomainSocketPath", socket.toString());
+            tomcat.getService().addConnector(connector);
         }
 
         @Override

@@ -69,6 +69,18 @@ class CallersTest {
     }
 
     @Test
+    void aUnixSocketIsTrustedByItsName() {
+        Callers callers = new Callers(new Addresses(List.of("unix", "10.0.0.0/8")), name -> null);
+        Callers.By ip = callers.by("ip");
+        assertEquals("203.0.113.7", ip.callerOf(from("unix", "203.0.113.7")));
+        assertEquals("198.51.100.1", ip.callerOf(from("unix", "203.0.113.7, 198.51.100.1, 10.0.0.1")));
+        assertEquals("203.0.113.7", ip.callerOf(from("unix", "203.0.113.7, unix:"))); // as nginx writes one
+        assertEquals("unknown", ip.callerOf(from("unix")));
+        assertEquals("127.0.0.1", ip.callerOf(from("127.0.0.1", "203.0.113.7")));
+        assertEquals("unknown", caller("ip", from("unix", "203.0.113.7")));
+    }
+
+    @Test
     void aCallerWithoutANameIsKnownByTheAddress() {
         assertEquals("ip\n203.0.113.7", caller("header:X-User", with("x-other", "a")));
         assertEquals("ip\n203.0.113.7", caller("header:X-User", with("x-user", "a", "b")));

@@ -5,10 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.net.URI;
+import java.net.UnixDomainSocketAddress;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.LinkedHashMap;
@@ -24,6 +29,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
+import org.junit.jupiter.api.io.TempDir;
 
 /** Asks applications on Tomcat and on Netty, which a real ratelimitd limits. */
 class WebTest {
@@ -244,6 +250,36 @@ class WebTest {
             HttpResponse<String> answer = ask(APPS.get("tomcat"), "GET", "/later", List.of("X-Forwarded-For", address));
             assertEquals(200, answer.statusCode());
             assertEquals(remaining, answer.headers().firstValue("X-RateLimit-Remaining").orElse(null));
+        }
+    }
+
+    @Test
+    void aUnixSocketOfTomcatIsAProxyThatCanBeTrusted(@TempDir Path dir) throws Exception {
+        Path socket = dir.resolve("app.sock");
+        try (Apps.App app = Apps.tomcat(
+                "ratelimitd.urls=" + service.url,
+                "ratelimitd.timeout=20s",
+                "ratelimitd.trusted-proxies=unix",
+                "ratelimitd.routes[0].path=/free",
+                "ratelimitd.routes[0].policy=sms-send")) {
+            app.listenOn(socket);
+            String address = made("address");
+            for (String status : List.of("200", "200", "200", "429")) {
+                assertEquals(status, statusByUnix(socket, address));
+            }
+            assertEquals("200", statusByUnix(socket, made("address")));
+            for (int status : List.of(200, 200, 200, 429)) { // the address of TCP, whatever the header says
+                assertEquals(status, status(app, "GET", "/free", "X-Forwarded-For", made("address")));
+            }
+        }
+    }
+
+    private static String statusByUnix(Path socket, String forwardedFor) throws IOException {
+        try (SocketChannel channel = SocketChannel.open(UnixDomainSocketAddress.of(socket))) {
+            String request = "GET /free HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Forwarded-For: " + forwardedFor;
+            channel.write(ByteBuffer.wrap((request + "\r\n\r\n").getBytes(StandardCharsets.UTF_8)));
+            byte[] answer = Channels.newInputStream(channel).readAllBytes();
+            return new String(answer, StandardCharsets.UTF_8).split(" ")[1];
         }
     }
 

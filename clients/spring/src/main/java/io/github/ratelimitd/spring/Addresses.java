@@ -11,6 +11,10 @@ import java.util.regex.Pattern;
 
 /** Addresses of IP: the caller behind proxies that are trusted. */
 final class Addresses {
+    /** What stands for a connection by a unix socket, which has no address. nginx writes {@code unix:} for one. */
+    static final String UNIX = "unix";
+
+    private static final byte[] UNIX_PEER = {}; // as no address has no bytes
     private static final Pattern BRACKETED = Pattern.compile("\\[(.*)](:\\d+)?");
     private static final Pattern V4 = Pattern.compile("(0|[1-9]\\d{0,2})(\\.(0|[1-9]\\d{0,2})){3}");
     private static final Pattern V6 = Pattern.compile("[0-9a-fA-F:]*:[0-9a-fA-F:]*(\\d{1,3}(\\.\\d{1,3}){3})?");
@@ -42,7 +46,7 @@ final class Addresses {
     /**
      * Makes what finds callers.
      *
-     * @param trusted proxies whose X-Forwarded-For is believed: addresses and networks
+     * @param trusted proxies whose X-Forwarded-For is believed: addresses, networks and {@link #UNIX}
      * @throws IllegalArgumentException that names the one that is neither
      */
     Addresses(List<String> trusted) {
@@ -56,7 +60,7 @@ final class Addresses {
      * @return null: a trusted proxy says something else than an address
      */
     String callerOf(String connection, List<String> forwardedFor) {
-        byte[] peer = parse(connection);
+        byte[] peer = peer(connection);
         if (peer == null) {
             return connection;
         }
@@ -69,12 +73,16 @@ final class Addresses {
             if (!isTrusted(peer)) {
                 break;
             }
-            peer = parse(hop);
+            peer = peer(hop);
             if (peer == null) {
                 return null;
             }
         }
-        return callerOf(peer);
+        return peer == UNIX_PEER ? "unknown" : callerOf(peer);
+    }
+
+    private static byte[] peer(String text) {
+        return text.equals(UNIX) || text.equals(UNIX + ":") ? UNIX_PEER : parse(text);
     }
 
     /** Returns whether a text could be what {@link #callerOf(String, List)} returns. */
@@ -87,6 +95,9 @@ final class Addresses {
     }
 
     private static Network network(String text) {
+        if (text.equals(UNIX)) {
+            return new Network(UNIX_PEER, 0);
+        }
         String[] parts = text.split("/", -1);
         byte[] written = bytesOf(parts[0]);
         boolean sound = written != null && (parts.length == 1 || parts.length == 2 && parts[1].matches("\\d{1,3}"));
@@ -100,7 +111,7 @@ final class Addresses {
             }
         }
         throw new IllegalArgumentException("ratelimitd.trusted-proxies has " + text
-                + ", which is no address and no network: write it such as 10.0.0.0/8 or 192.0.2.7");
+                + ", which is no address and no network: write it such as 10.0.0.0/8 or 192.0.2.7, or unix");
     }
 
     private static boolean hasNoMore(byte[] address, int bits) {

@@ -37,7 +37,7 @@ public interface LimitedRequest {
     /**
      * Returns the address of the connection.
      *
-     * @return empty: it is not known
+     * @return {@code unix} for a unix socket of Tomcat; empty: it is not known
      */
     Optional<String> address();
 }

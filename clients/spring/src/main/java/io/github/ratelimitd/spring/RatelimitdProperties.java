@@ -16,7 +16,8 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param timeout of a call to ratelimitd, with all its tries
  * @param retries how often a call that failed is sent again where that cannot count twice
  * @param onUnavailable what the client's own calls give while no ratelimitd answers
- * @param trustedProxies addresses and networks of proxies whose X-Forwarded-For is believed
+ * @param trustedProxies addresses and networks of proxies whose X-Forwarded-For is believed; unix is a proxy that connects
+ *     to Tomcat by a unix socket
  * @param by the caller that is counted where a route or an annotation does not say: ip, principal, api-key, header:NAME or
  *     bean:NAME
  * @param failClosed whether requests are answered 503 while nobody decides; otherwise they pass

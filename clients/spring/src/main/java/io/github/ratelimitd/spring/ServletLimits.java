@@ -110,7 +110,10 @@ final class ServletLimits {
 
         @Override
         public Optional<String> address() {
-            return Optional.ofNullable(request.getRemoteAddr());
+            String address = request.getRemoteAddr();
+            // Tomcat says so of a unix socket; a connection by TCP has a port.
+            boolean unix = request.getRemotePort() == 0 && "127.0.0.1".equals(address);
+            return Optional.ofNullable(unix ? Addresses.UNIX : address);
         }
     }
 }
