@@ -72,8 +72,27 @@ func TestCalls(t *testing.T) {
 			{at: 7 * time.Second, path: "/v1/refund", body: `{"receipt":"RECEIPT"}`},
 			{at: 8 * time.Second, path: "/v1/check", body: both("")},
 		},
+		"settle": {
+			{path: "/v1/check", body: `{"policy":"tokens","identifier":"a","cost":40,"reserve_ms":30000}`},
+			{at: time.Second, path: "/v1/record", body: `{"reservation":"RESERVATION","cost":13}`},
+			{at: 2 * time.Second, path: "/v1/record", body: `{"reservation":"RESERVATION","cost":40}`}, // the first has the say
+			{at: 2 * time.Second, path: "/v1/refund", body: `{"receipt":"RESERVATION"}`},
+			{at: 3 * time.Second, path: "/v1/check", body: `{"policy":"tokens","identifier":"a","cost":40,"reserve_ms":30000}`},
+			{at: 4 * time.Second, path: "/v1/record", body: `{"policy":"tokens","identifier":"a","cost":90,"reservation":"RESERVATION"}`},
+			{at: 5 * time.Second, path: "/v1/check", body: `{"policy":"tokens","identifier":"b","cost":40,"reserve_ms":30000}`},
+			{at: 6 * time.Second, path: "/v1/refund", body: `{"receipt":"RESERVATION"}`},
+			{at: 7 * time.Second, path: "/v1/refund", body: `{"receipt":"RESERVATION"}`},
+			{at: 7 * time.Second, path: "/v1/record", body: `{"reservation":"RESERVATION","cost":40}`},
+			{at: 8 * time.Second, path: "/v1/check", body: both(`,"reserve_ms":1000`)},
+			{at: 8 * time.Second, path: "/v1/record", body: `{"demands":[{"policy":"signup-ip","identifier":"203.0.113.7","cost":0},` +
+				strings.Replace(one, "}", `,"cost":2}`, 1) + `],"reservation":"RESERVATION"}`},
+			{at: 8 * time.Second, path: "/v1/check", body: `{"policy":"tokens","identifier":"b","cost":40,"reserve_ms":1000}`},
+			{at: 11 * time.Second, path: "/v1/record", body: `{"reservation":"RESERVATION","cost":13}`}, // after its end
+		},
 	} {
-		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, signup, closed, shadow, off).story(name, steps) })
+		tokens := policy.Policy{Name: "tokens", Limits: []policy.Limit{perMinute(100)}}
+		tokens.Limits[0].Algorithm = "sliding-log"
+		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, signup, closed, shadow, off, tokens).story(name, steps) })
 	}
 }
 

@@ -23,7 +23,7 @@ type plainCall struct {
 	Op             count.Op       `json:"op"`
 	Policy         *string        `json:"policy"`
 	Identifier     *string        `json:"identifier"`
-	Cost           int64          `json:"cost"`
+	Cost           *int64         `json:"cost"`
 	Demands        *[]plainDemand `json:"demands"`
 	ReserveMS      int64          `json:"reserve_ms"`
 	Reservation    string         `json:"reservation"`
@@ -32,7 +32,7 @@ type plainCall struct {
 
 type plainDemand struct {
 	Policy, Identifier string
-	Cost               int64
+	Cost               *int64
 }
 
 // call returns what c asks for, by op unless it says one itself.
@@ -51,9 +51,23 @@ func (c *plainCall) call(op count.Op) limiter.Call {
 		demands = []plainDemand{{Policy: *c.Policy, Identifier: *c.Identifier, Cost: c.Cost}}
 	}
 	for _, d := range demands {
-		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: keys.Identifier(d.Identifier), Cost: d.Cost})
+		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: keys.Identifier(d.Identifier), Cost: units(d.Cost)})
+	}
+	if len(demands) == 0 {
+		made.Cost = units(c.Cost)
 	}
 	return made
+}
+
+// units returns a cost that may not be there, and is 0 only where it settles a reservation.
+func units(cost *int64) int64 {
+	switch {
+	case cost == nil:
+		return 0
+	case *cost == 0:
+		return limiter.CostNothing
+	}
+	return *cost
 }
 
 // post returns a request that sends body.
@@ -78,7 +92,8 @@ func FuzzDecodeCall(f *testing.F) {
 	for _, seed := range []string{
 		oneTail, `{"demands":[` + oneTail + `,{"policy":"p","identifier":"i","cost":3}]}`, `{"demands":[],"cost":1}`,
 		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`,
-		`{"reservation":""}`, `{"reservation":"r"}`,
+		`{"reservation":""}`, `{"reservation":"r"}`, `{"reservation":"r","cost":0}`, `{"cost":7,"reservation":"r"}`,
+		`{"policy":"p","identifier":"i","cost":0,"reservation":"r"}`, `{"demands":[{"policy":"p","identifier":"i","cost":0}],"reservation":"r"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -111,6 +126,7 @@ func FuzzDecodeBatch(f *testing.F) {
 	for _, seed := range []string{
 		operationsOf(oneOp), operationsOf(oneOp, `1`, `{"op":"check","demands":[`+oneTail+`],"reserve_ms":1000}`, `null`),
 		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`, `{"op":"record","reservation":"r"}`),
+		operationsOf(`{"op":"record","cost":0,"reservation":"r"}`, `{"op":"record","policy":"p","identifier":"i","cost":0}`),
 		`{"operations":[]}`, `{}`,
 		operationsOf(`{"op":"take","policy":"p","identifier":"i","idempotency_key":"k"}`, `[{"op":"take"}]`, oneOp),
 	} {

@@ -29,8 +29,11 @@ type Call struct {
 	// milliseconds; 0: nothing is held.
 	Reserve time.Duration
 	// Reservation is what an earlier check answered, for OpRecord to settle; empty: none.
-	// Demands are those of that check then, or none.
+	// Demands are those of that check then, each at what it cost, or none.
 	Reservation string
+	// Cost is what each demand of the Reservation cost, where Demands are none: 1 to MaxCost units, or CostNothing;
+	// 0: as many as are held.
+	Cost int64
 }
 
 // Bounds of a Call.
@@ -45,6 +48,7 @@ type Answer struct {
 	Demands     []count.Decision // one for each demand, in their order, and then those derived; nil for one in all
 	Receipt     string           // by which what was recorded can be refunded once; empty: nothing was
 	Reservation string           // by which what is held can be settled; empty: nothing is
+	Settled     []Settled        // what settling a reservation came to, one for each decision; nil: none was settled
 	Replayed    bool             // it is the recorded answer to an earlier call with the same idempotency key
 }
 
@@ -95,7 +99,15 @@ func (m *charger) charges(charges []demand.Charge, call *Call, in try) ([]demand
 	var more []derived
 	for i := range call.Demands {
 		c := &charges[i]
-		parts, err := m.charge(set, c, call.Op, &call.Demands[i])
+		d := call.Demands[i]
+		unused := d.Cost == CostNothing && call.Reservation != ""
+		if unused {
+			d.Cost = 1
+		}
+		parts, err := m.charge(set, c, call.Op, &d)
+		if unused {
+			c.Cost = 0
+		}
 		if err == nil && parts != nil {
 			more, err = deriveFrom(c, more, i, parts, in)
 		}
@@ -146,6 +158,9 @@ func (c *Call) check() error {
 	case c.Reserve != 0 && (c.Reserve < once.MinReserve || c.Reserve > once.MaxReserve || c.Reserve%time.Millisecond != 0):
 		return &FieldError{Field: "reserve_ms", Detail: fmt.Sprintf("%d is out of range: use %d to %d",
 			c.Reserve.Milliseconds(), once.MinReserve.Milliseconds(), once.MaxReserve.Milliseconds())}
+	case c.Cost != 0 && (c.Reservation == "" || len(c.Demands) > 0 || c.Cost > policy.MaxCost || c.Cost < CostNothing):
+		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d does not fit: use 0 to %d beside a reservation, without demands",
+			c.Cost, int64(policy.MaxCost))}
 	case c.Reservation != "" && c.Op != count.OpRecord:
 		return &FieldError{Field: "reservation", Detail: "only a record settles a reservation: remove it, or record"}
 	}

@@ -32,7 +32,7 @@ func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge
 			basis: b, store: s, judge: j, claims: &claims, secrets: secrets, refunds: refunds, identities: identities(b.settings),
 		},
 		reservations: &reservations{
-			basis: b, plans: plans, judge: j, claims: &claims, secrets: secrets, feed: feed,
+			basis: b, plans: plans, judge: j, claims: &claims, secrets: secrets, refunds: refunds, feed: feed,
 			pending: once.NewReservations(&claims, b.settings, b.decider.Instant, refunds.giveAllBack),
 		},
 	}

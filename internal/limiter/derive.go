@@ -98,6 +98,9 @@ func (c *Call) together(charges []demand.Charge, more []derived) ([]demand.Charg
 		} else {
 			charges[at].Cost += d.Cost
 		}
+		if charges[at].Cost == 0 { // it is settled at nothing
+			continue
+		}
 		if err := checkCharge(&charges[at]); err != nil {
 			return nil, c.inDemand(d.by, err)
 		}

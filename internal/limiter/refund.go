@@ -48,28 +48,32 @@ func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 	return keys.Seal(&t)
 }
 
-// Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as
+// Refund gives back what receipt was given for, once, or releases the reservation that it is: all that it holds is
+// free at once. Errors wrap ErrNoReceipt or, as
 // a StoreError, ErrUnavailable; its Recorded says whether the units still count. A repetition finishes
 // what one that failed has left, but of counters.
 //
 // Counters and buckets that a receipt is younger than a store timeout for are given
 // back a store timeout later, by this instance.
 func (e *Engine) Refund(ctx context.Context, receipt string) error {
-	return e.refunds.refund(ctx, receipt)
-}
-
-// refund is Engine.Refund.
-func (r *refunds) refund(ctx context.Context, receipt string) error {
-	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
-	keys, err := r.secrets.Keyring(ctx)
+	keys, err := e.secrets.Keyring(ctx)
 	if err != nil {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
-	t, err := keys.Open(receipt, once.Receipt, once.Denied)
-	if err != nil {
+	t, err := keys.Open(receipt, once.Receipt, once.Denied, once.Reserved)
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
+	case t.Kind == once.Reserved:
+		return e.reservations.release(ctx, t)
 	}
+	return e.refunds.refund(ctx, t)
+}
+
+// refund is Engine.Refund of a receipt.
+func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	plans, lasts, err := r.plansOf(t)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)

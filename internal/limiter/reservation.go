@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -21,6 +22,7 @@ type reservations struct {
 	judge   *judge.Judge
 	claims  *once.Scopes
 	secrets *once.Secrets
+	refunds *refunds           // give back what was not used
 	pending *once.Reservations // that this process has to end
 	feed    store.Feed         // keeps them for the process that comes after this one; nil: nobody does
 }
@@ -53,8 +55,8 @@ func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand
 	return answer, nil
 }
 
-// settleReservation records what call's reservation holds. However often it is
-// recorded, it counts once; after its end, as a record of its own.
+// settleReservation records what call's reservation was for, at the cost that it turned out to have.
+// However often it is recorded, it counts once; after its end, as a record of its own.
 func (r *reservations) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	now, err := r.decider.Instant()
 	if err != nil { // what can't be recorded now must not be claimed
@@ -72,38 +74,112 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
 	}
 	if len(charges) == 0 {
-		charges = r.chargesOf(t)
+		if charges, err = r.chargesOf(t, call.Cost); err != nil {
+			return Answer{}, err
+		}
 	}
 	held, err := match(t, charges)
+	if err == nil {
+		err = costAsHeld(call, t, held, charges)
+	}
 	if err != nil {
 		return Answer{}, err
 	}
-	receipt, err := r.settleAsGuest(ctx, t, held, charges)
+	s, err := r.settleAsGuest(ctx, t, held, charges)
+	if err == nil {
+		err = r.refunds.giveAllBack(ctx, &s.rest, s.plans)
+	}
 	if err != nil {
 		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
 	answer, err := r.whereThatLeaves(ctx, charges)
-	if err == nil && len(receipt.Entries) > 0 {
-		answer.Receipt = keys.Seal(receipt)
+	answer.Settled = s.told
+	if err == nil && len(s.receipt.Entries) > 0 {
+		answer.Receipt = keys.Seal(&s.receipt)
 	}
 	return answer, err
 }
 
-// settleAsGuest is settle for keys that may have owners.
-func (r *reservations) settleAsGuest(
-	ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge,
-) (receipt *once.Token, err error) {
-	var targets []*demand.Target
-	for i := range charges {
-		if c := &charges[i]; c.Plan.Mode != policy.ModeOff && c.Plan.CountsOutsideCells() {
-			targets = append(targets, &c.Target)
-		}
+// release gives back all that t holds: it is settled at no cost. Errors are those of Engine.Refund.
+func (r *reservations) release(ctx context.Context, t *once.Token) error {
+	now, err := r.decider.Instant()
+	switch {
+	case err != nil: // what can't be given back now must not be claimed
+		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
+	case now > t.Ends.Add(once.MaxReserve): // its claim may be forgotten soon
+		return fmt.Errorf("%w: the reservation is over", ErrNoReceipt)
 	}
-	err = r.decider.AsGuest(ctx, targets, func(ctx context.Context) (err error) {
-		receipt, err = r.settle(ctx, t, held, charges)
+	plans, _, err := r.refunds.plansOf(t)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
+	}
+	targets := make([]*demand.Target, len(plans))
+	for i, p := range plans {
+		targets[i] = &demand.Target{Plan: p, Key: t.Entries[i].Key, Cell: t.Entries[i].Cell}
+	}
+	var became once.Ending
+	var over bool
+	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) { // owners remember nothing of it for a while
+		became, over, err = r.become(ctx, t, r.claims.About(plans), make([]int64, len(t.Entries)))
 		return err
 	})
-	return receipt, err
+	switch {
+	case err != nil:
+		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
+	case over:
+		return fmt.Errorf("%w: the reservation is over", ErrNoReceipt)
+	case slices.ContainsFunc(costsOf(t, &became), func(n int64) bool { return n > 0 }):
+		return fmt.Errorf("%w: the reservation was settled already", ErrNoReceipt)
+	}
+	r.pending.Settled(t)
+	rest := once.Token{Kind: once.Reserved, Ends: t.Ends}
+	for i := range t.Entries {
+		rest.Entries = append(rest.Entries, r.unused(&t.Entries[i], 0, &became))
+	}
+	if err := r.refunds.giveAllBack(ctx, &rest, plans); err != nil {
+		return err
+	}
+	if became.Before {
+		return fmt.Errorf("%w: the reservation was released already", ErrNoReceipt)
+	}
+	return nil
+}
+
+// Settled is what a record that settles a reservation says of one demand.
+type Settled struct {
+	Cost int64 // units that count: by the first record of the reservation, if this is not the first
+	Over int64 // of these, the units that the reservation did not hold: they count whatever the limit
+}
+
+// settlement is what becomes of a reservation's units.
+type settlement struct {
+	receipt once.Token     // for those that count
+	rest    once.Token     // those that are given back
+	plans   []*demand.Plan // one for each entry of the rest
+	told    []Settled      // one for each charge
+}
+
+// settleAsGuest is settle for keys that may have owners.
+func (r *reservations) settleAsGuest(
+	ctx context.Context, t *once.Token, held []int, charges []demand.Charge,
+) (s *settlement, err error) {
+	targets := make([]*demand.Target, len(charges))
+	for i := range charges {
+		targets[i] = &charges[i].Target
+	}
+	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) {
+		s, err = r.settle(ctx, t, held, charges)
+		return err
+	})
+	return s, err
+}
+
+// asGuest does do for those of targets whose keys may have owners.
+func (r *reservations) asGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
+	targets = slices.DeleteFunc(targets, func(t *demand.Target) bool {
+		return t.Plan.Mode == policy.ModeOff || !t.Plan.CountsOutsideCells()
+	})
+	return r.decider.AsGuest(ctx, targets, do)
 }
 
 // isOf reports whether call's reservation, which need be none of this service, holds the units of charges.
@@ -120,33 +196,58 @@ func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Ch
 	return err == nil
 }
 
-// chargesOf returns charges for what t holds; none where a policy has begun to count
-// anew.
-func (r *reservations) chargesOf(t *once.Token) []demand.Charge {
+// chargesOf returns charges for what t holds, each at this cost, which is that of a Call; none where a policy
+// has begun to count anew.
+func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, error) {
 	var charges []demand.Charge
 	for i := range t.Entries {
 		n := &t.Entries[i]
+		units := n.Cost
+		switch {
+		case cost == CostNothing:
+			units = 0
+		case cost != 0 && n.Cost != t.Entries[0].Cost:
+			return nil, &FieldError{Field: "cost", Detail: "the reservation holds different units of its demands: give demands, each with its cost"}
+		case cost != 0:
+			units = cost
+		}
 		if p, err := r.plans.planFor(n); err == nil {
-			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Op: count.OpRecord, Cost: n.Cost})
+			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Op: count.OpRecord, Cost: units})
 		}
 	}
-	return charges
+	return charges, nil
 }
 
-// match returns, for each charge, the entry of t that holds its units, nil for one
+// costAsHeld has charges cost what t holds for them, in these of its entries, if no demand of call says what it cost. It
+// refuses a demand that alone does not, unless that is what it would cost in any case.
+func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) error {
+	told := slices.ContainsFunc(call.Demands, func(d Demand) bool { return d.Cost != 0 })
+	for i := range charges {
+		switch asked := len(call.Demands) > i && call.Demands[i].Cost == 0; {
+		case held[i] < 0:
+		case len(call.Demands) > 0 && !told:
+			charges[i].Cost = t.Entries[held[i]].Cost
+		case asked && t.Entries[held[i]].Cost != charges[i].Cost:
+			return call.inDemand(i, &FieldError{Field: "cost", Detail: "missing: give what each demand cost, or nothing for what is held"})
+		}
+	}
+	return nil
+}
+
+// match returns, for each charge, which entry of t holds its units, -1 for one
 // that nothing is held for: its policy was off, or allowed without having asked.
-func match(t *once.Token, charges []demand.Charge) ([]*once.Entry, error) {
+func match(t *once.Token, charges []demand.Charge) ([]int, error) {
 	wrong := &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that counts anew since: " +
-		"use the policies, identifiers and costs of the check"}
-	held := make([]*once.Entry, len(charges))
+		"use the policies and identifiers of the check"}
+	held := make([]int, len(charges))
 	found := 0
 	for i := range charges {
 		c := &charges[i]
-		for j := range t.Entries {
-			n := &t.Entries[j]
-			if n.Policy == c.Plan.Name && n.Cost == c.Cost && countsUnder(&c.Target, n.Key) {
-				held[i], found = n, found+1
-			}
+		held[i] = slices.IndexFunc(t.Entries, func(n once.Entry) bool {
+			return n.Policy == c.Plan.Name && countsUnder(&c.Target, n.Key)
+		})
+		if held[i] >= 0 {
+			found++
 		}
 	}
 	if found != len(t.Entries) {
@@ -165,102 +266,187 @@ func countsUnder(t *demand.Target, key store.Key) bool {
 	return t.Key == key
 }
 
-// settle makes what is held stay, and returns what the receipt is for. Where t was over
-// before, and where nothing was held, the units are recorded anew, once. The decisions of
-// charges say what became of their units.
-func (r *reservations) settle(ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge) (*once.Token, error) {
+// settle has as much as charges cost stay of what is held, and says what is to be given back. What they cost beyond
+// that is recorded anew, once, and so is all where t was over before, and where nothing was held. Of what was settled
+// before, the earlier costs stand. The decisions of charges say what became of their units.
+func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, charges []demand.Charge) (*settlement, error) {
 	claims := r.claims.About(plansHeld(held, charges))
-	over, err := r.isOver(ctx, t, claims)
+	costs := costsOf(t, nil)
+	for i, at := range held {
+		if at >= 0 {
+			costs[at] = charges[i].Cost
+		}
+	}
+	became, over, err := r.become(ctx, t, claims, costs)
 	if err != nil {
 		return nil, err
 	}
 	if !over {
 		r.pending.Settled(t)
+		costs = costsOf(t, &became)
 	}
-	receipt := &once.Token{Kind: once.Receipt, Marks: t.Marks}
+	s := &settlement{
+		receipt: once.Token{Kind: once.Receipt, Marks: t.Marks}, rest: once.Token{Kind: once.Reserved, Ends: t.Ends},
+		told: make([]Settled, len(charges)),
+	}
 	var again []demand.Charge
 	var at []int // where they are among charges
 	for i := range charges {
 		c := &charges[i]
-		c.Decision.Recorded = count.RecordedYes
-		switch {
-		case c.Plan.Mode == policy.ModeOff:
-			c.Decision.Recorded = count.RecordedNo
-		case over || held[i] == nil: // it was let through though nothing could be held
-			c := *c
-			c.Op, c.Ends = count.OpRecord, true
-			again, at = append(again, c), append(at, i)
-		default:
-			at := c.Target
-			at.Key = held[i].Key
-			if err := r.decider.SettleEvent(ctx, &at, &held[i].Entry, func() (bool, error) { return r.removed(ctx, t) }); err != nil {
+		kept := int64(0) // of what is held
+		if !over && held[i] >= 0 && c.Plan.Mode != policy.ModeOff {
+			c.Cost = costs[held[i]]
+			if kept, err = r.keep(ctx, t, held[i], c, &became, s); err != nil {
 				return nil, err
 			}
-			receipt.Entries = append(receipt.Entries, once.EntryOf(&at, &held[i].Entry))
+		}
+		s.told[i] = Settled{Cost: c.Cost, Over: c.Cost - kept}
+		c.Decision.Recorded = count.RecordedYes
+		switch {
+		case c.Plan.Mode == policy.ModeOff || c.Cost == 0:
+			c.Decision.Recorded, s.told[i] = count.RecordedNo, Settled{}
+		case c.Cost > kept:
+			more := *c
+			more.Op, more.Cost, more.Ends = count.OpRecord, c.Cost-kept, true
+			again, at = append(again, more), append(at, i)
 		}
 	}
-	if err := r.recordAnew(ctx, t, again); err != nil {
+	if !over {
+		costs = nil // the first word on t has them
+	}
+	if costs, err = r.recordAnew(ctx, t, r.claims.Of(charges), again, costs); err != nil {
 		return nil, err
 	}
-	for j, i := range at {
-		charges[i].Decision = again[j].Decision
+	for i := range held {
+		if costs != nil && held[i] >= 0 {
+			s.told[i] = Settled{Cost: costs[held[i]], Over: costs[held[i]]}
+		}
 	}
-	receipt.Entries = once.AppendEntries(receipt.Entries, again)
-	return receipt, nil
+	for j, i := range at {
+		kept := s.told[i].Cost - s.told[i].Over
+		if again[j].Decision.Recorded == count.RecordedNo { // it was let through without the store
+			s.told[i] = Settled{Cost: kept}
+		}
+		recorded := worse(charges[i].Decision.Recorded, again[j].Decision.Recorded)
+		if charges[i].Decision = again[j].Decision; kept > 0 {
+			charges[i].Decision.Recorded = recorded
+		}
+	}
+	s.receipt.Entries = once.AppendEntries(s.receipt.Entries, again)
+	return s, nil
 }
 
-// isOver reports whether t was over before anybody recorded it. Its first word is the
+// keep has as much of t's entry at stay as c costs, and returns how much that is. It adds to s what is to be given back.
+func (r *reservations) keep(
+	ctx context.Context, t *once.Token, at int, c *demand.Charge, became *once.Ending, s *settlement,
+) (kept int64, err error) {
+	n, of := &t.Entries[at], c.Target
+	of.Key = n.Key
+	if kept = min(c.Cost, n.Cost); kept > 0 {
+		stays := n.Entry
+		stays.Cost = kept
+		if err := r.decider.SettleEvent(ctx, &of, &stays, func() (bool, error) { return r.removed(ctx, t) }); err != nil {
+			return 0, err
+		}
+		s.receipt.Entries = append(s.receipt.Entries, once.EntryOf(&of, &stays))
+	}
+	if p, err := r.plans.planFor(n); kept < n.Cost && err == nil && (kept == 0 || !p.EndsItself()) {
+		s.rest.Entries, s.plans = append(s.rest.Entries, r.unused(n, kept, became)), append(s.plans, p)
+	}
+	return kept, nil
+}
+
+// unused returns what is to be given back of n, an entry of a reservation that was settled as it became: all but the
+// units that are kept.
+func (r *reservations) unused(n *once.Entry, kept int64, became *once.Ending) once.Entry {
+	rest := *n
+	rest.Cost, rest.Kept = n.Cost-kept, kept
+	rest.Claimed, rest.Again = became.At, became.Before && !r.inMemory // a store in memory knows whether it did so
+	if kept > 0 {
+		rest.ID = n.ID.Part()
+	}
+	return rest
+}
+
+// become says that t is settled at costs, one for each entry, unless it is over. Its first word is the
 // last, on whatever instance: what was settled is never given back, and what was over is
 // recorded anew.
-func (r *reservations) isOver(ctx context.Context, t *once.Token, claims *once.Claims) (bool, error) {
-	what := byte(once.ReservationSettled)
+func (r *reservations) become(
+	ctx context.Context, t *once.Token, claims *once.Claims, costs []int64,
+) (became once.Ending, over bool, err error) {
 	if r.now() >= t.Ends {
-		what = once.ReservationOver
+		became, err = claims.Reservation(ctx, t, once.ReservationOver, nil)
+		return became, became.What == once.ReservationOver, err
 	}
-	same, err := claims.Reservation(ctx, t, what)
-	return same == (what == once.ReservationOver), err
+	if slices.Equal(costs, costsOf(t, nil)) {
+		costs = nil
+	}
+	became, err = claims.Reservation(ctx, t, once.ReservationSettled, costs)
+	return became, became.What != once.ReservationSettled, err
+}
+
+// costsOf returns the costs at which t's entries were settled; those that are held, if became is nil.
+func costsOf(t *once.Token, became *once.Ending) []int64 {
+	if became != nil && became.Costs != nil {
+		return became.Costs
+	}
+	held := make([]int64, len(t.Entries))
+	for i := range t.Entries {
+		held[i] = t.Entries[i].Cost
+	}
+	return held
 }
 
 // plansHeld returns the plans of charges that something is held for.
-func plansHeld(held []*once.Entry, charges []demand.Charge) (plans []*demand.Plan) {
+func plansHeld(held []int, charges []demand.Charge) (plans []*demand.Plan) {
 	for i := range charges {
-		if held[i] != nil {
+		if held[i] >= 0 {
 			plans = append(plans, charges[i].Plan)
 		}
 	}
 	return plans
 }
 
-// recordAnew counts again, once, what was given back when t was over, and has the decisions of
-// again say whether it did. Whoever finds that somebody began to and did not say that it was
-// done can't tell whether it was.
-func (r *reservations) recordAnew(ctx context.Context, t *once.Token, again []demand.Charge) error {
-	if len(again) == 0 {
-		return nil
+// recordAnew counts again, once: what was given back when t was over, and what t did not hold. The decisions of
+// again say whether it did. Costs are those of t's entries if it was over, else nil; it returns those of whoever was
+// first, nil if that is this call. Whoever finds that somebody began to and did not say that it was done can't tell
+// whether it was.
+func (r *reservations) recordAnew(
+	ctx context.Context, t *once.Token, claims *once.Claims, again []demand.Charge, costs []int64,
+) ([]int64, error) {
+	if len(again) == 0 && costs == nil {
+		return nil, nil
 	}
-	claims := r.claims.Of(again)
 	key := claims.Key(once.SpaceReservation, append([]byte("anew"), t.Entries[0].ID[:]...))
-	version, done, err := claims.BeginAnew(ctx, key)
+	version, done, earlier, err := claims.BeginAnew(ctx, key, len(t.Entries))
+	if err != nil {
+		return nil, err
+	}
 	if done {
 		for i := range again {
 			again[i].Decision.Recorded = count.RecordedYes
 		}
-	}
-	if err != nil || done {
-		return err
+		if costs != nil && earlier == nil {
+			earlier = costsOf(t, nil)
+		}
+		return earlier, nil
 	}
 	err = r.judge.DecideAll(ctx, again)
 	ended, told := howItEnded(again, err)
 	if !told {
-		return err
+		return nil, err
 	}
 	if errors.Is(ctx.Err(), context.Canceled) { // whoever asked is gone, and waits for nothing more
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.settings.StoreTimeout/cas.SerialTries)
 		defer cancel()
 	}
-	_, _ = claims.Swap(ctx, key, version, []byte{ended}, 2*once.MaxReserve) // else repetitions can't tell
-	return err
+	value := []byte{ended}
+	if ended == once.ReservationSettled && !slices.Equal(costs, costsOf(t, nil)) {
+		value = once.AppendCosts(value, costs)
+	}
+	_, _ = claims.Swap(ctx, key, version, value, 2*once.MaxReserve) // else repetitions can't tell
+	return nil, err
 }
 
 // howItEnded returns what repetitions are told of a record of charges anew, which failed or was

@@ -40,6 +40,7 @@ func (w *world) check() *findings {
 		for _, id := range []keys.Identifier{"hot", "other"} {
 			units := w.unitsOf(p.Name, id)
 			w.checkConfirmed(f, units)
+			w.checkSettled(f, units)
 			for j := range p.Limits {
 				w.checkLimit(f, &p, &p.Limits[j], units)
 			}

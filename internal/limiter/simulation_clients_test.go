@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -221,13 +222,17 @@ func (c *client) keep(r *record) {
 	}
 }
 
-// comeBack settles a reservation or refunds a receipt, perhaps again.
+// comeBack settles a reservation or refunds it or a receipt, perhaps again. The cost is drawn from no stream, so that
+// earlier seeds give the schedules that they gave.
 func (c *client) comeBack(r *record) {
-	if r.answer.Reservation != "" {
-		c.keep(c.do(limiter.Call{Op: count.OpRecord, Demands: r.call.Demands, Reservation: r.answer.Reservation}))
+	receipt := r.answer.Receipt
+	if receipt == "" && c.calls%7 > 0 {
+		d := r.call.Demands[0]
+		d.Cost = []int64{d.Cost, d.Cost, d.Cost + 1, d.Cost + 2, 1, 1, limiter.CostNothing}[c.calls%7]
+		c.keep(c.do(limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, Reservation: r.answer.Reservation}))
 		return
 	}
-	receipt := r.answer.Receipt
+	receipt = cmp.Or(receipt, r.answer.Reservation)
 	c.ask(&record{refund: receipt}, func(ctx context.Context, e *limiter.Engine) (limiter.Answer, error) {
 		return limiter.Answer{}, e.Refund(ctx, receipt)
 	})

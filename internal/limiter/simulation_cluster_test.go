@@ -75,6 +75,7 @@ type eventRow struct {
 type word struct {
 	says    int // the later one stands: appended, settled, removed
 	ends    store.Instant
+	cost    int64
 	reaches [nodes]time.Duration
 	expires int64 // in seconds since the Unix epoch
 }
@@ -211,7 +212,7 @@ func (r *eventRow) seen(t *trip, second int64) (e store.Event, alive bool) {
 		return e, false
 	}
 	e = r.event
-	e.Ends = last.ends
+	e.Ends, e.Cost = last.ends, last.cost
 	return e, true
 }
 
@@ -336,6 +337,6 @@ func (l *logRows) say(e store.Event, said word) {
 		l.byID[e.ID] = r
 		l.rows = append(l.rows, r)
 	}
-	r.event.Cost = max(r.event.Cost, e.Cost)
+	said.cost = e.Cost
 	r.words = append(r.words, said)
 }

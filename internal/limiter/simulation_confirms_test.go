@@ -85,10 +85,14 @@ func done(calls []*record) bool {
 	return slices.ContainsFunc(calls, func(r *record) bool { return !r.lost && r.err == nil && !r.answer.Replayed })
 }
 
-// checkConfirmed holds that what was counted was confirmed or refunded, and once.
+// checkConfirmed holds that what was counted was confirmed or refunded, and once. What a reservation did not hold is a
+// unit of its own, which only the first receipt has.
 func (w *world) checkConfirmed(f *findings, units []*unit) {
 	for _, u := range units {
 		n := 0
+		if units, _ := w.settledAt(u); units > u.cost {
+			n--
+		}
 		for _, r := range slices.Concat(w.confirms(u), w.refunds(u)) {
 			if done([]*record{r}) {
 				n++

@@ -57,9 +57,14 @@ func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most in
 	if u.gone != never {
 		return 0, 0
 	}
+	cost := u.cost
 	counts, may := u.counts, u.may || u.call.Op == count.OpTake && !u.counts && w.mayStay(p, l, u)
 	if u.call.Reserve > 0 {
 		settled, perhaps := w.settled(u)
+		at, told := w.settledAt(u)
+		if cost = at; !told {
+			cost = max(at, u.cost)
+		}
 		if perhaps && !endsItself(l) {
 			most = u.cost // recorded anew, beside what could not be given back at its end
 		}
@@ -67,16 +72,16 @@ func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most in
 	}
 	if back := w.givenBack(u); len(back) > 0 {
 		counts = false
-		may = may && (!endsItself(l) || !done(back))
+		may = may && (!endsItself(l) || !done(back) || cost > u.cost)
 	}
 	if u.mayGo {
 		counts, may = false, may || counts
 	}
 	if counts && !l.InCell() {
-		least = u.cost
+		least = cost
 	}
 	if counts || may {
-		most += u.cost
+		most += cost
 	}
 	return least, most
 }
@@ -102,7 +107,7 @@ func (w *world) mayStay(p *policy.Policy, l *policy.Limit, u *unit) bool {
 
 // settled reports whether u's reservation was recorded, and whether it may have been.
 func (w *world) settled(u *unit) (surely, perhaps bool) {
-	for _, r := range w.settlements(u) {
+	for _, r := range slices.Concat(w.settlements(u), w.releases(u)) {
 		surely = surely || !r.lost && r.err == nil
 		perhaps = perhaps || r.recorded() != count.RecordedNo
 	}

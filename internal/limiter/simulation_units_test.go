@@ -60,7 +60,7 @@ func (w *world) unitOf(r *record, d limiter.Demand, i int) *unit {
 		u.may = u.counts || r.lost || r.err != nil && r.recorded() != count.RecordedNo || r.lost
 		u.free = r.began + r.call.Reserve
 	}
-	for _, back := range w.givenBack(u) {
+	for _, back := range slices.Concat(w.givenBack(u), w.lessened(u)) {
 		u.free = min(u.free, back.began)
 	}
 	for _, r := range w.history {
@@ -99,6 +99,65 @@ func (w *world) settlements(u *unit) (found []*record) {
 		}
 	}
 	return found
+}
+
+// lessened returns the calls that settled u's reservation at less than it held or released it, answered or not.
+func (w *world) lessened(u *unit) []*record {
+	less := w.releases(u)
+	for _, r := range w.settlements(u) {
+		if unitsAsked(r) < u.cost {
+			less = append(less, r)
+		}
+	}
+	return less
+}
+
+// releases returns the calls that released u's reservation, answered or not.
+func (w *world) releases(u *unit) (found []*record) {
+	for _, r := range w.history {
+		if r.refund != "" && r.refund == u.answer.Reservation {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// unitsAsked returns what r, a settlement, said that its reservation cost.
+func unitsAsked(r *record) int64 { return max(0, r.call.Demands[0].Cost) }
+
+// settledAt returns at how many units u's reservation was settled: as answers say, or if there are none, the most that
+// it may have been.
+func (w *world) settledAt(u *unit) (units int64, told bool) {
+	for _, r := range w.settlements(u) {
+		if !r.lost && r.err == nil {
+			return r.answer.Settled[0].Cost, true
+		}
+		units = max(units, unitsAsked(r))
+	}
+	if done(w.releases(u)) {
+		return 0, true
+	}
+	return units, false
+}
+
+// checkSettled holds that all answers to settlements of a reservation say the same, and that none was
+// released that was settled at anything.
+func (w *world) checkSettled(f *findings, units []*unit) {
+	for _, u := range units {
+		var first *record
+		for _, r := range w.settlements(u) {
+			if r.lost || r.err != nil {
+				continue
+			}
+			if first == nil {
+				first = r
+			}
+			was, is := first.answer.Settled[0], r.answer.Settled[0]
+			if was != is || is.Over != 0 && is.Over != is.Cost-u.cost && is.Over != is.Cost || is.Cost > 0 && done(w.releases(u)) {
+				f.add(r, "settled %+v, and before it %+v\n\t\t%v", is, was, first)
+			}
+		}
+	}
 }
 
 // givenBack returns the calls that gave u back, answered or not: refunds and, where it counts until it is confirmed,

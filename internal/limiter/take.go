@@ -17,9 +17,12 @@ import (
 type Demand struct {
 	Policy     string
 	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
-	Cost       int64           // units, 1 to MaxCost; 0 means 1
+	Cost       int64           // units, 1 to MaxCost; 0 means 1; see CostNothing
 	Limit      int64           // of the policy's limit whose number comes with demands, 1 to its Max; 0: its default
 }
+
+// CostNothing is the cost, of a demand or a Call that settles a reservation, that gives back all that is held.
+const CostNothing int64 = -1
 
 // Take counts d if every limit of its policy has room for it, and of those that it
 // derives, as one step. The decision is that of the tightest.

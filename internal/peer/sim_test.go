@@ -772,7 +772,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	}
 }
 
-// reserve holds units, and records them a while later, on another instance.
+// reserve holds units, and records what they came to a while later, on another instance.
 func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Demand) {
 	w.doubt([]limiter.Demand{d}) // it may be held yet, or given back
 	held, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
@@ -785,12 +785,14 @@ func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Deman
 	if len(w.alive) > 0 {
 		in = w.alive[w.rng.IntN(len(w.alive))]
 	}
+	d.Cost = []int64{limiter.CostNothing, 1, d.Cost, d.Cost, d.Cost + 1}[w.rng.IntN(5)]
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	settling := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}
-	if _, err = in.engine.Do(ctx, &settling); err == nil && !holder.left.Load() {
-		w.admit(d.Policy, string(d.Identifier), d.Cost)
+	answer, err := in.engine.Do(ctx, &settling)
+	if err == nil && !holder.left.Load() {
+		w.admit(d.Policy, string(d.Identifier), answer.Settled[0].Cost-answer.Settled[0].Over)
 	}
 }
 

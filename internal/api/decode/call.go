@@ -21,7 +21,8 @@ type Call struct {
 
 	Receipt string // that OpConfirm confirms
 
-	one [1]limiter.Demand // that of a body without "demands"
+	one     [1]limiter.Demand // that of a body without "demands"
+	settles bool              // it has a reservation, of which nothing may have been used
 }
 
 // The members of what is counted for whom, of a demand and of the body of each operation.
@@ -31,6 +32,7 @@ var (
 	takeNames   = []string{"policy", "identifier", "cost", "limit", "demands"}
 	checkNames  = append(slices.Clip(takeNames), "reserve_ms")
 	recordNames = append(slices.Clip(takeNames), "reservation")
+	ofDemands   = []string{"policy", "identifier", "limit", "demands"} // what a reservation says itself
 )
 
 // OpConfirm is the operation of a batch that confirms a receipt, and decides nothing.
@@ -57,13 +59,15 @@ func NamesOf(op count.Op) []string {
 
 // Read fills in c from the object v, which may have members of these names.
 func (c *Call) Read(v Value, names []string) error {
+	c.settles = slices.Contains(names, "reservation") && v.Has("reservation")
 	seen, err := ReadObject(v, names, c.readMember)
 	switch {
 	case err != nil:
 		return err
 	case c.Op == OpConfirm || seen.Has("receipt"):
 		return c.checkConfirm(seen, names)
-	case seen.Has("reservation") && !seen.Has("demands") && !hasDemand(seen):
+	case seen.Has("reservation") && !slices.ContainsFunc(ofDemands, seen.Has):
+		c.Cost = c.one[0].Cost
 		return nil // it says itself what it is for
 	case !seen.Has("demands"):
 		c.Demands = c.one[:]
@@ -99,7 +103,7 @@ func (c *Call) checkConfirm(seen Members, names []string) error {
 func (c *Call) readMember(name string, v Value) (err error) {
 	switch name {
 	case "demands":
-		c.Demands, err = readDemands(v)
+		c.Demands, err = readDemands(v, c.settles)
 	case "op":
 		c.Op, err = v.op()
 	case "reserve_ms":
@@ -115,7 +119,7 @@ func (c *Call) readMember(name string, v Value) (err error) {
 			err = checkIdempotencyKey(c.IdempotencyKey)
 		}
 	default:
-		err = ReadDemand(&c.one[0], name, v)
+		err = readDemand(&c.one[0], name, v, c.settles)
 	}
 	return err
 }
@@ -150,7 +154,7 @@ func ReadKey(v Value, names []string) (d limiter.Demand, err error) {
 	return d, err
 }
 
-func readDemands(v Value) ([]limiter.Demand, error) {
+func readDemands(v Value, settles bool) ([]limiter.Demand, error) {
 	if v[0] != '[' {
 		return nil, v.Not("an array of demands")
 	}
@@ -160,7 +164,7 @@ func readDemands(v Value) ([]limiter.Demand, error) {
 	}
 	list := make([]limiter.Demand, len(elements))
 	for i, e := range elements {
-		seen, err := ReadObject(e, demandNames, func(name string, v Value) error { return ReadDemand(&list[i], name, v) })
+		seen, err := ReadObject(e, demandNames, func(name string, v Value) error { return readDemand(&list[i], name, v, settles) })
 		if err == nil {
 			err = RequireKey(seen)
 		}
@@ -187,6 +191,17 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 		d.Cost, err = v.Integer(1, policy.MaxCost)
 	case "limit":
 		d.Limit, err = v.Integer(1, policy.MaxLimit)
+	}
+	return err
+}
+
+// readDemand is ReadDemand of a demand that may have cost nothing, if it settles a reservation.
+func readDemand(d *limiter.Demand, name string, v Value, settles bool) (err error) {
+	if !settles || name != "cost" {
+		return ReadDemand(d, name, v)
+	}
+	if d.Cost, err = v.Integer(0, policy.MaxCost); d.Cost == 0 {
+		d.Cost = limiter.CostNothing
 	}
 	return err
 }

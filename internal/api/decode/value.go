@@ -141,6 +141,19 @@ func (v Value) Members() iter.Seq2[Value, Value] {
 	}
 }
 
+// Has reports whether v is an object with a member called name.
+func (v Value) Has(name string) bool {
+	if v[0] != '{' {
+		return false
+	}
+	for member := range v.Members() {
+		if text, err := member.Text(); err == nil && text == name {
+			return true
+		}
+	}
+	return false
+}
+
 // Elements yields the elements of an array.
 func (v Value) Elements() iter.Seq[Value] {
 	return func(yield func(Value) bool) {

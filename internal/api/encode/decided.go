@@ -47,6 +47,9 @@ func (a *Decided) AppendMembers(b []byte) []byte {
 		b = append(appendDenied(b, d), ',')
 	}
 	b = appendDecision(b, d, a.inShadow())
+	if len(a.Settled) == 1 {
+		b = appendSettled(b, a.Settled[0])
+	}
 	if a.Receipt != "" {
 		b = appendPlain(b, `,"receipt":"`, a.Receipt)
 	}
@@ -82,9 +85,18 @@ func (a *Decided) appendDemands(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendDecision(append(b, '{'), d, d.Policy.Mode == policy.ModeShadow), '}')
+		b = appendDecision(append(b, '{'), d, d.Policy.Mode == policy.ModeShadow)
+		if a.Settled != nil {
+			b = appendSettled(b, a.Settled[i])
+		}
+		b = append(b, '}')
 	}
 	return append(b, ']')
+}
+
+// appendSettled appends the members of s.
+func appendSettled(b []byte, s limiter.Settled) []byte {
+	return AppendInt(AppendInt(b, `,"settled":`, s.Cost), `,"over":`, s.Over)
 }
 
 // deniedMembers are what the members of every denial begin with.

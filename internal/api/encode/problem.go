@@ -81,7 +81,8 @@ var problemKinds = []problemKind{
 	{limiter.ErrReused, http.StatusUnprocessableEntity, typeKeyReused, "idempotency_key",
 		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
 	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
-		"There is nothing to refund: the receipt is none of this service, was refunded or confirmed before, or its window is over."},
+		"There is nothing to refund: the receipt is none of this service, was refunded or confirmed before, or its window is over; " +
+			"or the reservation was settled or is over."},
 	{store.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
 		"The store does not answer, and the policy's on_store_error says deny. Try again shortly."},

@@ -50,6 +50,9 @@ func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decis
 			return err
 		}
 		about.Cost, about.ReserveMS, about.Reservation = &d.cost, d.reserve.Milliseconds(), d.reservation
+		if d.reservation != "" && !cmd.Flags().Changed("cost") { // it costs what is held
+			about.Cost = nil
+		}
 		about.BringLimit(cmd, &d.limit)
 		return d.decide(cmd, &remote.Question{
 			Route: cmd.Name(), Body: about, Policy: about.Policy, IdempotencyKey: d.idempotencyKey,

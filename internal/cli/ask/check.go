@@ -15,7 +15,8 @@ func newCheck(p *command.Process) *cobra.Command {
 		Short: "Ask whether an event would be allowed now; record nothing",
 		Long: "Ask whether an event would be allowed now. Nothing is recorded.\n\n" +
 			"With --reserve the units are held for that long if it is allowed, and the answer has a reservation:\n" +
-			"give it to record, and nothing is counted twice." + remote.SubjectNotes + decisionCodes,
+			"give it to record, with what it cost, and nothing is counted twice; or to refund, which frees it at once." +
+			remote.SubjectNotes + decisionCodes,
 		Example: `  # may this number have another code?
   ratelimitd check sms-send +4915112345678
 

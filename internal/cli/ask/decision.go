@@ -27,6 +27,8 @@ type decision struct {
 	Limits      []remote.Limit `json:"limits"`
 	Receipt     string         `json:"receipt"`     // of what was recorded
 	Reservation string         `json:"reservation"` // of what a check holds
+	Settled     *int64         `json:"settled"`     // units of a reservation that count; nil: none was settled
+	Over        int64          `json:"over"`        // of these, that it did not hold
 
 	replayed bool // it is the recorded answer to an earlier request
 }
@@ -54,6 +56,9 @@ func (d *decision) write(out *bytes.Buffer, name string) {
 	}
 	if d.replayed {
 		fmt.Fprintln(out, "replayed: the recorded answer to an earlier request with this idempotency key; nothing was counted now")
+	}
+	if d.Settled != nil {
+		fmt.Fprintf(out, "settled: %d, of which the reservation did not hold %d\n", *d.Settled, d.Over)
 	}
 	remote.WriteLimits(out, d.Limits, d.unseen())
 	if d.Receipt != "" {

@@ -18,11 +18,15 @@ func newRecord(p *command.Process) *cobra.Command {
 		Example: `  # an upload of 4096 bytes
   ratelimitd record upload-bytes alice --cost 4096
 
+  # as many bytes as there were, of those that a check with --reserve holds
+  ratelimitd record upload-bytes alice --cost 4096 --reservation "$held"
+
   # once, however often it is tried
   ratelimitd record upload-bytes alice --cost 4096 --idempotency-key upload-17`,
 	}, afterRecord)
 	d.addIdempotencyKey()
-	d.Flags().StringVar(&d.reservation, "reservation", "", "`token` that a check with --reserve answered: what it holds is recorded")
+	d.Flags().StringVar(&d.reservation, "reservation", "",
+		"`token` that a check with --reserve answered: what it holds is recorded, or --cost, from 0 up")
 	remote.NoFiles(d.Command, "reservation")
 	return d.Command
 }

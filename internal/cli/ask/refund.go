@@ -11,8 +11,8 @@ func newRefund(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund RECEIPT",
 		Short: "Give back what was recorded, by its receipt",
-		Long: "Give back, once, what a take or a record has recorded.\n\n" +
-			"RECEIPT is what was answered then; - reads it from standard input." + remote.Notes + `  0  refunded
+		Long: "Give back, once, what a take or a record has recorded, or a check with --reserve holds.\n\n" +
+			"RECEIPT is the receipt or the reservation that was answered then; - reads it from standard input." + remote.Notes + `  0  refunded
   1  not refunded: the receipt is unknown, was refunded or confirmed before, or its window is over
   2  error: standard error says why, and whether anything was refunded`,
 		Example: `  # a code that could not be sent is not counted

@@ -27,7 +27,7 @@ func TestRefund(t *testing.T) {
 	}
 	receipt := tokenOf("receipt", "take", "sms-send", somebody, "--cost=2")
 	const again = "not refunded: There is nothing to refund: the receipt is none of this service, was refunded" +
-		" or confirmed before, or its window is over.\n"
+		" or confirmed before, or its window is over; or the reservation was settled or is over.\n"
 	for i, want := range []string{"refunded\n", again} {
 		if code, stdout, stderr := asked("", "refund", "--", receipt); code != i || stdout != want || stderr != "" {
 			t.Errorf("refund %d: exit code %d, output %q, errors %q", i+1, code, stdout, stderr)
@@ -55,7 +55,20 @@ func TestRefund(t *testing.T) {
 	if code, stdout, _ := asked("", "check", "sms-send", somebody); code != command.ExitOK || !strings.Contains(stdout, "2 of 2 remaining") {
 		t.Errorf("check after all: exit code %d, output %q", code, stdout)
 	}
-	for _, private := range []string{somebody, receipt, held, settled} {
+	held = tokenOf("reservation", "check", "sms-send", somebody, "--cost=2", "--reserve=1m")
+	const less = "settled: 1, of which the reservation did not hold 0\n"
+	if code, stdout, _ := asked("", "record", "sms-send", somebody, "--cost=1", "--reservation", held); code != command.ExitOK ||
+		!strings.Contains(stdout, "1 of 2 remaining") || !strings.Contains(stdout, less) {
+		t.Errorf("settled at less: exit code %d, output %q", code, stdout)
+	}
+	released := tokenOf("reservation", "check", "sms-send", somebody, "--reserve=1m")
+	if code, stdout, _ := asked("", "refund", "--", released); code != command.ExitOK || stdout != "refunded\n" {
+		t.Errorf("released: exit code %d, output %q", code, stdout)
+	}
+	if code, stdout, _ := asked("", "check", "sms-send", somebody); code != command.ExitOK || !strings.Contains(stdout, "1 of 2 remaining") {
+		t.Errorf("check after a release: exit code %d, output %q", code, stdout)
+	}
+	for _, private := range []string{somebody, receipt, held, settled, released} {
 		if strings.Contains(s.Log.String(), private) {
 			t.Errorf("%q is in the log:\n%s", private, s.Log)
 		}

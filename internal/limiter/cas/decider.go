@@ -109,7 +109,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 		if sums {
 			t.Plan.GiveBack(s, e, now)
 		}
-		if len(t.Plan.Logs) > 0 && t.Plan.GivesBack(e) {
+		if len(t.Plan.Logs) > 0 && t.Plan.GivesBack(e) && e.Kept == 0 {
 			w.Remove = []store.EventID{e.ID}
 		}
 		return true

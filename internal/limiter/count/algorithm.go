@@ -24,10 +24,11 @@ type algorithm struct {
 	// probe returns the time from now until one unit may pass although it does not fit; nil: it never may.
 	probe func(r *Rule, s *store.State, now store.Instant) time.Duration
 
-	// pour adds units at now to the rule's part of a cell, scoop removes at now units that were added at an instant,
-	// and redate gives the time now to all that has a later time. Memory of cells only.
+	// pour adds units at now to the rule's part of a cell, scoop removes at now units that were added at an instant
+	// while kept others of that instant stay, and redate gives the time now to all that has a later time. Memory of
+	// cells only.
 	pour   func(r *Rule, s *store.State, now store.Instant, units int64)
-	scoop  func(r *Rule, s *store.State, now, at store.Instant, units int64)
+	scoop  func(r *Rule, s *store.State, now, at store.Instant, units, kept int64)
 	redate func(r *Rule, s *store.State, now store.Instant)
 }
 

@@ -24,15 +24,17 @@ func (r *Rule) Pour(s *store.State, now store.Instant, units int64) {
 	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
 }
 
-// scoop removes units that were poured at an instant from the bucket of r, as far as they have not drained. If poured
-// is later than the bucket's own time, a clock that has since been set back dated it: how much has drained is not
-// known, and the units stay.
-func (r *Rule) scoop(s *store.State, now, poured store.Instant, units int64) {
+// scoop removes units that were poured at an instant from the bucket of r, as far as they have not drained. The kept
+// units of the same instant drain first. If poured is later than the bucket's own time, a clock that has since been set
+// back dated it: how much has drained is not known, and the units stay.
+func (r *Rule) scoop(s *store.State, now, poured store.Instant, units, kept int64) {
 	level, at := r.LevelAt(s, now)
 	if poured > at {
 		return
 	}
-	left := store.AmountOf(units, r.Window.Milliseconds()).Minus(store.AmountOf(r.Limit.Limit, max(0, int64(at-poured))))
+	window := r.Window.Milliseconds()
+	drained := store.AmountOf(r.Limit.Limit, max(0, int64(at-poured))).Minus(store.AmountOf(kept, window))
+	left := store.AmountOf(units, window).Minus(drained)
 	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Minus(left)})
 }
 

@@ -144,14 +144,14 @@ func (p *Plan) SendAgain(s *store.State, now, sent store.Instant, units int64, p
 	}
 }
 
-// unsend removes units that were sent at an instant. If they were a probe, the next probe may pass at once: a whole
-// probe interval lay between this one and the unit before it.
-func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {
+// unsend removes units that were sent at an instant. If they were a probe of which nothing is kept, the next probe may
+// pass at once: a whole probe interval lay between this one and the unit before it.
+func unsend(r *Rule, s *store.State, now, sent store.Instant, units, kept int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
 		return
 	}
-	if c.Probe && c.Last == sent {
+	if c.Probe && c.Last == sent && kept == 0 {
 		c.Last, c.Probe = sent.Add(-r.Probe), false
 	}
 	if b := r.blockOf(s, c, now, sent); b != nil {

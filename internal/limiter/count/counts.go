@@ -19,7 +19,7 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 			}
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
-			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost)
+			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost, e.Kept)
 		case r.Kind.Memory == policy.MemoryCounters && p.Serial && e.Epoch == s.Reset:
 			s.Add(r.CountOf(e.Epoch, e.At, -e.Cost))
 		}

@@ -144,6 +144,7 @@ type Entry struct {
 	Epoch store.Instant // the reset after which it was counted
 	Cost  int64
 	Held  time.Duration // the length of the hold, of a reservation that is over; else 0
+	Kept  int64         // units of its event that stay while Cost others are given back; 0: the event is removed
 
 	Confirmed bool          // a confirmation: only limits with until: confirmed give the units back, and conversions record it
 	Repeats   bool          // another confirmation of the same number counts already: conversions do not record it

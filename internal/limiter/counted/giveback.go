@@ -57,7 +57,7 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	default:
 		c.takeBacks.Push(totals.TakeBack{Write: t.Adding(counts), Then: c.ending(t, true)})
 	}
-	if len(t.Plan.Logs) == 0 {
+	if len(t.Plan.Logs) == 0 || n.Kept > 0 {
 		return failed
 	}
 	if err := c.store.Write(ctx, events); err != nil {

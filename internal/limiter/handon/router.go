@@ -88,7 +88,7 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 	if !t.Plan.Behind {
 		return r.shared.GiveBack(ctx, t, n, sums)
 	}
-	if t.Plan.TakesBack && n.Claimed > 0 && sums && r.owners != nil {
+	if t.Plan.TakesBack && n.Claimed > 0 && n.Kept == 0 && sums && r.owners != nil {
 		if asked, err := r.giveBackByOwner(ctx, t, n); asked {
 			return err
 		}

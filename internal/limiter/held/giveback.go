@@ -56,7 +56,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 		return nil
 	}
 	back := t.Plan.GivesBack(n)
-	if back {
+	if back && n.Kept == 0 {
 		w.Remove, w.Logs = []store.EventID{n.ID}, t.Plan.LogWrites
 	}
 	if !sums {

@@ -3,8 +3,10 @@ package once
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
@@ -205,45 +207,81 @@ func (c *Claims) Forget(ctx context.Context, key store.Key) error {
 
 // How a reservation ended whose units need a write to end: its claim's value.
 const (
-	ReservationSettled = 's' // recorded: the units stay
+	ReservationSettled = 's' // recorded: the units stay, or the costs that follow, one for each entry
 	reservationBegun   = 'b' // refunded units are about to be recorded anew
 	ReservationFree    = 'f' // they were about to be recorded, and surely were not
 	ReservationOver    = 'o' // its time had ended: the units were given back
 )
 
-// Reservation claims that t ended as what says. It reports whether that is the first claim, or the same as the first.
-func (c *Claims) Reservation(ctx context.Context, t *Token, what byte) (same bool, err error) {
-	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
-	_, err = c.Swap(ctx, key, store.EventID{}, []byte{what}, 2*MaxReserve)
-	if !errors.Is(err, store.ErrConflict) {
-		return err == nil, err
-	}
-	cell, err := c.Get(ctx, key, c.Serial)
-	if err != nil {
-		return false, err
-	}
-	return len(cell.Value) == 1 && cell.Value[0] == what, nil
+// Ending is how a reservation ended, by the first claim.
+type Ending struct {
+	What   byte
+	Costs  []int64       // of its entries, if it was settled; nil: the units that it held
+	At     store.Instant // the time of the claim
+	Before bool          // an earlier claim was the first
 }
 
-// BeginAnew claims key for a new record of a reservation's units, or returns done if they were recorded.
-func (c *Claims) BeginAnew(ctx context.Context, key store.Key) (version store.EventID, done bool, err error) {
+// Reservation claims that t ended as what says, and returns the first claim. Nil costs are the held units.
+func (c *Claims) Reservation(ctx context.Context, t *Token, what byte, costs []int64) (Ending, error) {
+	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
+	version, err := c.Swap(ctx, key, store.EventID{}, AppendCosts([]byte{what}, costs), 2*MaxReserve)
+	if !errors.Is(err, store.ErrConflict) {
+		return Ending{What: what, Costs: costs, At: version.Instant()}, err
+	}
+	cell, err := c.Get(ctx, key, c.Serial)
+	if err != nil || len(cell.Value) == 0 {
+		return Ending{}, err
+	}
+	first := Ending{What: cell.Value[0], At: cell.Version.Instant(), Before: true}
+	first.Costs, err = costsOf(cell.Value[1:], len(t.Entries))
+	return first, err
+}
+
+// AppendCosts appends costs to b, a claim's value.
+func AppendCosts(b []byte, costs []int64) []byte {
+	for _, n := range costs {
+		b = binary.AppendVarint(b, n)
+	}
+	return b
+}
+
+// costsOf reads the costs of so many entries as AppendCosts wrote them; nil if there are none.
+func costsOf(b []byte, entries int) (costs []int64, err error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r := cas.Reader{B: b}
+	for range entries {
+		costs = append(costs, r.Int())
+	}
+	if r.Bad || len(r.B) > 0 || slices.ContainsFunc(costs, func(n int64) bool { return n < 0 }) {
+		return nil, fmt.Errorf("%w: what is kept of a reservation can't be read", store.ErrUnavailable)
+	}
+	return costs, nil
+}
+
+// BeginAnew claims key for a new record of a reservation's units, or returns done if they were recorded, with the costs
+// of so many entries; nil: the units that the reservation held.
+func (c *Claims) BeginAnew(ctx context.Context, key store.Key, entries int) (version store.EventID, done bool, costs []int64, err error) {
 	var expected store.EventID
 	for range 2 { // the second time if it is free
 		version, err = c.Swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
 		if !errors.Is(err, store.ErrConflict) {
-			return version, false, err
+			return version, false, nil, err
 		}
 		var cell store.Cell
 		cell, err = c.Get(ctx, key, c.Serial)
 		switch {
 		case err != nil:
-			return store.EventID{}, false, err
-		case bytes.Equal(cell.Value, []byte{ReservationSettled}):
-			return store.EventID{}, true, nil
+			return store.EventID{}, false, nil, err
+		case len(cell.Value) > 0 && cell.Value[0] == ReservationSettled:
+			costs, err = costsOf(cell.Value[1:], entries)
+			return store.EventID{}, true, costs, err
 		case !bytes.Equal(cell.Value, []byte{ReservationFree}):
-			return store.EventID{}, false, fmt.Errorf("%w: an earlier record of this reservation ended without an answer", store.ErrUnavailable)
+			err = fmt.Errorf("%w: an earlier record of this reservation ended without an answer", store.ErrUnavailable)
+			return store.EventID{}, false, nil, err
 		}
 		expected = cell.Version
 	}
-	return store.EventID{}, false, fmt.Errorf("%w: this reservation is being recorded elsewhere", store.ErrUnavailable)
+	return store.EventID{}, false, nil, fmt.Errorf("%w: this reservation is being recorded elsewhere", store.ErrUnavailable)
 }

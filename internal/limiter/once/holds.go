@@ -189,7 +189,7 @@ func (r *Reservations) end(ctx context.Context, h *hold, early bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
 	defer cancel()
-	if first, err := r.claims.About(h.plans).Reservation(ctx, h.token, ReservationOver); err == nil && first {
+	if first, err := r.claims.About(h.plans).Reservation(ctx, h.token, ReservationOver, nil); err == nil && first.What == ReservationOver {
 		_ = r.back(ctx, ends, plans)
 	}
 }

@@ -99,6 +99,7 @@ type EventID [16]byte
 const uuidEpoch = 0x01B21DD213814000
 
 const (
+	multicast      = 1       // a bit of a node's first byte
 	ticksPerMilli  = 10_000  // of 100 ns
 	clockSequences = 1 << 14 // values of a version 1 UUID's clock sequence
 )
@@ -106,6 +107,13 @@ const (
 // String returns the usual text form of the UUID.
 func (id EventID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// Part returns the id that stands for a part of the event's units, of the same instant. No event has it: its node
+// lacks the bit that those of all processes have.
+func (id EventID) Part() EventID {
+	id[10] &^= multicast
+	return id
 }
 
 // Instant returns the millisecond that the event is dated.
@@ -138,7 +146,7 @@ type EventIDs struct {
 func NewEventIDs() *EventIDs {
 	ids := new(EventIDs)
 	_, _ = rand.Read(ids.node[:]) // never fails: crypto/rand ends the process instead
-	ids.node[0] |= 1
+	ids.node[0] |= multicast
 	return ids
 }
 

@@ -264,8 +264,8 @@ func testTokensAreForOneUse(t *testing.T, store store.Store) {
 	all.Name, all.Count = "all", policy.CountAll
 	e := NewEngine(t, store, limiter.Options{}, append(each(2), gate, all)...)
 	held := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute})
-	if err := e.Refund(t.Context(), held.Reservation); !errors.Is(err, limiter.ErrNoReceipt) {
-		t.Errorf("a reservation refunded: %v", err)
+	if _, err := e.Confirm(t.Context(), held.Reservation); !errors.Is(err, limiter.ErrNoReceipt) {
+		t.Errorf("a reservation confirmed: %v", err)
 	}
 	if got := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute}); got.Allowed || got.Used != 1 {
 		t.Errorf("a reservation that was denied is counted: %+v", got.Verdict)

@@ -55,6 +55,24 @@ func testSettledBeforeHeld(t *testing.T, in store.Store) {
 	}
 }
 
+// testSettledAtAnotherCost has an event stay at another cost than it was held at, whichever word arrives first.
+func testSettledAtAnotherCost(t *testing.T, in store.Store) {
+	for _, cost := range []int64{1, 9} {
+		for _, held := range []int{0, 1} {
+			s := newSubject(t, in)
+			event := store.Event{ID: s.ids(noon), At: noon, Cost: 4, Ends: noon + 30_000}
+			settled := store.Event{ID: event.ID, At: noon, Cost: cost}
+			words := []store.Write{{Events: []store.Event{event}}, {Events: []store.Event{settled}, Settle: true}}
+			s.write(words[held])
+			s.write(words[1-held])
+			got := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, Max: 10}}}).Logs[0].Events
+			if len(got) != 1 || got[0] != settled {
+				t.Errorf("word %d first: %+v, want %+v", held, got, settled)
+			}
+		}
+	}
+}
+
 func testWriteAll(t *testing.T, in store.Store) {
 	subjects := []*subject{newSubject(t, in), newSubject(t, in), newSubject(t, in)}
 	logs := []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 10}, {Span: store.SpanDay, TTL: time.Hour, Keep: 10}}
