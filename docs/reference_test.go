@@ -133,6 +133,7 @@ func TestMetricsAreUpToDate(t *testing.T) {
 <!-- Made from the code: go test ./docs -run UpToDate -update -->
 
 ` + "`GET /metrics`" + ` has these in the format of Prometheus, beside those of Go's runtime and of the process. ` +
+		`They can be [sent by OpenTelemetry](../../deploy/monitoring/README.md#by-opentelemetry). ` +
 		`[Alerts and a dashboard](../../deploy/monitoring/README.md), with [a runbook](../runbook.md).
 
 | metric | kind | labels | meaning |

@@ -22,7 +22,7 @@ func (s *service) newEnvoy() *envoy.Server {
 	measured := metrics.NewEnvoy(s.registry)
 	return envoy.New(s.engine, &envoy.Options{
 		Logger: s.log, Now: s.process.Now, Keyring: s.guard.keyring, Observe: measured.ObserveRequest, Refused: s.audit.refused,
-		Tracer:     s.traces.Tracer(),
+		Tracer:     s.telemetry.Tracer(),
 		Descriptor: func(domain string, became envoy.Outcome) { measured.ObserveDescriptor(domain, string(became)) },
 	})
 }

@@ -47,7 +47,7 @@ func (s *service) newAPI() *api.Server {
 		Audit:       s.audit.Log,
 		Policies:    versionsOf(s.source),
 		ForwardAuth: given.ForwardAuth,
-		Tracer:      s.traces.Tracer(),
+		Tracer:      s.telemetry.Tracer(),
 	})
 }
 

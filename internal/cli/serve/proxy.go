@@ -90,7 +90,7 @@ func (s *service) newProxy() (*proxy.Proxy, error) {
 	return proxy.New(s.engine, &proxy.Options{
 		Upstream: given.Proxy.Upstream, UpstreamTimeout: given.Proxy.Timeout, Routes: routes, TrustedProxies: given.Trusted,
 		KeepHeaders: given.Proxy.Keep, MaxRequests: s.room.requests, Reached: s.bounds.reached,
-		Headers: given.Headers, Logger: s.log, Tracer: s.traces.Tracer(),
+		Headers: given.Headers, Logger: s.log, Tracer: s.telemetry.Tracer(),
 		Observe: func(route string, status int, d time.Duration, trace string) {
 			s.measured.ObserveHTTP("proxy "+route, status, d, trace)
 		},

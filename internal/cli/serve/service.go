@@ -36,12 +36,12 @@ type service struct {
 	stdout   io.Writer // where it says what it listens on
 	log      *slog.Logger
 
-	registry *prometheus.Registry
-	measured *metrics.Metrics
-	shadows  *shadow.Table
-	bounds   *boundSeries
-	room     room
-	traces   *otlp.Exporter // nil: nothing is traced
+	registry  *prometheus.Registry
+	measured  *metrics.Metrics
+	shadows   *shadow.Table
+	bounds    *boundSeries
+	room      room
+	telemetry *otlp.Exporter // nil: neither traces nor metrics are sent
 
 	ui     *ui.UI // nil: there is no live page
 	audit  *auditLog
@@ -115,12 +115,12 @@ func (s *service) measure() {
 	s.bounds = newBoundSeries(s.registry)
 }
 
-// follow opens what sends traces, if the environment asks for them.
+// follow opens what sends traces and metrics, if the environment asks for them.
 func (s *service) follow(ctx context.Context) (err error) {
-	if s.traces, err = otlp.Open(ctx, s.process.Version, s.log); err != nil {
+	if s.telemetry, err = otlp.Open(ctx, s.process.Version, s.registry, s.log); err != nil {
 		return command.Fail(err)
 	}
-	if s.traces != nil {
+	if s.telemetry.Tracer() != nil {
 		s.measured.ShowTraces()
 	}
 	return nil
@@ -152,7 +152,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	options.ObserveCall = s.measured.ObserveCall
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
-	if s.traces != nil {
+	if s.telemetry.Tracer() != nil {
 		options.Together = tracing.Together
 	}
 	if s.settings.Policies == "" {
@@ -220,9 +220,9 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer(), s.report, s.registry)
+	peers := s.peers.run(s.engine, s.agreed, s.telemetry.Tracer(), s.report, s.registry)
 	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, together(s.measured.Run, s.runWatcher),
-		s.events.sender.Run, s.traces.Run, garbage)
+		s.events.sender.Run, s.telemetry.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

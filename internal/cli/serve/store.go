@@ -108,7 +108,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	}
 	s.measured.SetExpiry(metrics.CertificateCassandraCA, given.Cassandra.AuthoritiesExpire)
 	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
-	config.MigrateFirst, config.Traced = given.Migrate, s.traces != nil
+	config.MigrateFirst, config.Traced = given.Migrate, s.telemetry.Tracer() != nil
 	store, err := cassandra.OpenLater(ctx, config)
 	if err != nil {
 		return nil, command.Fail(err)

@@ -1,7 +1,7 @@
-// Package otlp sends spans to a collector by OpenTelemetry's protocol, as the standard OTEL_*
+// Package otlp sends spans and metrics to a collector by OpenTelemetry's protocol, as the standard OTEL_*
 // variables of the process's environment say. Nothing is sent unless they do.
 //
-// It does not know what is traced.
+// It does not know what is traced and counted.
 package otlp
 
 import (
@@ -11,15 +11,22 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
@@ -28,29 +35,44 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// Exporter sends spans. A nil one sends none. Make one with Open.
+// Exporter sends spans, metrics, or both. A nil one sends nothing. Make one with Open.
 type Exporter struct {
-	tracer   *tracing.Tracer
-	provider *trace.TracerProvider
-	log      *slog.Logger
+	tracer *tracing.Tracer                   // nil: no spans are sent
+	ends   []func(ctx context.Context) error // each sends what is left of one signal
+	log    *slog.Logger
 }
 
-// flushWithin is how long the last spans may take to be sent: a process that ends has ten seconds for
+// flushWithin is how long the last spans and metrics may take to be sent: a process that ends has ten seconds for
 // all that it does.
 const flushWithin = time.Second
 
-// Open returns what sends spans of a process of this version; nil: the environment does not ask for that. It does not wait
-// for a collector. Spans that can't be sent are lost, with a line in log. A variable with a mistake is ignored, with a
-// warning. The error says what keeps it from being done.
-func Open(ctx context.Context, version string, log *slog.Logger) (*Exporter, error) {
-	if !wanted(log) {
+// Open returns what sends spans of a process of this version, and its metrics, as gatherer has them, each if the
+// environment asks for that; nil: it asks for neither. It does not wait for a collector. Spans and metrics that can't be
+// sent are lost, with a line in log. A variable with a mistake is ignored, with a warning. The error says what keeps it
+// from being done.
+func Open(ctx context.Context, version string, gatherer prometheus.Gatherer, log *slog.Logger) (*Exporter, error) {
+	spans, counts := traces.wanted(log), metrics.wanted(log)
+	if !spans && !counts {
 		return nil, nil
 	}
 	listen(log)
-	client, err := newClient(ctx, log)
-	if err != nil {
-		return nil, fmt.Errorf("sending traces, as OTEL_* variables say: %w", err)
+	from := describe(ctx, version, log)
+	e := &Exporter{log: log}
+	if spans {
+		if err := e.openTraces(ctx, from); err != nil {
+			return nil, fmt.Errorf("sending traces, as OTEL_* variables say: %w", err)
+		}
 	}
+	if counts {
+		if err := e.openMetrics(ctx, from, gatherer); err != nil {
+			return nil, fmt.Errorf("sending metrics, as OTEL_* variables say: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// describe returns where spans and metrics are from.
+func describe(ctx context.Context, version string, log *slog.Logger) *resource.Resource {
 	from, err := resource.New(ctx,
 		resource.WithTelemetrySDK(), resource.WithHost(),
 		resource.WithAttributes(
@@ -60,55 +82,101 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Exporter, err
 		resource.WithFromEnv(),
 	)
 	if err != nil { // and from has what could be found out
-		log.Warn("traces do not say all of where they are from", "error", err)
+		log.Warn("traces and metrics do not say all of where they are from", "error", err)
 	}
-	sampler, name := sampling.FromEnvironment()
-	tracer, provider := sampling.New(sampler, trace.WithBatcher(client), trace.WithResource(from))
-	log.Info("sending traces", "protocol", protocol(), "sampler", name)
-	return &Exporter{tracer, provider, log}, nil
+	return from
 }
 
-// wanted reports whether the environment asks for traces. Unlike elsewhere, a process that is told nothing
-// sends none.
-func wanted(log *slog.Logger) bool {
+// signal is one of the two kinds of what is sent.
+type signal struct {
+	name    string
+	part    string   // of variables: OTEL_EXPORTER_OTLP_<part>_ENDPOINT
+	choice  string   // the variable that says by what it is sent
+	others  []string // values of choice that mean not from here
+	follows bool     // it is sent to OTEL_EXPORTER_OTLP_ENDPOINT, too, without being asked for by name
+}
+
+// The two signals. An endpoint for both asks for traces alone: metrics are scraped already where somebody set it up before
+// they could be sent.
+var (
+	traces  = signal{name: "traces", part: "TRACES", choice: "OTEL_TRACES_EXPORTER", others: []string{"none"}, follows: true}
+	metrics = signal{
+		name: "metrics", part: "METRICS", choice: "OTEL_METRICS_EXPORTER", others: []string{"none", "prometheus"},
+	}
+)
+
+// wanted reports whether the environment asks for s. Unlike elsewhere, a process that is told nothing sends none.
+func (s *signal) wanted(log *slog.Logger) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
 	}
-	switch to := os.Getenv("OTEL_TRACES_EXPORTER"); to {
-	case "otlp":
+	switch to := os.Getenv(s.choice); {
+	case to == "otlp":
 		return true
-	case "none":
+	case slices.Contains(s.others, to):
 		return false
-	case "":
-	default:
-		log.Warn("no traces are sent", "error", fmt.Sprintf("OTEL_TRACES_EXPORTER: %q is not known: use otlp or none", to))
+	case to != "":
+		log.Warn("no "+s.name+" are sent",
+			"error", fmt.Sprintf("%s: %q is not known: use otlp or %s", s.choice, to, strings.Join(s.others, " or ")))
 		return false
 	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
+	return os.Getenv("OTEL_EXPORTER_OTLP_"+s.part+"_ENDPOINT") != "" || s.follows && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
 }
 
-// The protocols by which spans can be sent.
+// The protocols by which signals can be sent.
 const (
 	protocolHTTP = "http/protobuf"
 	protocolGRPC = "grpc"
 )
 
-func protocol() string {
-	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), protocolHTTP)
-}
-
-// newClient returns what speaks to the collector. Addresses, headers, certificates and the like it reads from
-// the environment itself.
-func newClient(ctx context.Context, log *slog.Logger) (*otlptrace.Exporter, error) {
-	switch by := protocol(); by {
-	case protocolGRPC:
-		return otlptracegrpc.New(ctx)
-	case protocolHTTP:
+// protocol returns the one of s.
+func (s *signal) protocol(log *slog.Logger) string {
+	switch by := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+s.part+"_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), protocolHTTP); by {
+	case protocolGRPC, protocolHTTP:
+		return by
 	default:
-		log.Warn("traces are sent by "+protocolHTTP,
+		log.Warn(s.name+" are sent by "+protocolHTTP,
 			"error", fmt.Sprintf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not known: use %s or %s", by, protocolGRPC, protocolHTTP))
 	}
-	return otlptracehttp.New(ctx)
+	return protocolHTTP
+}
+
+// openTraces opens what sends spans. Addresses, headers, certificates and the like the client reads from the environment itself.
+func (e *Exporter) openTraces(ctx context.Context, from *resource.Resource) (err error) {
+	var client *otlptrace.Exporter
+	by := traces.protocol(e.log)
+	if by == protocolGRPC {
+		client, err = otlptracegrpc.New(ctx)
+	} else {
+		client, err = otlptracehttp.New(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	sampler, name := sampling.FromEnvironment()
+	tracer, provider := sampling.New(sampler, trace.WithBatcher(client), trace.WithResource(from))
+	e.tracer, e.ends = tracer, append(e.ends, provider.Shutdown)
+	e.log.Info("sending traces", "protocol", by, "sampler", name)
+	return nil
+}
+
+// openMetrics opens what sends metrics: each minute, or as OTEL_METRIC_EXPORT_INTERVAL says, what a scrape would find.
+func (e *Exporter) openMetrics(ctx context.Context, from *resource.Resource, gatherer prometheus.Gatherer) (err error) {
+	var client metric.Exporter
+	by := metrics.protocol(e.log)
+	if by == protocolGRPC {
+		client, err = otlpmetricgrpc.New(ctx)
+	} else {
+		client, err = otlpmetrichttp.New(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	reader := metric.NewPeriodicReader(client, metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(gatherer))))
+	provider := metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from))
+	e.ends = append(e.ends, provider.Shutdown)
+	e.log.Info("sending metrics", "protocol", by)
+	return nil
 }
 
 // listen has what OpenTelemetry has to say end up in log: it has one place for that in a process.
@@ -117,12 +185,12 @@ func listen(log *slog.Logger) {
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if lines.Open(time.Now()) {
-			log.Warn("traces are lost", "error", err)
+			log.Warn("traces or metrics are lost", "error", err)
 		}
 	}))
 }
 
-// Tracer returns what begins the spans that e sends; nil for a nil e.
+// Tracer returns what begins the spans that e sends; nil: it sends none.
 func (e *Exporter) Tracer() *tracing.Tracer {
 	if e == nil {
 		return nil
@@ -130,7 +198,7 @@ func (e *Exporter) Tracer() *tracing.Tracer {
 	return e.tracer
 }
 
-// Run waits until ctx ends, and then sends the last spans, for at most a second. It returns nil.
+// Run waits until ctx ends, and then sends the last spans and metrics, for at most a second. It returns nil.
 func (e *Exporter) Run(ctx context.Context) error {
 	<-ctx.Done()
 	if e == nil {
@@ -138,8 +206,14 @@ func (e *Exporter) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
 	defer cancel()
-	if err := e.provider.Shutdown(ctx); err != nil {
-		e.log.Warn("traces are lost", "error", err)
+	var all sync.WaitGroup
+	for _, end := range e.ends {
+		all.Go(func() {
+			if err := end(ctx); err != nil {
+				e.log.Warn("traces or metrics are lost", "error", err)
+			}
+		})
 	}
+	all.Wait()
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	counts "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 )
@@ -20,6 +22,7 @@ func clearly(t *testing.T, variables map[string]string) {
 	for _, name := range []string{
 		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 		"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_TRACES_SAMPLER", "OTEL_SERVICE_NAME",
+		"OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
 	} {
 		t.Setenv(name, variables[name])
 	}
@@ -46,11 +49,44 @@ func TestWhenTracesAreSent(t *testing.T) {
 	} {
 		clearly(t, c.variables)
 		var log bytes.Buffer
-		e, err := Open(t.Context(), "v1", slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		if err != nil || (e != nil) != c.want || (e.Tracer() != nil) != c.want {
+		e, err := Open(t.Context(), "v1", prometheus.NewRegistry(),
+			slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		if err != nil || (e.Tracer() != nil) != c.want {
 			t.Errorf("%v: %v, error %v", c.variables, e, err)
 		}
 		if !strings.Contains(log.String(), c.warning) || c.warning == "" && log.Len() > 0 {
+			t.Errorf("%v: the log has %q", c.variables, &log)
+		}
+		end(t, e)
+	}
+}
+
+// TestWhenMetricsAreSent is which variables ask for metrics, and what is said of those that are wrong. An endpoint for
+// everything does not.
+func TestWhenMetricsAreSent(t *testing.T) {
+	const exporter, endpoint = "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+	for _, c := range []struct {
+		variables map[string]string
+		want      bool
+		warning   string
+	}{
+		{nil, false, ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, false, ""},
+		{map[string]string{endpoint: "http://127.0.0.1:1/v1/metrics"}, true, ""},
+		{map[string]string{exporter: "otlp"}, true, ""},
+		{map[string]string{exporter: "prometheus", endpoint: "http://127.0.0.1:1/v1/metrics"}, false, ""},
+		{map[string]string{exporter: "none", endpoint: "http://127.0.0.1:1/v1/metrics"}, false, ""},
+		{map[string]string{exporter: "statsd"}, false, `OTEL_METRICS_EXPORTER: \"statsd\" is not known: use otlp or none or prometheus`},
+		{map[string]string{exporter: "otlp", "OTEL_SDK_DISABLED": "true"}, false, ""},
+		{map[string]string{exporter: "otlp", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "udp"}, true, `\"udp\" is not known`},
+	} {
+		clearly(t, c.variables)
+		var log bytes.Buffer
+		e, err := Open(t.Context(), "v1", prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil || strings.Contains(log.String(), `"sending metrics"`) != c.want {
+			t.Errorf("%v: error %v, the log has %q", c.variables, err, &log)
+		}
+		if warns := strings.Contains(log.String(), "WARN"); !strings.Contains(log.String(), c.warning) || warns != (c.warning != "") {
 			t.Errorf("%v: the log has %q", c.variables, &log)
 		}
 		end(t, e)
@@ -95,7 +131,7 @@ func TestSentByGRPC(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + listener.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
 		"OTEL_SERVICE_NAME": "limits",
 	})
-	e, err := Open(t.Context(), "v1", slog.New(slog.DiscardHandler))
+	e, err := Open(t.Context(), "v1", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,19 +150,69 @@ func TestSentByGRPC(t *testing.T) {
 	}
 }
 
+// countReceiver is a collector of metrics by gRPC.
+type countReceiver struct {
+	counts.UnimplementedMetricsServiceServer
+	got chan *counts.ExportMetricsServiceRequest
+}
+
+func (r *countReceiver) Export(
+	_ context.Context, sent *counts.ExportMetricsServiceRequest,
+) (*counts.ExportMetricsServiceResponse, error) {
+	r.got <- sent
+	return new(counts.ExportMetricsServiceResponse), nil
+}
+
+// TestMetricsSentByGRPC sends what a registry has, and holds that it says where it is from.
+func TestMetricsSentByGRPC(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &countReceiver{got: make(chan *counts.ExportMetricsServiceRequest, 1)}
+	server := grpc.NewServer()
+	counts.RegisterMetricsServiceServer(server, r)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	clearly(t, map[string]string{
+		"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + listener.Addr().String(), "OTEL_TRACES_EXPORTER": "none",
+		"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc", "OTEL_SERVICE_NAME": "limits",
+	})
+	registry := prometheus.NewRegistry()
+	e, err := Open(t.Context(), "v1", registry, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"policy"})
+	registry.MustRegister(decisions) // after it was opened, as most are
+	decisions.WithLabelValues("login").Add(3)
+	end(t, e)
+	sent := (<-r.got).GetResourceMetrics()[0]
+	for _, want := range []string{"limits", "service.version", "v1", "service.instance.id", "host.name"} {
+		if from := sent.GetResource().String(); !strings.Contains(from, want) {
+			t.Errorf("nothing of %s in %s", want, from)
+		}
+	}
+	one := sent.GetScopeMetrics()[0].GetMetrics()[0]
+	point := one.GetSum().GetDataPoints()[0]
+	if one.GetName() != "decisions_total" || point.GetAsDouble() != 3 || point.GetAttributes()[0].GetValue().GetStringValue() != "login" {
+		t.Errorf("%v", one)
+	}
+}
+
 // TestNoCollectorHoldsNobodyUp sends to where nobody listens, and holds that the end takes no longer than it
 // may, and that the log has a line.
 func TestNoCollectorHoldsNobodyUp(t *testing.T) {
-	clearly(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})
+	clearly(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_METRICS_EXPORTER": "otlp"})
 	var log bytes.Buffer
-	e, err := Open(t.Context(), "v1", slog.New(slog.NewTextHandler(&log, nil)))
+	e, err := Open(t.Context(), "v1", prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, span := e.Tracer().Request(httptest.NewRequest(http.MethodPost, "/v1/take", nil))
 	span.Answered("POST", "/v1/take", 200, nil)
 	end(t, e)
-	if !strings.Contains(log.String(), "traces are lost") {
+	if !strings.Contains(log.String(), "traces or metrics are lost") {
 		t.Errorf("the log has %q", &log)
 	}
 }
