@@ -28,7 +28,7 @@ func examplesOfEvents() map[events.Type]struct {
 		data   any
 	}{
 		events.ConversionBegan: {"a conversion limit denies a key, as of a country or a range. `country` is there where the policy is " +
-			"derived from countries; `ratelimitd key` finds others", false, country},
+			"derived from countries, and `name` where the policy itself names a range or the like; `ratelimitd key` finds others", false, country},
 		events.ConversionEnded: {"the limit denied no call for that key for five minutes", false, countryEnded},
 		events.DenialsBegan: {"`--events-denied-share` of a policy's checks and takes within a minute were denied, of 20 calls or more",
 			false, events.Denials{Policy: "login", Calls: 90, Denied: 60, Percent: 50}},

@@ -68,6 +68,7 @@ type Conversion struct {
 	Limit   string     `json:"limit"`
 	Key     string     `json:"key"`               // the first digits
 	Country string     `json:"country,omitempty"` // that the key is of; empty: of something else
+	Name    string     `json:"name,omitempty"`    // of what else the key is of, if the policy names it; empty: it does not
 	Since   *time.Time `json:"since,omitempty"`   // of an end
 	Denied  int64      `json:"denied,omitempty"`  // calls since; of an end
 }

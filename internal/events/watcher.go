@@ -47,7 +47,7 @@ type Watcher struct {
 type deniedKey struct{ policy, limit, key string }
 
 type denial struct {
-	country     string
+	of          Conversion
 	since, last time.Time
 	calls       int64
 }
@@ -65,16 +65,15 @@ func NewWatcher(sender *Sender, deniedShare float64) *Watcher {
 	return &Watcher{sender: sender, share: deniedShare, denied: make(map[deniedKey]*denial), policies: make(map[string]*trend)}
 }
 
-// Denied notes that a conversion limit of a policy denied a call for key, which is given by its first digits, and is that
-// of a country unless that is empty.
-func (w *Watcher) Denied(policy, limit, key, country string) {
-	now, at := w.sender.opts.Now(), deniedKey{policy, limit, key}
+// Denied notes that a conversion limit denied a call, as c says.
+func (w *Watcher) Denied(c Conversion) {
+	now, at := w.sender.opts.Now(), deniedKey{c.Policy, c.Limit, c.Key}
 	w.mu.Lock()
 	d := w.denied[at]
 	full := d == nil && len(w.denied) >= maxDenied
 	fresh := d == nil && !full
 	if fresh {
-		d = &denial{country: country, since: now}
+		d = &denial{of: c, since: now}
 		w.denied[at] = d
 	}
 	if d != nil {
@@ -83,7 +82,7 @@ func (w *Watcher) Denied(policy, limit, key, country string) {
 	w.mu.Unlock()
 	switch {
 	case fresh:
-		w.sender.Tell(ConversionBegan, Conversion{Policy: policy, Limit: limit, Key: key, Country: country})
+		w.sender.Tell(ConversionBegan, c)
 	case full:
 		w.sender.lose(KindConversion, 1, errFull)
 	}
@@ -202,7 +201,8 @@ func (w *Watcher) endConversions(now time.Time) {
 	for at, d := range w.denied {
 		if now.Sub(d.last) >= conversionLasts {
 			delete(w.denied, at)
-			ended = append(ended, Conversion{at.policy, at.limit, at.key, d.country, instant(d.since), d.calls})
+			d.of.Since, d.of.Denied = instant(d.since), d.calls
+			ended = append(ended, d.of)
 		}
 	}
 	w.mu.Unlock()

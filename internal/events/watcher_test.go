@@ -130,11 +130,11 @@ func TestDegradedDecisionsBeginAndEnd(t *testing.T) {
 // TestConversionsBeginAndEnd tells of each key that a conversion limit denies once, and once none was for five minutes.
 func TestConversionsBeginAndEnd(t *testing.T) {
 	watch(t, func(w *watched) {
-		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
-		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
+		w.Denied(events.Conversion{Policy: "otp-country", Limit: "unconfirmed", Key: "0123456789abcdef", Country: "DE"})
+		w.Denied(events.Conversion{Policy: "otp-country", Limit: "unconfirmed", Key: "0123456789abcdef", Country: "DE"})
 		w.want(time.Minute, `conversion.began {"country":"DE","key":"0123456789abcdef","limit":"unconfirmed","policy":"otp-country"}`)
-		w.Denied("otp-range", "unconfirmed", "fedcba9876543210", "")
-		w.Denied("otp-country", "unconfirmed", "0123456789abcdef", "DE")
+		w.Denied(events.Conversion{Policy: "otp-range", Limit: "unconfirmed", Key: "fedcba9876543210"})
+		w.Denied(events.Conversion{Policy: "otp-country", Limit: "unconfirmed", Key: "0123456789abcdef", Country: "DE"})
 		w.want(5*time.Minute-5*time.Second,
 			`conversion.began {"key":"fedcba9876543210","limit":"unconfirmed","policy":"otp-range"}`)
 		w.want(5*time.Second,
@@ -149,7 +149,7 @@ func TestDeniedKeysAreBounded(t *testing.T) {
 	s, counted := newSender(t, events.Options{URL: "http://receiver"})
 	w := events.NewWatcher(s, 1)
 	for i := range 5000 {
-		w.Denied("p", "l", fmt.Sprint(i), "")
+		w.Denied(events.Conversion{Policy: "p", Limit: "l", Key: fmt.Sprint(i)})
 	}
 	if lost := counted.count(events.Lost); lost != 5000-1000 { // of which some were followed, and more wait than may
 		t.Errorf("%d are lost", lost)

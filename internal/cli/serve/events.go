@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"net/url"
+	"slices"
+	"sync/atomic"
 
 	"github.com/ratelimitd/ratelimitd/internal/events"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
@@ -17,6 +20,7 @@ type eventSource struct {
 	sender    *events.Sender  // nil: nobody is told
 	watcher   *events.Watcher // nil: nothing is watched
 	countryOf func(policy string, key store.Key) string
+	named     atomic.Pointer[map[string]map[store.Key]string] // identifiers that policies name, by policy; nil: none
 }
 
 // openEvents makes what sends events, if the settings say where to. The audit log is open.
@@ -50,7 +54,8 @@ func (s *service) openEvents() error {
 		kinds[i] = string(kind)
 	}
 	measured = metrics.NewEvents(s.registry, kinds, sender.Waiting)
-	s.events = eventSource{sender, events.NewWatcher(sender, given.DeniedShare), s.measured.CountryOf}
+	s.events.sender, s.events.watcher = sender, events.NewWatcher(sender, given.DeniedShare)
+	s.events.countryOf = s.measured.CountryOf
 	s.audit.tee(sender.AuditLine)
 	s.log.Info("sending events", "to", given.URL.Host)
 	return nil
@@ -92,9 +97,40 @@ func (e *eventSource) Relented(key store.Key, d *count.Decision) {
 	for i := range d.Limits() {
 		l := &d.Limits()[i]
 		if l.Limit.Algorithm == policy.Conversion.Name && !l.Allowed && !l.Limit.Shadow {
-			e.watcher.Denied(d.Policy.Name, l.Limit.Name, digitsOf(key), e.countryOf(d.Policy.Name, key))
+			e.watcher.Denied(events.Conversion{
+				Policy: d.Policy.Name, Limit: l.Limit.Name, Key: digitsOf(key),
+				Country: e.countryOf(d.Policy.Name, key), Name: e.nameOf(d.Policy.Name, key),
+			})
 		}
 	}
+}
+
+// setPolicies has events name the identifiers that policies with conversions name themselves. A nil e does nothing.
+func (e *eventSource) setPolicies(policies []*policy.Policy, keyOf func(policy string, id keys.Identifier) (store.Key, error)) {
+	if e == nil || e.sender == nil {
+		return
+	}
+	named := make(map[string]map[store.Key]string)
+	for _, p := range policies {
+		if !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Algorithm == policy.Conversion.Name }) {
+			continue
+		}
+		named[p.Name] = make(map[store.Key]string)
+		for _, name := range p.ByValues() {
+			if key, err := keyOf(p.Name, keys.Identifier(name)); err == nil {
+				named[p.Name][key] = name
+			}
+		}
+	}
+	e.named.Store(&named)
+}
+
+// nameOf returns the identifier whose key that is, if the policy names it; else an empty text.
+func (e *eventSource) nameOf(policy string, key store.Key) string {
+	if named := e.named.Load(); named != nil {
+		return (*named)[policy][key]
+	}
+	return ""
 }
 
 // Blocked tells of a block.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,9 +103,11 @@ const eventPolicies = `policies:
   - name: sms
     limits: [{algorithm: sliding-log, limit: 100, window: 1h}]
     normalize: e164
-    derive: [{policy: country, from: country}, {policy: new, from: country, when: denied}]
+    derive: [{policy: country, from: country}, {policy: range, from: {prefix: 4}}, {policy: new, from: country, when: denied}]
   - name: country
     limits: [{name: unconfirmed, algorithm: conversion, unconfirmed: 2, min_conversion: 72%, window: 27h}]
+  - name: range
+    limits: [{name: unconfirmed, algorithm: conversion, unconfirmed: {"+4366": 1, default: 50}, min_conversion: 72%, window: 27h}]
   - {name: new, limits: [{algorithm: sliding-log, limit: 10, window: 1h, until: confirmed}]}
   - {name: login, limits: [{name: per-hour, algorithm: sliding-log, limit: 1, window: 1h}], block_for: 1h}
 `
@@ -114,16 +117,18 @@ func TestEvents(t *testing.T) {
 	r, policies := newEventReceiver(t), clitest.Write(t, "p.yaml", eventPolicies)
 	s := start(t, nil, r.flags(t, "--policies="+policies, "--namespace=shop")...)
 
-	const phone, name = "+4915112345678", "anna@example.org"
-	for range 3 { // the third is denied by its country, and passes as a new one
-		if got := s.TakeOf(t, "sms", phone); got != http.StatusOK {
+	const phone, other, name = "+4915112345678", "+436641234567", "anna@example.org"
+	for _, to := range []string{phone, phone, phone, other, other} { // the last ones are denied by country or range, and pass as new ones
+		if got := s.TakeOf(t, "sms", to); got != http.StatusOK {
 			t.Fatalf("take: status %d", got)
 		}
 	}
-	of := r.await(t, "conversion.began", 1)[0]
-	if of.Data["policy"] != "country" || of.Data["country"] != "DE" || of.Data["limit"] != "unconfirmed" ||
-		!strings.HasPrefix(of.Source, "/ratelimitd/shop/") {
-		t.Errorf("%+v", of)
+	for i, of := range r.await(t, "conversion.began", 2) {
+		want := [][]any{{"country", "DE", nil}, {"range", nil, "+4366"}}[i] // the policy names the range
+		if got := []any{of.Data["policy"], of.Data["country"], of.Data["name"]}; !slices.Equal(got, want) ||
+			of.Data["limit"] != "unconfirmed" || !strings.HasPrefix(of.Source, "/ratelimitd/shop/") {
+			t.Errorf("%+v, want %v", of, want)
+		}
 	}
 
 	for range 30 {
@@ -179,10 +184,10 @@ func TestEvents(t *testing.T) {
 
 	for _, kind := range []string{"conversion", "block", "override", "policies"} {
 		s.WaitForMetric(t, `ratelimitd_events_total{kind="`+kind+`",outcome="sent"} `+
-			map[string]string{"conversion": "1", "block": "2", "override": "3", "policies": "1"}[kind])
+			map[string]string{"conversion": "2", "block": "2", "override": "3", "policies": "1"}[kind])
 	}
 	text := r.texts()
-	for _, told := range []string{phone, phone[1:], phone[3:], name, "anna", "example.org"} {
+	for _, told := range []string{phone, phone[1:], phone[3:], other[1:], other[6:], name, "anna", "example.org"} {
 		if strings.Contains(text, told) {
 			t.Errorf("an identifier was told of:\n%s", text)
 		}

@@ -32,6 +32,7 @@ type policySource struct {
 	envoy   *envoy.Server                    // nil: it is served nowhere
 	metrics *metrics.Metrics
 	shadows *shadow.Table
+	events  *eventSource // nil: nobody is told
 	audit   *auditLog
 	log     *slog.Logger
 }
@@ -62,6 +63,7 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
 	p.shadows.SetPolicies(p.engine.Policies())
+	p.events.setPolicies(p.engine.Policies(), p.engine.KeyOf)
 	p.metrics.SetPoliciesVersion(version)
 	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
 	if len(before) > 0 { // else it is the start

@@ -181,7 +181,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	s.measured.Countries = metrics.Countries{Names: identifier.Countries(), KeyOf: s.engine.KeyOf}
 	s.source = &policySource{
 		watcher: watcher, store: s.store.policies, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
-		metrics: s.measured, shadows: s.shadows, audit: s.audit, log: s.log,
+		metrics: s.measured, shadows: s.shadows, events: &s.events, audit: s.audit, log: s.log,
 	}
 	if watcher == nil {
 		s.source.followStore(ctx, policies)
