@@ -27,9 +27,7 @@ var strange = []struct {
 // you rewrite.
 var strangeRooms = []string{
 	"cassandra", "cassandra/cassandratest", "cassandra/cassandratest/localcassandra", "cassandra/conn", "cassandra/lease",
-	"cassandra/members", "cassandra/migrate", "cassandra/policies", "cluster", "limiter", "limiter/counted",
-	"limiter/handon",
-	"limiter/storetest", "peer",
+	"cassandra/members", "cassandra/migrate", "cassandra/policies", "cluster", "limiter/storetest", "peer",
 }
 
 // TestCommentsAreEnglish looks for the strangest words in comments of the program and its rooms, tests left out.

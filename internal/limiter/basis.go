@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// basis is what all parts of an engine go by: how they count in its store, and date what they do.
+// basis is what all parts of an engine share: settings, ids, and the decider over its store.
 type basis struct {
 	settings *demand.Settings
 	ids      *store.EventIDs
@@ -16,8 +16,7 @@ type basis struct {
 
 func (b *basis) now() store.Instant { return b.settings.Timing.Instant() }
 
-// resetBy returns the instant up to which c, a reset, forgets: whatever was dated before
-// it, by any clock.
+// resetBy returns the instant up to which c, a reset, removes units: all that were dated before it, by any clock.
 func (b *basis) resetBy(c *store.Change) store.Instant {
 	return c.ID.Instant().Add(2 * b.settings.ClockTolerance)
 }

@@ -14,25 +14,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Call is one request of a caller: demands that stand or fall together.
+// Call is one request of a caller: demands that are allowed or denied together.
 type Call struct {
 	Op      count.Op
 	Demands []Demand // 1 to MaxDemands, no policy and identifier twice
 
-	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call
-	// comes with the same key: 1 to MaxIdempotencyKeyLen bytes; empty: none.
+	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call is sent with the same key: 1 to
+	// MaxIdempotencyKeyLen bytes; empty: none.
 	IdempotencyKey string
-	// Caller is whose key that is: what another caller sends under the same key is another
-	// call. Empty: of all who have no name.
+	// Caller is the owner of IdempotencyKey: the same key from another caller is another key. Empty: shared by all
+	// callers without a name.
 	Caller string
-	// Reserve makes OpCheck hold what it allows, for MinReserve to MaxReserve in whole
-	// milliseconds; 0: nothing is held.
+	// Reserve makes OpCheck hold units that it allows, for MinReserve to MaxReserve in whole milliseconds; 0: no hold.
 	Reserve time.Duration
-	// Reservation is what an earlier check answered, for OpRecord to settle; empty: none.
-	// Demands are those of that check then, each at what it cost, or none.
+	// Reservation is the reservation from an earlier check's answer, for OpRecord to settle; empty: none. With it,
+	// Demands are those of that check, each with its actual cost, or none.
 	Reservation string
-	// Cost is what each demand of the Reservation cost, where Demands are none: 1 to MaxCost units, or CostNothing;
-	// 0: as many as are held.
+	// Cost is the actual cost of each demand of the Reservation if there are no Demands: 1 to MaxCost units, or
+	// CostNothing; 0: the held units.
 	Cost int64
 }
 
@@ -41,29 +40,28 @@ const (
 	MaxIdempotencyKeyLen = 255
 )
 
-// Answer is what became of a Call. Its own Decision is the demand's or, of several,
-// the tightest one's, with Allowed, WouldAllow and the waits for all of them.
+// Answer is the answer to a Call. Its own Decision is the demand's or, of several, the tightest one's, with Allowed,
+// WouldAllow and the waits for all of them.
 type Answer struct {
 	count.Decision
-	Demands     []count.Decision // one for each demand, in their order, and then those derived; nil for one in all
-	Receipt     string           // by which what was recorded can be refunded once; empty: nothing was
-	Reservation string           // by which what is held can be settled; empty: nothing is
-	Settled     []Settled        // what settling a reservation came to, one for each decision; nil: none was settled
+	Demands     []count.Decision // one for each demand, in their order, and then those of derived demands; nil if there is one in all
+	Receipt     string           // by which recorded units can be refunded once; empty: none were recorded
+	Reservation string           // by which held units can be settled; empty: none are held
+	Settled     []Settled        // the settled units of a reservation, one for each decision; nil: none was settled
 	Replayed    bool             // it is the recorded answer to an earlier call with the same idempotency key
 }
 
 // Do decides call. It is Check, Record or Take for one demand and more.
 //
-// Errors are those of Take, ErrReused and, each as a FieldError, those of the call itself;
-// fields of a demand among several are called "demands[1].cost". The answer means
-// nothing then, except beside a StoreError.
+// Errors are those of Take, ErrReused and, each as a FieldError, those of the call itself; fields of a demand among
+// several are named "demands[1].cost". After an error the answer has no meaning, unless it is a StoreError.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if call.byClaim() {
 		return e.doByClaim(ctx, call)
 	}
 	one, _ := e.borrowed.Get().(*single)
 	defer e.borrowed.Put(one)
-	if !e.secrets.Known() { // the receipt may take a request of its own, out of the same time
+	if !e.secrets.Known() { // the receipt may need a request of its own, within the same time
 		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
 		ctx = limited
@@ -85,11 +83,11 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	return answer, err
 }
 
-// byClaim reports whether c may come again, holds something or settles it.
+// byClaim reports whether c has an idempotency key, reserves, or settles a reservation.
 func (c *Call) byClaim() bool { return c.IdempotencyKey != "" || c.Reserve > 0 || c.Reservation != "" }
 
-// charges returns what call asks for, made ready to decide, in place of charges: its own
-// demands, and then those that their policies derive. All are under one version of the policies.
+// charges returns the charges of call, ready to decide, in the memory of charges: its own demands, and then those that
+// their policies derive. All are under one version of the policies.
 func (m *charger) charges(charges []demand.Charge, call *Call, in try) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
@@ -179,7 +177,7 @@ func (c *Call) inDemand(i int, err error) error {
 	return &DemandError{Index: i, Err: err}
 }
 
-// answerOf puts the decisions of charges into one answer.
+// answerOf returns the answer with the decisions of charges.
 func answerOf(charges []demand.Charge) Answer {
 	if len(charges) == 1 {
 		return Answer{Decision: charges[0].Decision}
@@ -213,8 +211,7 @@ func (a *Answer) conclude() {
 	}
 }
 
-// worse returns what is to be said of two demands' units: that it is unknown, that
-// some count, or that none do.
+// worse returns Recorded for two demands together: unknown, that some count, or that none do.
 func worse(a, b count.Recorded) count.Recorded {
 	for _, r := range []count.Recorded{count.RecordedUnknown, count.RecordedYes} {
 		if a == r || b == r {

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// claimed are the parts of an engine for what may happen only once: whoever does it claims it first.
+// claimed has the parts of an engine for actions that may happen only once, each after a claim.
 type claimed struct {
 	secrets      *once.Secrets
 	marks        *once.Marks
@@ -38,13 +38,12 @@ func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge
 	}
 }
 
-// byClaim decides a call that may come again, holds something or settles it, all
-// within one store timeout.
+// byClaim decides a call with an idempotency key or a reservation, within one store timeout.
 func (c *claimed) byClaim(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.repetitions.settings.StoreTimeout)
 	defer cancel()
 	switch {
-	case call.Reservation != "": // settled once however often it comes, under whatever key
+	case call.Reservation != "": // it settles once, however often it is sent, under any key
 		return c.reservations.settleReservation(ctx, call, charges)
 	case call.Reserve > 0:
 		return c.reservations.reserve(ctx, call, charges)

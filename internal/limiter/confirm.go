@@ -15,16 +15,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Confirmation is what a receipt was confirmed for.
+// Confirmation is the result of a confirmation.
 type Confirmation struct {
-	Confirmed bool // some limit goes by it; else nothing is changed
-	Replayed  bool // it was confirmed before: what that left to do is done
+	Confirmed bool // some limit depends on it; else nothing has changed
+	Replayed  bool // it was confirmed before; parts that had failed then are done now
 }
 
-// Confirm says that what receipt was given for turned out to be real: limits until: confirmed give its
-// units back, and conversions count them as confirmed, once, and one of each number within their window. What its call
-// makes known is known from then on. Errors wrap ErrNoReceipt, as a ReceiptError, or, as a StoreError, ErrUnavailable; its
-// Recorded says whether the units still count as unconfirmed.
+// Confirm confirms receipt's units: limits with until: confirmed give them back, and conversions count them as confirmed,
+// once, and one confirmation of each number within their window. Parts of identifiers that the call makes known are known
+// from then on. Errors wrap ErrNoReceipt, as a ReceiptError, or, as a StoreError, ErrUnavailable; its Recorded says
+// whether the units still count as unconfirmed.
 func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, error) {
 	return e.refunds.confirm(ctx, receipt)
 }
@@ -37,7 +37,7 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 		return Confirmation{}, err
 	}
 	now, err := r.decider.Instant()
-	if err != nil { // what can't be confirmed now must not be claimed
+	if err != nil { // units that can't be confirmed now must not be claimed
 		return Confirmation{}, &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
 	lasts := time.Duration(0)
@@ -68,13 +68,13 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 	return Confirmation{Confirmed: true, Replayed: !got.first}, nil
 }
 
-// confirmable is what of a receipt is claimed for a confirmation: its first entry, which has the say over all, and those
-// that some limit goes by the confirmation of. There are none if no limit does.
+// confirmable has the entries of a receipt that a confirmation claims: the first, whose claim decides for all, and those
+// whose limits depend on confirmations. It has none if no limit does.
 type confirmable struct {
 	t        *once.Token
 	plans    []*demand.Plan
-	numbers  []store.Key   // for each entry, of which a conversion counts one confirmation a window; zero: it counts each
-	claimFor time.Duration // as long as anything of the receipt can be refunded
+	numbers  []store.Key   // for each entry, the number of which a conversion counts one confirmation in a window; zero: it counts each
+	claimFor time.Duration // as long as any entry of the receipt can be refunded
 }
 
 func (r *refunds) confirmable(ctx context.Context, receipt string) (*confirmable, error) {
@@ -106,8 +106,8 @@ func (r *refunds) confirmable(ctx context.Context, receipt string) (*confirmable
 	return c, nil
 }
 
-// numberOf returns the key of the number, or another identifier, that entry i of t was counted for as a part: that of the
-// demand that derives its policy, or else the call's first. Zero: the call asks for that policy alone.
+// numberOf returns the key of the number, or other identifier, a part of which entry i of t counts: the key of the demand
+// that derives its policy, or else of the call's first demand. It is zero if the call asks for that policy alone.
 func numberOf(t *once.Token, plans []*demand.Plan, i int) store.Key {
 	for j, p := range plans {
 		if slices.ContainsFunc(p.Derive, func(d policy.Derivation) bool { return d.Policy == plans[i].Name }) {
@@ -120,9 +120,8 @@ func numberOf(t *once.Token, plans []*demand.Plan, i int) store.Key {
 	return t.Entries[0].Key
 }
 
-// firstOfNumber returns the entries of got that are to be confirmed, and their plans. A conversion counts one
-// confirmation of a number within its window: else one phone that its owner confirms again and again would stand for
-// codes to many.
+// firstOfNumber returns the entries of got to confirm, and their plans. A conversion counts one confirmation of a
+// number within its window: otherwise one phone whose owner confirms repeatedly would cover codes to many others.
 func (r *refunds) firstOfNumber(
 	ctx context.Context, c *confirmable, got *claimedPart, failed error,
 ) (entries []once.Entry, plans []*demand.Plan, err error) {

@@ -2,10 +2,9 @@ package limiter
 
 import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 
-// MoveTo names the local data centre once the store has told its name, in the place of
-// Options.Datacenter. Promises that end at its border count under other keys from then on. The
-// store must answer nothing before, nor for a store timeout after: calls under way have the old
-// keys.
+// MoveTo replaces Options.Datacenter by the local data centre's name, once the store has reported it. Guarantees that
+// hold within a data centre use other keys from then on. The store must answer no request before, nor for a store
+// timeout after: calls in progress have the old keys.
 func (e *Engine) MoveTo(datacenter string) error { return e.plans.moveTo(datacenter) }
 
 func (ps *plans) moveTo(datacenter string) error {
@@ -13,7 +12,7 @@ func (ps *plans) moveTo(datacenter string) error {
 	defer ps.setting.Unlock()
 	ps.settings.MoveTo(datacenter)
 	set := ps.inForce.Load()
-	if set.byName == nil { // none were given yet
+	if set.byName == nil { // there are no policies yet
 		return nil
 	}
 	var policies []policy.Policy

@@ -10,14 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// derived is a demand on another policy that a demand brings along.
+// derived is a demand on another policy that a demand's policy derives.
 type derived struct {
 	demand.Charge
 	id keys.Identifier // in its canonical form
-	by int             // index of the demand that brought it
+	by int             // index of the demand whose policy derives it
 }
 
-// readIdentifiers gives plans what reads their identifiers, and those that they derive.
+// readIdentifiers sets the readers of identifiers of plans, and the plans that they derive.
 func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*demand.Plan) error {
 	for i, found := range policy.DeriveProblems(policies) {
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
@@ -48,7 +48,7 @@ func (ps *plans) planOf(name string, id keys.Identifier) (p *demand.Plan, canoni
 	return ps.inForce.Load().find(name, id)
 }
 
-// Canonical returns id as it is counted under policy; what can't be read as it is.
+// Canonical returns the canonical form of id under policy. It returns id itself if that can't be read.
 func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	p := e.plans.inForce.Load().byName[policy]
 	if p == nil || p.Read == nil {
@@ -60,7 +60,7 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	return id
 }
 
-// deriveFrom appends to all what c, of the demand by, brings along in this try for parts of its identifier.
+// deriveFrom appends to all the demands that c, of the demand by, derives in this try for parts of its identifier.
 func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try) ([]derived, error) {
 	all = slices.Grow(all, len(parts))
 	for i, part := range parts {
@@ -72,7 +72,7 @@ func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try)
 		if p.Read != nil {
 			var err error
 			if id, _, err = readIdentifier(p, id); err != nil {
-				return nil, err // none: takes has seen to it
+				return nil, err // never: the check of policies rules it out
 			}
 		}
 		d := derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost, Derived: true}, id, by}
@@ -86,8 +86,7 @@ func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try)
 	return all, nil
 }
 
-// together returns charges with those that they bring along: what counts under the same
-// key, once with the sum of the costs.
+// together returns charges and their derived ones. Charges under the same key become one with the sum of the costs.
 func (c *Call) together(charges []demand.Charge, more []derived) ([]demand.Charge, error) {
 	for i := range more {
 		d := &more[i]
@@ -121,8 +120,7 @@ func indexOf(charges []demand.Charge, key store.Key) int {
 	return -1
 }
 
-// KeyOf returns the key that id is counted under: that of the hash key that is written
-// with. Errors wrap ErrInvalid or ErrUnknownPolicy.
+// KeyOf returns the key under which id counts, by the hash key for writes. Errors wrap ErrInvalid or ErrUnknownPolicy.
 func (e *Engine) KeyOf(policy string, id keys.Identifier) (store.Key, error) {
 	p, id, _, err := e.plans.planOf(policy, id)
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 
 // Engine decides. It is safe for concurrent use; make one with New.
 type Engine struct {
-	// Overrides has what operators decide otherwise than a policy says.
+	// Overrides has the administrators' overrides.
 	Overrides *Overrides
 
 	*basis
 	shared    *handon.Router   // the decider over a store that instances share; else nil
-	counted   *counted.Decider // what that decides by here; else nil
+	counted   *counted.Decider // the part of it that decides on this instance; else nil
 	plans     *plans
 	charger   *charger
 	judge     *judge.Judge
@@ -36,60 +36,60 @@ type Engine struct {
 	relented  RelentObserver // nil: nobody learns of that
 	borrowed  sync.Pool      // of *single
 
-	claimed // what may happen only once
+	claimed // parts for actions that may happen only once
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
 // process.
 type Options struct {
-	Keyer          keys.Keyer                        // of the keys that are written under
-	AlsoRead       []keys.Keyer                      // of keys that are read as well: other instances write under them, or did
+	Keyer          keys.Keyer                        // of keys for writes
+	AlsoRead       []keys.Keyer                      // of further keys to read: other instances write under them, or did
 	Consistency    policy.Consistency                // for policies that do not say; zero: LOCAL_QUORUM for both
 	Serial         policy.Level                      // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
-	Datacenter     string                            // name of the local one; part of the key of promises that end at its border; see MoveTo
+	Datacenter     string                            // name of the local one; part of the keys of guarantees within a data centre; see MoveTo
 	ClockTolerance time.Duration                     // how far instances' clocks may be from the store's; whole milliseconds
 	StoreTimeout   time.Duration                     // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockError     time.Duration                     // how far the clocks of the store's own nodes may differ; zero: one second
-	Now            func() time.Time                  // nil: the system's clock; one that is set is gone by within a millisecond
+	Now            func() time.Time                  // nil: the system's clock, whose changes take effect within a millisecond
 	Skewed         func() bool                       // whether this instance's clock is beyond the tolerance now; nil: never
-	Local          store.Exclusive                   // decides for OnStoreErrorLocal, else those policies deny
-	SyncInterval   time.Duration                     // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
-	MaxKeys        int                               // whose counts an owner remembers at most, some 128 or more; zero: DefaultMaxKeys
-	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay
-	Observer       Observer                          // learns of every decision; nil: nobody
-	ObserveCall    ObserveCall                       // learns of every call; nil: nobody
-	Identifiers    policy.Identifiers                // reads those of policies with Normalize, else such policies are refused
-	Jitter         func(time.Duration) time.Duration // how long instances that met wait to part, below what it is given; nil: at random
-	Owners         owner.Owners                      // say which instance decides for a key; nil: every instance does, for all keys
+	Local          store.Exclusive                   // decides for OnStoreErrorLocal; nil: those policies deny
+	SyncInterval   time.Duration                     // between writes of units admitted under GuaranteeLocal; zero: DefaultSyncInterval
+	MaxKeys        int                               // the most keys in an owner's memory, some 128 or more; zero: DefaultMaxKeys
+	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay on one
+	Observer       Observer                          // is called with every decision; nil: no call
+	ObserveCall    ObserveCall                       // is called with every call's outcome; nil: no call
+	Identifiers    policy.Identifiers                // returns readers for policies with Normalize; nil: such policies are refused
+	Jitter         func(time.Duration) time.Duration // the wait after a conflict between instances, below its argument; nil: random
+	Owners         owner.Owners                      // find the instance that decides for a key; nil: every instance decides for all keys
 
-	// AwaitPolicies puts a version of the policies in force that another instance has, or a later one. It
-	// returns when they are, or says why they are not. nil: policies have no versions.
+	// AwaitPolicies puts another instance's version of the policies in force, or a later one. It returns when they are
+	// in force, or else an error. nil: policies have no versions.
 	AwaitPolicies func(ctx context.Context, version int64) error
 
-	// Together returns ctx for what the store is asked for several calls at once, which have the contexts calls: so
-	// that a trace of any of them has it. It must not block. nil: it is asked by the context of the first.
+	// Together returns the context of a request to the store for several calls, which have the contexts calls, so that
+	// the traces of all of them include the request. It must not block. nil: the request has the context of the first
+	// call.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 }
 
-// Observer learns of every decision, those that the store's failure prevented
-// among them: denied and degraded. cost is what was asked for, in units. It must not
-// block, and must not keep d.
+// Observer is called with every decision, also with those that a failure of the store prevented, which are degraded.
+// cost is the demand's cost in units. It must not block, and must not keep d.
 type Observer interface {
 	Observe(op count.Op, key store.Key, cost int64, d *count.Decision)
 }
 
-// ObserveCall learns what became of a call, once for each of its demands: of one that is denied because of
-// another demand or of a derived policy, that it was denied. It must not block, and must not keep p.
+// ObserveCall is called with the outcome of a call, once for each of its demands. A call that another demand or a
+// derived policy denies is denied for all its demands. It must not block, and must not keep p.
 type ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
 
-// ConfirmObserver is an Observer that learns of confirmations as well: how many units of a key under a policy are
-// confirmed, once. It must not block.
+// ConfirmObserver is an Observer that is also called with confirmations: with the number of units of a key under a
+// policy that are confirmed, once. It must not block.
 type ConfirmObserver interface {
 	Confirmed(policy string, key store.Key, units int64)
 }
 
-// RefundObserver is an Observer that learns of refunds as well: how many units of a key under a policy are given back,
-// once. It must not block.
+// RefundObserver is an Observer that is also called with refunds: with the number of units of a key under a policy that
+// are refunded, once. It must not block.
 type RefundObserver interface {
 	Refunded(policy string, key store.Key, units int64)
 }
@@ -156,7 +156,7 @@ func New(s store.Store, opts *Options) *Engine {
 	return e
 }
 
-// settings returns what o says to all that decides.
+// settings returns o as the settings of all deciders.
 func (o *Options) settings() *demand.Settings {
 	return demand.Settings{
 		Keyer: o.Keyer, AlsoRead: o.AlsoRead, Consistency: o.Consistency, Serial: o.Serial, Datacenter: o.Datacenter,
@@ -166,8 +166,8 @@ func (o *Options) settings() *demand.Settings {
 	}.WithDefaults()
 }
 
-// SetPolicies puts policies in force in place of all earlier ones, without a version. It
-// changes nothing when one of them has a Problem or two share a name; the error names it.
+// SetPolicies puts policies in force in place of all earlier ones, without a version. If one of them has a Problem or
+// two share a name, it changes nothing and returns an error with the policy's name.
 func (e *Engine) SetPolicies(policies []policy.Policy) error { return e.SetVersion(0, policies) }
 
 // SetVersion is SetPolicies for a version of the policies that instances share: 1 or more.
@@ -175,22 +175,20 @@ func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
 	return e.plans.set(version, policies)
 }
 
-// Policies returns the policies in force by name, with all defaults filled in,
-// the server's levels too. They are shared: not to be changed.
+// Policies returns the policies in force by name, with all defaults filled in, the server's levels too. They are shared
+// and must not be changed.
 func (e *Engine) Policies() []*policy.Policy {
 	_, policies := e.Version()
 	return policies
 }
 
-// Version returns the version in force, 0 for policies without one, and what Policies
-// returns of it.
+// Version returns the version in force, 0 for policies without one, and its policies as Policies does.
 func (e *Engine) Version() (version int64, policies []*policy.Policy) {
 	set := e.plans.inForce.Load()
 	return set.version, set.policies()
 }
 
-// Policy returns the policy called name, with all defaults filled in. It is
-// shared: not to be changed.
+// Policy returns the policy called name, with all defaults filled in. It is shared and must not be changed.
 func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 	p := e.plans.inForce.Load().byName[name]
 	if p == nil {
@@ -199,12 +197,11 @@ func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 	return &p.Policy, true
 }
 
-// InMemory reports whether the store is in this process's memory: no decision waits for
-// anybody.
+// InMemory reports whether the store is in this process's memory, so that no decision waits for another process.
 func (e *Engine) InMemory() bool { return e.inMemory }
 
-// Promise says how far "never more than the limit" holds for p, and in a sentence
-// what it does not cover; a store with a single copy holds it everywhere.
+// Promise returns the scope of "never more than the limit" for p, and a sentence on what it does not cover. With a
+// store of a single copy it holds everywhere.
 func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	if e.inMemory {
 		return policy.ScopeCluster, ""
@@ -223,16 +220,14 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	return scope, caveat
 }
 
-// Run does what must happen beside the decisions, until ctx ends: it ends reservations,
-// takes back what was counted and not admitted, carries news between instances, and writes
-// behind what was admitted from memory. Then it gives back what is reserved in counters and
-// buckets, for a second at most, and does what is still to be taken back, told or written,
-// which takes up to three store timeouts or, where units are subtracted from counters, one
-// and two seconds. It returns nil.
+// Run does the background work until ctx ends: it ends reservations, takes back units without an admission, carries
+// news between instances, and writes behind units admitted from memory. Then it gives back units reserved in counters
+// and buckets, for a second at most, and finishes take-backs, news and writes, which takes up to three store timeouts
+// or, if units are subtracted from counters, one and two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
-	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later: it finishes what is given back
+	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later, as it finishes what is given back
 	all.Go(func() { defer rest(); e.reservations.pending.Run(reserving) })
 	all.Go(func() { e.judge.Blocks.Run(ctx) })
 	all.Go(func() { e.Overrides.known.Run(ctx, e.settings) })
@@ -244,7 +239,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// Behind returns how far the store is behind what was admitted.
+// Behind returns figures on the write-behind.
 func (e *Engine) Behind() counted.Behind {
 	if e.counted == nil {
 		return counted.Behind{}
@@ -252,14 +247,14 @@ func (e *Engine) Behind() counted.Behind {
 	return e.counted.Behind()
 }
 
-// Flush writes what was admitted and is not written yet, until ctx ends.
+// Flush writes admitted units that are not written yet, until ctx ends.
 func (e *Engine) Flush(ctx context.Context) {
 	if e.counted != nil {
 		e.counted.Flush(ctx)
 	}
 }
 
-// Remembered returns of how many keys e remembers, as their owner, all that is counted.
+// Remembered returns the number of keys whose states e has in memory as their owner.
 func (e *Engine) Remembered() int {
 	if e.counted == nil {
 		return 0
@@ -267,9 +262,8 @@ func (e *Engine) Remembered() int {
 	return e.counted.Remembered()
 }
 
-// DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
-// Take, and ErrRefused. It tells no observer, and blocks nobody: the instance that was asked
-// does.
+// DecideForPeer decides a call that another instance handed on, and fills in a. Errors are those of Take, and
+// ErrRefused. It calls no observer and makes no blocks: the instance that the caller asked does both.
 func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.Answer) error {
 	if e.shared == nil {
 		return owner.ErrRefused
@@ -281,8 +275,8 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 	return e.shared.DecideForPeer(ctx, call, p, a)
 }
 
-// ColdReads returns how many decisions e has made as the owner of their key that had to read it from the
-// store first, as e remembered nothing of it.
+// ColdReads returns the number of e's decisions as an owner that had to read their key from the store first, as it was
+// not in memory.
 func (e *Engine) ColdReads() int64 {
 	if e.counted == nil {
 		return 0

@@ -5,25 +5,24 @@ import (
 	"fmt"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrInvalid is a request that can never be served as it stands; a
-	// FieldError says which part of it.
+	// ErrInvalid means that a request can never be served as it is; a FieldError names the part of it.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnknownPolicy is a policy that is not in force.
+	// ErrUnknownPolicy means that the policy is not in force.
 	ErrUnknownPolicy = errors.New("unknown policy")
-	// ErrCostTooLarge is a cost that one of the policy's limits could never hold.
+	// ErrCostTooLarge means that one of the policy's limits could never hold the cost.
 	ErrCostTooLarge = errors.New("cost exceeds what the limit can ever hold")
-	// ErrReused is an idempotency key that was given to another request before.
+	// ErrReused means that the idempotency key was used for another request before.
 	ErrReused = errors.New("idempotency key reused for another request")
-	// ErrNoReceipt is a receipt that this service did not give, that was refunded
-	// already, or whose window is over.
+	// ErrNoReceipt means that this service did not make the receipt, that it was refunded already, or that its window
+	// is over.
 	ErrNoReceipt = errors.New("nothing to refund")
 )
 
-// ReceiptError is an ErrNoReceipt that says why nothing is confirmed by a receipt.
+// ReceiptError is an ErrNoReceipt with the reason why a receipt confirms nothing.
 type ReceiptError struct {
-	Why string // what is wrong with it
+	Why string // what is wrong with the receipt
 }
 
 // Error returns what is wrong with the receipt.

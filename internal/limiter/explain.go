@@ -13,19 +13,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Explanation is everything that has a say in what an identifier is answered under a
-// policy, as far as this instance knows.
+// Explanation has all that affects the decisions for an identifier under a policy, as far as this instance knows.
 type Explanation struct {
 	Policy   string
 	InForce  *policy.Policy // for this identifier, without an override; not to be changed
 	Key      store.Key
-	Answer   count.Decision   // what a check is answered now; by an override or a block, where there is one
-	Counted  count.Decision   // what the limits alone say of what is counted, as the store has it now
-	Override *demand.Override // that is in force; nil: none
-	Block    *KeyBlock        // that follows a denial; nil: none
-	Reset    store.Instant    // up to which instant what was counted is forgotten, as long as that matters; 0: nothing is
-	Derived  []*Explanation   // of what the policy derives from the identifier, and asks for in the same call
-	Failed   error            // why nobody knows what is counted, a StoreError; nil: it is known. Counted and Reset are empty then
+	Answer   count.Decision   // the answer to a check now, by an override or a block if there is one
+	Counted  count.Decision   // the verdict of the limits alone on the state in the store now
+	Override *demand.Override // the override in force; nil: none
+	Block    *KeyBlock        // the block that follows a denial; nil: none
+	Reset    store.Instant    // the instant up to which a reset has removed counts, as long as that matters; 0: none has
+	Derived  []*Explanation   // of the demands that the policy derives from the identifier in the same call
+	Failed   error            // why the counts are not known, a StoreError, with Counted and Reset empty; nil: they are known
 }
 
 // KeyBlock is a block of a key.
@@ -34,13 +33,13 @@ type KeyBlock struct {
 	Strikes int // blocks in a row, this one included
 }
 
-// Explain tells why d is allowed or denied now. It records nothing, and asks the store
-// whatever is remembered. Errors are those of Check but for a count.StoreError: Failed has that.
+// Explain returns why d is allowed or denied now. It records nothing, and reads the store even if the state is in
+// memory. Errors are those of Check but for a count.StoreError, which is in Failed.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	return e.explainer.explain(ctx, &d)
 }
 
-// explainer looks at all that has a say.
+// explainer makes explanations.
 type explainer struct {
 	*basis
 	store   store.Store
@@ -87,7 +86,7 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c
-	counted.Ends = true // it is asked for by itself, whatever is remembered
+	counted.Ends = true // decided by itself, without remembered states
 	if e.decider.Decide(ctx, &counted); counted.Err == nil {
 		x.Counted = counted.Decision
 		x.Reset, counted.Err = e.resetOf(ctx, &c.Target)
@@ -102,7 +101,7 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 	return x
 }
 
-// resetOf returns the instant up to which what was counted for t is forgotten.
+// resetOf returns the instant up to which a reset has removed t's counts.
 func (e *explainer) resetOf(ctx context.Context, t *demand.Target) (latest store.Instant, err error) {
 	plans := t.Plan.Parts
 	if len(plans) == 0 {
@@ -120,5 +119,5 @@ func (e *explainer) resetOf(ctx context.Context, t *demand.Target) (latest store
 		}
 		latest = max(latest, s.Reset)
 	}
-	return max(latest, e.decider.LastReset(t.Key)), nil // a counter does not tell until something was counted after it
+	return max(latest, e.decider.LastReset(t.Key)), nil // a counter does not have its reset until units are counted after it
 }

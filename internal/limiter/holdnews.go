@@ -11,16 +11,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A store that holds keys still may keep its counts across restarts, but a process that dies takes
-// with it who was to end its reservations. So it is news of its own to the process that comes
-// after it.
+// A store that locks keys may keep its counts across restarts, but the process that must end reservations may die. So
+// it publishes them as news to the next process.
 
-// holdNewsLives is how much longer news of a reservation live than that: until its end was
-// written. A store that keeps them tells those that ended while there was no process, too.
+// holdNewsLives is how long news of a reservation outlive it, until its end is written. A store that keeps news also
+// returns those of reservations that ended while no process ran.
 const holdNewsLives = time.Minute
 
-// keepHold has whoever is started after this process end the reservation t, sealed as text, of what
-// was held for charges. There is nothing to be done about it if that fails.
+// keepHold makes the next process end the reservation t, sealed as text, of units held for charges, if this one dies. A
+// failure is ignored.
 func (r *reservations) keepHold(ctx context.Context, t *once.Token, text string, charges []demand.Charge) {
 	if !r.inMemory || r.feed == nil || len(text) > store.MaxChangeDetails {
 		return
@@ -36,8 +35,8 @@ func (r *reservations) keepHold(ctx context.Context, t *once.Token, text string,
 	}
 }
 
-// heard ends the reservation that c tells of when it is over. What was counted under policies
-// that are others since stays; all of it, where the reservation's first one is.
+// heard arranges the end of the reservation in c. Units under policies that have changed since stay; if the
+// reservation's first policy has, all of them do.
 func (r *reservations) heard(ctx context.Context, c *store.Change) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil || !r.inMemory {
@@ -58,7 +57,7 @@ func (r *reservations) heard(ctx context.Context, c *store.Change) {
 			held.Entries = append(held.Entries, *n)
 			d := count.Decision{Recorded: count.RecordedYes, Entry: n.Entry}
 			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Decision: d})
-		case i == 0: // which the reservation's claim is called after
+		case i == 0: // the reservation's claim has the id of the first entry
 			return
 		}
 	}

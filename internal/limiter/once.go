@@ -20,45 +20,45 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// usage is what is known of an idempotency key: a claim's value.
+// usage is the use of an idempotency key: a claim's value.
 type usage struct {
 	State        usageState
-	Fingerprints [][]byte      // of the call that it belongs to
+	Fingerprints [][]byte      // of the call that used it
 	Started      store.Instant // when it was claimed
 	IDs          []store.EventID
-	Gone         []store.EventID `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
+	Gone         []store.EventID `json:",omitempty"` // of earlier claims without an answer: to be removed before anything else
 	Answer       *storedAnswer   `json:",omitempty"`
 }
 
-// usageState is how far a call with an idempotency key got.
+// usageState is the state of a call with an idempotency key.
 type usageState string
 
 const (
-	usagePending  usageState = "pending"  // somebody decides, or died
-	usageFree     usageState = "free"     // it was denied, and nothing was recorded: it is decided anew
-	usageAnswered usageState = "answered" // Answer is what every repetition is told
+	usagePending  usageState = "pending"  // a process decides, or has died
+	usageFree     usageState = "free"     // the call was denied and recorded nothing: a repetition is decided anew
+	usageAnswered usageState = "answered" // Answer is the answer to every repetition
 )
 
 // Bounds of waiting for another instance that decides the same call.
 const (
-	oncePause   = 10 * time.Millisecond // before the first look for an answer; it doubles
+	oncePause   = 10 * time.Millisecond // before the first read for an answer; it doubles
 	maxPause    = 80 * time.Millisecond
-	usageKept   = 10 * time.Minute // the least time that an idempotency key is known
-	staleMargin = time.Second      // by how much a claim outlives the decision that it was made for
+	usageKept   = 10 * time.Minute // the least time that an idempotency key is kept
+	staleMargin = time.Second      // the time by which a claim outlives its decision
 )
 
-// repetitions are calls under an idempotency key, which count once however often they come.
+// repetitions decides calls with an idempotency key, which count once however often they are sent.
 type repetitions struct {
 	*basis
 	store      store.Store
 	judge      *judge.Judge
 	claims     *once.Scopes
 	secrets    *once.Secrets
-	refunds    *refunds     // give receipts
-	identities []*keys.Keys // hash identifiers for fingerprints, under every hash key that is known
+	refunds    *refunds     // makes receipts
+	identities []*keys.Keys // hash identifiers for fingerprints, one for each known hash key
 }
 
-// identities returns what hashes identifiers for fingerprints, under every hash key that set knows.
+// identities returns the Keys that hash identifiers for fingerprints, one for each hash key of set.
 func identities(set *demand.Settings) (all []*keys.Keys) {
 	for _, keyer := range append([]keys.Keyer{set.Keyer}, set.AlsoRead...) {
 		all = append(all, keyer.For(keys.KeySpace{Policy: once.SpaceIdentity}))
@@ -66,12 +66,10 @@ func identities(set *demand.Settings) (all []*keys.Keys) {
 	return all
 }
 
-// once decides call unless it was decided before under the same idempotency key: then
-// it returns that answer. Whoever claims the key decides; the claim fixes the ids of
-// the events beforehand, so that what a claim without an answer left behind can be
-// removed before the call is decided anew. A claim can be taken over when its owner
-// must have given up, and the owner finds out: it answers only if it can put the answer
-// into the claim that it made.
+// once decides call unless it was decided before under the same idempotency key: then it returns that answer. The
+// instance that claims the key decides. The claim fixes the ids of the events beforehand, so that events of a claim
+// without an answer can be removed before the call is decided anew. A claim can be taken over once its owner must have
+// given up. The owner notices that, as it answers only if it can write the answer into its claim.
 func (r *repetitions) once(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -96,7 +94,7 @@ func (r *repetitions) once(ctx context.Context, call *Call, charges []demand.Cha
 		fmt.Errorf("%w: the same call is being decided elsewhere", store.ErrUnavailable))
 }
 
-// ownedKey returns whose idempotency key it is, if they have a name, and the key.
+// ownedKey returns the name of the caller, if there is one, and the idempotency key.
 func (c *Call) ownedKey() []string {
 	if c.Caller == "" {
 		return []string{c.IdempotencyKey}
@@ -104,8 +102,8 @@ func (c *Call) ownedKey() []string {
 	return []string{c.Caller, c.IdempotencyKey}
 }
 
-// fingerprints returns what tells call from other calls, what is asked and for whom,
-// under every hash key that is known: two instances that are changing it share one.
+// fingerprints returns hashes of call's operation, demands and identifiers, one for each known hash key: two instances
+// that are changing hash keys have one in common.
 func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte) {
 	for _, identities := range r.identities {
 		parts := []string{string(call.Op)}
@@ -121,14 +119,14 @@ func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte
 	return all
 }
 
-// of reports whether u is what is known of a call with one of these fingerprints.
+// of reports whether u is the use by a call with one of these fingerprints.
 func (u *usage) of(fingerprints [][]byte) bool {
 	return slices.ContainsFunc(u.Fingerprints, func(known []byte) bool {
 		return slices.ContainsFunc(fingerprints, func(f []byte) bool { return bytes.Equal(f, known) })
 	})
 }
 
-// attempt is one call on its way through its idempotency key.
+// attempt is one call while it is decided under its idempotency key.
 type attempt struct {
 	repetitions  *repetitions
 	claims       *once.Claims
@@ -136,11 +134,11 @@ type attempt struct {
 	fingerprints [][]byte
 	charges      []demand.Charge
 	keep         time.Duration
-	after        store.Instant // a reset that its events must be dated after
+	after        store.Instant // a reset; the call's events must be later
 }
 
-// try claims the key and decides, or finds the answer of whoever did. It is not done
-// while somebody else is at it.
+// try claims the key and decides, or finds the answer of another instance. done is false while another instance
+// decides.
 func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error) {
 	cell, known, err := o.read(ctx)
 	if err != nil {
@@ -166,7 +164,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		}
 	}
 	if (known == nil || known.State == usageFree) && o.repetitions.judge.DeniedUnasked(o.charges) {
-		err := o.repetitions.judge.DecideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
+		err := o.repetitions.judge.DecideAll(ctx, o.charges) // it counts nothing, and so needs no claim
 		return answerOf(o.charges), true, err
 	}
 	now, err := o.repetitions.decider.Instant()
@@ -186,7 +184,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	return o.decide(ctx, version, mine)
 }
 
-// read returns what is known of the key, nothing if it is new.
+// read returns the use of the key, nil if it is new.
 func (o *attempt) read(ctx context.Context) (store.Cell, *usage, error) {
 	cell, err := o.claims.Get(ctx, o.key, o.claims.Serial.Quorum())
 	if err != nil || len(cell.Value) == 0 {
@@ -206,29 +204,27 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	}
 	owner := uint64(0)
 	if len(o.charges) > 0 {
-		owner = o.charges[0].Key.Prefix() // one identifier's, whatever keys it comes with
+		owner = o.charges[0].Key.Prefix() // of one identifier, under any of its keys
 	}
 	return o.claims.SwapFor(ctx, owner, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
 }
 
-// stale reports whether whoever claimed u must have given up, by any clock. If the clock was set
-// back since, nobody knows: a claim that is taken over too early finds out.
+// stale reports whether the instance that claimed u must have given up, by any clock. If the clock has since been set
+// back, it is not known, and stale returns true: the owner of a claim that is taken over too early notices.
 func (o *attempt) stale(u *usage) bool {
 	set, now := o.repetitions.settings, o.repetitions.now()
 	return now.Sub(u.Started) > set.StoreTimeout+2*set.ClockTolerance+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
-// settleable reports whether what a claim without an answer may have counted can be
-// told and removed: events can, by their ids. What counters and cells hold says not
-// who put it there.
+// settleable reports whether units of a claim without an answer can be identified and removed: events can, by their
+// ids. Counters and cells do not show whose units they hold.
 func (o *attempt) settleable() bool {
 	return !slices.ContainsFunc(o.charges, func(c demand.Charge) bool {
 		return c.Plan.Counters || c.Plan.Cell
 	})
 }
 
-// claim returns the claim of a call that is going to be decided at now, after what is
-// known of it.
+// claim returns the claim of a call that will be decided at now, after its earlier use known.
 func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	mine := &usage{State: usagePending, Fingerprints: o.fingerprints, Started: now}
 	if known != nil {
@@ -240,8 +236,8 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	return mine
 }
 
-// decide decides under the claim mine, of this version, and puts the answer into it.
-// It is not done when the claim was taken over meanwhile.
+// decide decides under the claim mine, of this version, and writes the answer into it. done is false if the claim was
+// taken over meanwhile.
 func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage) (Answer, bool, error) {
 	if err := o.removeGone(ctx, mine.Gone); err != nil {
 		answer, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
@@ -255,7 +251,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 	err := o.repetitions.judge.DecideAll(ctx, o.charges)
 	if early := (*demand.DatedError)(nil); errors.As(err, &early) {
 		o.after = early.After
-		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
+		_, _ = o.swap(ctx, version, o.free(mine)) // the next round notices if that failed
 		return Answer{}, false, nil
 	}
 	answer := answerOf(o.charges)
@@ -263,13 +259,13 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 		return o.keepAnswer(ctx, version, answer)
 	}
 	if answer.Recorded == count.RecordedNo {
-		o.release(ctx, version, o.free(mine)) // else it is free when its owner must have given up
+		o.release(ctx, version, o.free(mine)) // else it becomes free once its owner must have given up
 	}
 	return answer, true, err
 }
 
-// release lets the call be decided anew. A claim that left nothing behind is removed: a caller who is denied may come
-// under any number of keys.
+// release allows the call to be decided anew. A claim with nothing to remove is deleted, as a denied caller may use any
+// number of keys.
 func (o *attempt) release(ctx context.Context, version store.EventID, free *usage) {
 	if len(free.Gone) == 0 {
 		o.claims.Release(ctx, o.key, version)
@@ -278,8 +274,8 @@ func (o *attempt) release(ctx context.Context, version store.EventID, free *usag
 	_, _ = o.swap(ctx, version, free)
 }
 
-// free returns the claim of a call that nobody decides. What it may have left behind is
-// removed by whoever decides it next: no more, as each removal stays in a log as a tombstone.
+// free returns the claim of a call that is not being decided. The next instance to decide it removes events that may be
+// stored, and no others, as each removal leaves a tombstone in a log.
 func (o *attempt) free(mine *usage) *usage {
 	u := &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: mine.Gone}
 	for i := range o.charges {
@@ -290,8 +286,8 @@ func (o *attempt) free(mine *usage) *usage {
 	return u
 }
 
-// keepAnswer puts answer into the claim of this version. Where that was taken over,
-// what answer counted is being removed: it is not the answer any more.
+// keepAnswer writes answer into the claim of this version. If that was taken over, answer's units are being removed,
+// and it is not the answer any more.
 func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer Answer) (Answer, bool, error) {
 	answer.Receipt = o.repetitions.refunds.receipt(ctx, o.charges)
 	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: storedOf(&answer)})
@@ -302,11 +298,11 @@ func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer 
 		failed, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
 		return failed, true, err
 	}
-	return answer, true, nil // what can't be settled is never taken over
+	return answer, true, nil // a claim that can't be settled is never taken over
 }
 
-// removeGone removes what earlier claims of this call may have stored, of every log of
-// every demand: only then can the call be decided anew and count once.
+// removeGone removes events that earlier claims of this call may have stored from every log of every demand: only then
+// can the call be decided anew and count once.
 func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	if len(gone) == 0 {
 		return nil
@@ -324,7 +320,7 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	return nil
 }
 
-// failAll is Judge.FailAll, with the answer.
+// failAll is Judge.FailAll. It also returns the answer.
 func failAll(ctx context.Context, j *judge.Judge, charges []demand.Charge, recorded count.Recorded, cause error) (Answer, error) {
 	err := j.FailAll(ctx, charges, recorded, cause)
 	if len(charges) == 0 {
@@ -339,7 +335,7 @@ type storedAnswer struct {
 	Receipt string
 }
 
-// storedDecision is a Decision with what is told of its policy.
+// storedDecision is a Decision with the parts of its policy that answers have.
 type storedDecision struct {
 	Policy   string
 	Mode     policy.Mode
@@ -369,7 +365,7 @@ func storedOf(a *Answer) *storedAnswer {
 		}
 		for _, l := range d.Limits() {
 			limit := *l.Limit
-			limit.By, limit.Max = nil, 0 // what others have is not told
+			limit.By, limit.Max = nil, 0 // other identifiers' numbers are not part of answers
 			kept.Limits, kept.Verdicts = append(kept.Limits, limit), append(kept.Verdicts, l.Verdict)
 		}
 		s.Demands = append(s.Demands, kept)
@@ -377,7 +373,7 @@ func storedOf(a *Answer) *storedAnswer {
 	return s
 }
 
-// answer returns the Answer that s was made of.
+// answer returns the Answer from which s was made.
 func (s *storedAnswer) answer() Answer {
 	a := Answer{Demands: make([]count.Decision, len(s.Demands))}
 	for i := range s.Demands {

@@ -7,8 +7,8 @@ import (
 
 var errKeptAnswer = errors.New("it says answered, and has no answer that this version can tell")
 
-// UnmarshalJSON reads what is kept of an idempotency key. It refuses an answer that can't
-// be told again: a call is then answered 503, and nothing is counted for it.
+// UnmarshalJSON reads the stored use of an idempotency key. It refuses an answer that can't be repeated: the call is
+// then answered 503, and counts nothing.
 func (u *usage) UnmarshalJSON(b []byte) error {
 	type members usage
 	if err := json.Unmarshal(b, (*members)(u)); err != nil {
@@ -20,8 +20,7 @@ func (u *usage) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// whole reports whether s has a decision for a demand at least, and each of them a
-// verdict on every limit.
+// whole reports whether s has at least one decision, and each decision a verdict for every limit.
 func (s *storedAnswer) whole() bool {
 	if s == nil || len(s.Demands) == 0 {
 		return false

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Overrides has what operators decide otherwise than a policy says, for one identifier each or all that begin alike, for
-// a while or without end. All of it is in the memory of every instance.
+// Overrides are the administrators' overrides, each for one identifier or for all with a prefix, for a while or without
+// end. All are in the memory of every instance.
 type Overrides struct {
 	*basis
 	plans *plans
@@ -27,10 +27,9 @@ type Overrides struct {
 	news  *signals.News // nil: there is no feed
 }
 
-// Set puts o in force for id under policy, in place of an earlier one: on this
-// instance at once, on others within a second, and on those that start later. Errors wrap
-// ErrInvalid, ErrUnknownPolicy or, as a StoreError, ErrUnavailable and ErrOverloaded; after
-// one whose Recorded is unknown, o may come into force all the same.
+// Set puts o in force for id under policy, in place of an earlier override: on this instance at once, on others within
+// a second, and on those that start later. Errors wrap ErrInvalid, ErrUnknownPolicy or, as a StoreError, ErrUnavailable
+// and ErrOverloaded; if the StoreError's Recorded is unknown, o may come into force all the same.
 func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, o demand.Override) (demand.Override, error) {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
@@ -41,8 +40,8 @@ func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, 
 	return s.set(ctx, p, &t, o)
 }
 
-// SetPrefix is Set for all identifiers under policy whose canonical form begins with prefix. That of an identifier stands
-// above it, and that of a longer prefix.
+// SetPrefix is Set for all identifiers under policy whose canonical form begins with prefix. An identifier's own override
+// and that of a longer prefix take precedence.
 func (s *Overrides) SetPrefix(ctx context.Context, policy, prefix string, o demand.Override) (demand.Override, error) {
 	t, err := s.ofPrefix(policy, prefix)
 	if err != nil {
@@ -52,7 +51,7 @@ func (s *Overrides) SetPrefix(ctx context.Context, policy, prefix string, o dema
 	return s.set(ctx, t.Plan, &t, o)
 }
 
-// ofPrefix returns where the override of a prefix is.
+// ofPrefix returns the target of a prefix's override.
 func (s *Overrides) ofPrefix(policy, prefix string) (demand.Target, error) {
 	set := s.plans.inForce.Load()
 	p := set.byName[policy]
@@ -89,8 +88,7 @@ func (s *Overrides) set(ctx context.Context, p *demand.Plan, t *demand.Target, o
 	return o, err
 }
 
-// End ends the override of id under policy, if there is one, everywhere. Errors
-// are those of Set.
+// End ends the override of id under policy, if there is one, on all instances. Errors are those of Set.
 func (s *Overrides) End(ctx context.Context, policy string, id keys.Identifier) error {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
@@ -111,8 +109,8 @@ func (s *Overrides) EndPrefix(ctx context.Context, policy, prefix string) error 
 	return err
 }
 
-// Of returns the override by which id is decided under policy on this instance: its own, or
-// that of its longest prefix. False: there is neither.
+// Of returns the override by which this instance decides id under policy: its own, or that of its longest prefix; false
+// if there is neither.
 func (s *Overrides) Of(policy string, id keys.Identifier) (demand.Override, bool, error) {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
@@ -123,8 +121,7 @@ func (s *Overrides) Of(policy string, id keys.Identifier) (demand.Override, bool
 	return o, ok, nil
 }
 
-// OfPrefix returns the override of a prefix under policy that is in force on this instance;
-// false: there is none.
+// OfPrefix returns the override of a prefix under policy that is in force on this instance, false if there is none.
 func (s *Overrides) OfPrefix(policy, prefix string) (demand.Override, bool, error) {
 	t, err := s.ofPrefix(policy, prefix)
 	if err != nil {
@@ -142,8 +139,7 @@ func (s *Overrides) of(t *demand.Target, id string) (demand.Override, bool) {
 	return o.Override, true
 }
 
-// All returns those that are in force on this instance: those without end, and then
-// the one that ends first.
+// All returns the overrides in force on this instance: first those without end, then the others by their end.
 func (s *Overrides) All() []overrides.Keyed { return s.known.All(s.now()) }
 
 // check refuses an override that p can't have.
@@ -196,17 +192,16 @@ func limitNames(p *demand.Plan) (names []string) {
 	return names
 }
 
-// publish tells every instance of what overrides t from now on, and returns when
-// that was made. It is dated after what it replaces, whichever clock dated that, and is
-// told for as long as any earlier one may be: who starts must not find an earlier one
-// alone.
+// publish publishes the override of t, and returns its date. That is later than the date of the override that it
+// replaces, by any clock. The news live as long as any earlier override's may: an instance that starts must not find an
+// earlier one alone.
 func (s *Overrides) publish(
 	ctx context.Context, t *demand.Target, until store.Instant, details string,
 ) (made store.Instant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.StoreTimeout)
 	defer cancel()
 	now, err := s.decider.Instant()
-	if err != nil { // news by a clock that is wrong would stand above later ones, or below earlier ones
+	if err != nil { // news dated by a wrong clock would win over later ones, or lose to earlier ones
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
@@ -215,7 +210,7 @@ func (s *Overrides) publish(
 		if s.news != nil {
 			if err := s.news.Publish(ctx, c); err != nil {
 				fate := count.FateOf(err)
-				if made != 0 { // it is told of under another hash key
+				if made != 0 { // it is published under another hash key
 					fate = count.RecordedUnknown
 				}
 				return 0, &count.StoreError{Recorded: fate, Err: store.Unavailable(err)}
@@ -229,13 +224,13 @@ func (s *Overrides) publish(
 	return made, nil
 }
 
-// learn puts the override that c tells of in force, or its end.
+// learn puts the override in c in force, or ends it.
 func (s *Overrides) learn(c *store.Change) {
 	s.known.Learn(c, s.now())
 	s.decider.Changed(c.Key)
 }
 
-// override has c, of id, decided as its override says, if there is one.
+// override applies the override of id to c, if there is one.
 func (m *charger) override(c *demand.Charge, id keys.Identifier) {
 	o := m.overrides.Of(&c.Target, string(id), m.plans.settings.Timing.Instant())
 	if o == nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// plans are the policies in force, as they are decided by. They change all at once.
+// plans has the plans of the policies in force. They change all at once.
 type plans struct {
 	settings    *demand.Settings
 	identifiers policy.Identifiers // nil: policies with Normalize are refused
 	inMemory    bool               // the store is in this process's memory
-	local       bool               // there is a store that decides for OnStoreErrorLocal
-	news        *signals.News      // that are to reach as far as promises do; nil: there is no feed
+	local       bool               // there is a store for OnStoreErrorLocal
+	news        *signals.News      // whose level follows the guarantees' scope; nil: there is no feed
 
 	setting sync.Mutex // held while they change
 	inForce atomic.Pointer[planSet]
@@ -33,7 +33,7 @@ func (ps *plans) set(version int64, policies []policy.Policy) error {
 	return ps.put(version, policies)
 }
 
-// put is set for who holds ps.setting.
+// put is set for a caller that holds ps.setting.
 func (ps *plans) put(version int64, policies []policy.Policy) error {
 	plans := make(map[string]*demand.Plan, len(policies))
 	for _, p := range policies {
@@ -62,7 +62,7 @@ func (ps *plans) put(version int64, policies []policy.Policy) error {
 	return nil
 }
 
-// newPlans returns the plan of p, with the one by which it is decided locally.
+// newPlans returns the plan of p, with its Local plan.
 func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
 	made := demand.NewPlan(p, ps.settings, ps.inMemory)
 	if ps.local {
@@ -71,17 +71,16 @@ func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
 	return made
 }
 
-// planSet is the plans in force, by name. It does not change. The zero value is of an engine that no policies
-// were given yet.
+// planSet is the plans in force, by name. It is immutable. The zero value is that of an engine without policies.
 type planSet struct {
-	version int64 // of all of them; 0: they have none
+	version int64 // of all plans; 0: they have no version
 	byName  map[string]*demand.Plan
 }
 
-// plan returns the plan called name; nil: there is none.
+// plan returns the plan called name, nil if there is none.
 func (p *planSet) plan(name string) *demand.Plan { return p.byName[name] }
 
-// policies returns those in force, by name.
+// policies returns the policies in force, by name.
 func (p *planSet) policies() []*policy.Policy {
 	policies := make([]*policy.Policy, 0, len(p.byName))
 	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
@@ -90,8 +89,8 @@ func (p *planSet) policies() []*policy.Policy {
 	return policies
 }
 
-// vary makes the plans that decide in p's place where its limits have other numbers. They are the
-// same policy: keys, counts and print are those of p.
+// vary makes the plans for identifiers for which p's limits have numbers of their own. They are of the same policy:
+// keys, counts and print are those of p.
 func (ps *plans) vary(p *demand.Plan) error {
 	values := p.ByValues()
 	if len(values) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// refunds give receipts for what was counted, and give it back for them.
+// refunds makes receipts for counted units, and gives the units of receipts back.
 type refunds struct {
 	*basis
 	plans   *plans
@@ -23,19 +23,18 @@ type refunds struct {
 	teller  *teller
 	marks   *once.Marks
 
-	confirmed ConfirmObserver // nil: nobody learns of confirmations
-	refunded  RefundObserver  // nil: nobody learns of refunds
+	confirmed ConfirmObserver // nil: confirmations are not observed
+	refunded  RefundObserver  // nil: refunds are not observed
 }
 
-// receipt returns the token by which what was counted for charges can be refunded;
-// empty when nothing was. Nor is there one while the store does not tell its secret:
-// that is no reason to fail what is counted.
+// receipt returns the token by which charges' counted units can be refunded, empty if none were counted. It is also
+// empty while the store does not return its secret, which is no reason to fail counted units.
 func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 	var one [1]once.Entry // most calls are of one demand
 	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges), Marks: once.MarksOf(charges)}
 	for i := range charges {
 		if !charges[i].Decision.Allowed {
-			t.Kind = once.Denied // an attempt that counts all the same
+			t.Kind = once.Denied // a denied attempt that counts
 		}
 	}
 	if len(t.Entries) == 0 {
@@ -48,13 +47,12 @@ func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 	return keys.Seal(&t)
 }
 
-// Refund gives back what receipt was given for, once, or releases the reservation that it is: all that it holds is
-// free at once. Errors wrap ErrNoReceipt or, as
-// a StoreError, ErrUnavailable; its Recorded says whether the units still count. A repetition finishes
-// what one that failed has left, but of counters.
+// Refund gives receipt's units back, once. If receipt is a reservation, it releases all units that it holds at once.
+// Errors wrap ErrNoReceipt or, as a StoreError, ErrUnavailable; its Recorded says whether the units still count. A
+// repetition completes a refund that failed, except for counters.
 //
-// Counters and buckets that a receipt is younger than a store timeout for are given
-// back a store timeout later, by this instance.
+// If the receipt is more recent than a store timeout, this instance gives units in counters and buckets back a store
+// timeout later.
 func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
@@ -80,7 +78,7 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	}
 	now, err := r.decider.Instant()
 	switch {
-	case err != nil: // what can't be given back now must not be claimed
+	case err != nil: // units that can't be given back now must not be claimed
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
@@ -103,18 +101,19 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	return nil
 }
 
-// claimedPart is what of a receipt is claimed for what becomes of it, by this call or by one before.
+// claimedPart has the entries of a receipt that are claimed for a refund or a confirmation, by this call or by one
+// before.
 type claimedPart struct {
 	once.Token
 	plans []*demand.Plan
 
-	first    bool // some of it was not claimed before
-	refunded bool // something else of it was refunded
+	first    bool // an entry was not claimed before
+	refunded bool // an entry was refunded instead
 }
 
-// claim claims each entry of t for what becomes of it, as the receipts of one reservation need not have
-// the same ones. The first has the say over all: a receipt of which anything is confirmed is not refunded, nor the other
-// way round. An entry that was claimed for the same before is claimed again: who claimed it may not have come further.
+// claim claims each entry of t for what, as the receipts of one reservation need not have the same entries. The first
+// entry's claim decides for all: a receipt with a confirmed entry is not refunded, nor the other way round. An entry
+// that was claimed for the same before is claimed again, as the earlier call may not have completed.
 func (r *refunds) claim(
 	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
 ) (got claimedPart, failed error) {
@@ -148,7 +147,7 @@ func (r *refunds) claim(
 	return got, failed
 }
 
-// plansOf returns the plans that count what t is for, and how long that matters.
+// plansOf returns the plans of t's entries, and how long these matter.
 func (r *refunds) plansOf(t *once.Token) (plans []*demand.Plan, lasts time.Duration, err error) {
 	for i := range t.Entries {
 		p, err := r.plans.planFor(&t.Entries[i])
@@ -161,8 +160,8 @@ func (r *refunds) plansOf(t *once.Token) (plans []*demand.Plan, lasts time.Durat
 	return plans, lasts, nil
 }
 
-// giveAllBack gives back every entry of t. What fails stays counted; removals of
-// events are repeated in the background.
+// giveAllBack gives back every entry of t. After a failure units stay counted; removals of events are repeated in the
+// background.
 func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*demand.Plan) error {
 	var failed error
 	for i := range t.Entries {
@@ -170,9 +169,9 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
 		failed = errors.Join(failed, r.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
 		if plans[i].TakesBack {
-			continue // only the owner of the key remembers anything of it, and has done so, or was made to forget it
+			continue // only the key's owner has it in memory, and has given it back there, or dropped it
 		}
-		_ = r.teller.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
+		_ = r.teller.publish(ctx, store.ChangeRefund, &at) // at worst, another instance keeps an outdated hint
 	}
 	if failed != nil {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: failed}
@@ -180,9 +179,9 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 	return nil
 }
 
-// giveBack takes out of the store what n, an entry of t, counted for at, of counters and cells only if
-// sums says that they are those that counted it. For a reservation it must be called once only. This
-// instance's own counts keep it: they are what it goes by in an outage, and few.
+// giveBack removes n's units, an entry of t, for at from the store, from counters and cells only if sums is true, which
+// says that they are those that counted n. For a reservation it must be called once only. The units stay in this
+// instance's local counts, which are for an outage, and few.
 func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
 	if t.Kind != once.Reserved {
 		return r.decider.GiveBack(ctx, at, &n.Entry, sums)
@@ -191,7 +190,7 @@ func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target
 	return r.decider.EndHold(ctx, at, &n.Entry, sums, t.Ends, mark, 2*once.MaxReserve)
 }
 
-// planFor returns the plan that counts where e was counted.
+// planFor returns the plan that counts where t was counted.
 func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
 	p := ps.inForce.Load().byName[t.Policy]
 	if p == nil {

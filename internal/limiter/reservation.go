@@ -15,20 +15,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// reservations hold units for their callers, which settle them or leave them to end.
+// reservations holds units for callers, which settle them or let them end.
 type reservations struct {
 	*basis
 	plans   *plans
 	judge   *judge.Judge
 	claims  *once.Scopes
 	secrets *once.Secrets
-	refunds *refunds           // give back what was not used
-	pending *once.Reservations // that this process has to end
-	feed    store.Feed         // keeps them for the process that comes after this one; nil: nobody does
+	refunds *refunds           // gives unused units back
+	pending *once.Reservations // those that this process must end
+	feed    store.Feed         // keeps them for the next process; nil: they are not kept
 }
 
-// reserve holds what call asks for if it is allowed: on logs as events that end by
-// themselves.
+// reserve holds call's units if it is allowed, in logs as events that end by themselves.
 func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -44,7 +43,7 @@ func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand
 	err = r.judge.DecideAll(ctx, charges)
 	t := once.TokenOf(once.Reserved, charges)
 	answer := answerOf(charges)
-	answer.Recorded = count.RecordedNo // what is held is not recorded
+	answer.Recorded = count.RecordedNo // held units are not recorded
 	if err != nil || len(t.Entries) == 0 {
 		return answer, err
 	}
@@ -55,11 +54,11 @@ func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand
 	return answer, nil
 }
 
-// settleReservation records what call's reservation was for, at the cost that it turned out to have.
-// However often it is recorded, it counts once; after its end, as a record of its own.
+// settleReservation records the units of call's reservation, at their actual cost. They count once, however often they
+// are recorded; after the reservation's end, as a record of its own.
 func (r *reservations) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	now, err := r.decider.Instant()
-	if err != nil { // what can't be recorded now must not be claimed
+	if err != nil { // units that can't be recorded now must not be claimed
 		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
 	keys, err := r.secrets.Keyring(ctx)
@@ -70,7 +69,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	if err != nil {
 		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
 	}
-	if now > t.Ends.Add(once.MaxReserve) { // its claim may be forgotten soon
+	if now > t.Ends.Add(once.MaxReserve) { // its claim may expire soon
 		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
 	}
 	if len(charges) == 0 {
@@ -100,13 +99,13 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	return answer, err
 }
 
-// release gives back all that t holds: it is settled at no cost. Errors are those of Engine.Refund.
+// release gives back all units that t holds, which settles it at a cost of 0. Errors are those of Engine.Refund.
 func (r *reservations) release(ctx context.Context, t *once.Token) error {
 	now, err := r.decider.Instant()
 	switch {
 	case err != nil: // what can't be given back now must not be claimed
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
-	case now > t.Ends.Add(once.MaxReserve): // its claim may be forgotten soon
+	case now > t.Ends.Add(once.MaxReserve): // its claim may expire soon
 		return fmt.Errorf("%w: the reservation is over", ErrNoReceipt)
 	}
 	plans, _, err := r.refunds.plansOf(t)
@@ -119,7 +118,7 @@ func (r *reservations) release(ctx context.Context, t *once.Token) error {
 	}
 	var became once.Ending
 	var over bool
-	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) { // owners remember nothing of it for a while
+	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) { // owners keep the keys out of memory meanwhile
 		became, over, err = r.become(ctx, t, r.claims.About(plans), make([]int64, len(t.Entries)))
 		return err
 	})
@@ -145,13 +144,13 @@ func (r *reservations) release(ctx context.Context, t *once.Token) error {
 	return nil
 }
 
-// Settled is what a record that settles a reservation says of one demand.
+// Settled is the result of settling a reservation for one demand.
 type Settled struct {
-	Cost int64 // units that count: by the first record of the reservation, if this is not the first
-	Over int64 // of these, the units that the reservation did not hold: they count whatever the limit
+	Cost int64 // units that count, by the first record of the reservation
+	Over int64 // units of Cost that the reservation did not hold, which count whatever the limit
 }
 
-// settlement is what becomes of a reservation's units.
+// settlement divides a reservation's units into those that count and those that are given back.
 type settlement struct {
 	receipt once.Token     // for those that count
 	rest    once.Token     // those that are given back
@@ -174,7 +173,7 @@ func (r *reservations) settleAsGuest(
 	return s, err
 }
 
-// asGuest does do for those of targets whose keys may have owners.
+// asGuest calls do as a guest for those of targets whose keys may have owners.
 func (r *reservations) asGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
 	targets = slices.DeleteFunc(targets, func(t *demand.Target) bool {
 		return t.Plan.Mode == policy.ModeOff || !t.Plan.CountsOutsideCells()
@@ -182,7 +181,7 @@ func (r *reservations) asGuest(ctx context.Context, targets []*demand.Target, do
 	return r.decider.AsGuest(ctx, targets, do)
 }
 
-// isOf reports whether call's reservation, which need be none of this service, holds the units of charges.
+// isOf reports whether call's reservation, which may be invalid, holds the units of charges.
 func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Charge) bool {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -196,8 +195,8 @@ func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Ch
 	return err == nil
 }
 
-// chargesOf returns charges for what t holds, each at this cost, which is that of a Call; none where a policy
-// has begun to count anew.
+// chargesOf returns charges for the units of t, each with the Cost of a Call, without those of policies that count
+// under other keys now.
 func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, error) {
 	var charges []demand.Charge
 	for i := range t.Entries {
@@ -218,8 +217,9 @@ func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, er
 	return charges, nil
 }
 
-// costAsHeld has charges cost what t holds for them, in these of its entries, if no demand of call says what it cost. It
-// refuses a demand that alone does not, unless that is what it would cost in any case.
+// costAsHeld sets the costs of charges to the units that t holds for them, if no demand of call has a cost; held has the
+// indices of t's entries. If only some demands have one, it refuses a demand without, unless its default is what t
+// holds.
 func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) error {
 	told := slices.ContainsFunc(call.Demands, func(d Demand) bool { return d.Cost != 0 })
 	for i := range charges {
@@ -234,8 +234,8 @@ func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) 
 	return nil
 }
 
-// match returns, for each charge, which entry of t holds its units, -1 for one
-// that nothing is held for: its policy was off, or allowed without having asked.
+// match returns, for each charge, the index of the entry of t that holds its units, -1 if nothing is held for it, as
+// its policy was off or allowed without the store.
 func match(t *once.Token, charges []demand.Charge) ([]int, error) {
 	wrong := &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that counts anew since: " +
 		"use the policies and identifiers of the check"}
@@ -266,9 +266,9 @@ func countsUnder(t *demand.Target, key store.Key) bool {
 	return t.Key == key
 }
 
-// settle has as much as charges cost stay of what is held, and says what is to be given back. What they cost beyond
-// that is recorded anew, once, and so is all where t was over before, and where nothing was held. Of what was settled
-// before, the earlier costs stand. The decisions of charges say what became of their units.
+// settle makes held units permanent, as many as charges cost, and returns those to be given back. It records the units
+// beyond these anew, once; it does so for all units if t was over before, and for charges for which nothing was held.
+// If t was settled before, the earlier costs are final. The decisions of charges say whether their units count.
 func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, charges []demand.Charge) (*settlement, error) {
 	claims := r.claims.About(plansHeld(held, charges))
 	costs := costsOf(t, nil)
@@ -290,10 +290,10 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, ch
 		told: make([]Settled, len(charges)),
 	}
 	var again []demand.Charge
-	var at []int // where they are among charges
+	var at []int // their indices in charges
 	for i := range charges {
 		c := &charges[i]
-		kept := int64(0) // of what is held
+		kept := int64(0) // of the held units
 		if !over && held[i] >= 0 && c.Plan.Mode != policy.ModeOff {
 			c.Cost = costs[held[i]]
 			if kept, err = r.keep(ctx, t, held[i], c, &became, s); err != nil {
@@ -312,7 +312,7 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, ch
 		}
 	}
 	if !over {
-		costs = nil // the first word on t has them
+		costs = nil // the first claim of t has them
 	}
 	if costs, err = r.recordAnew(ctx, t, r.claims.Of(charges), again, costs); err != nil {
 		return nil, err
@@ -324,7 +324,7 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, ch
 	}
 	for j, i := range at {
 		kept := s.told[i].Cost - s.told[i].Over
-		if again[j].Decision.Recorded == count.RecordedNo { // it was let through without the store
+		if again[j].Decision.Recorded == count.RecordedNo { // it was allowed without the store
 			s.told[i] = Settled{Cost: kept}
 		}
 		recorded := worse(charges[i].Decision.Recorded, again[j].Decision.Recorded)
@@ -336,7 +336,8 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, ch
 	return s, nil
 }
 
-// keep has as much of t's entry at stay as c costs, and returns how much that is. It adds to s what is to be given back.
+// keep makes the units of t's entry at permanent, as many as c costs, and returns their number. It adds the other units
+// to s, to be given back.
 func (r *reservations) keep(
 	ctx context.Context, t *once.Token, at int, c *demand.Charge, became *once.Ending, s *settlement,
 ) (kept int64, err error) {
@@ -356,21 +357,20 @@ func (r *reservations) keep(
 	return kept, nil
 }
 
-// unused returns what is to be given back of n, an entry of a reservation that was settled as it became: all but the
-// units that are kept.
+// unused returns the entry by which n's units are given back, but for those kept. n is of a reservation that ended as
+// became says.
 func (r *reservations) unused(n *once.Entry, kept int64, became *once.Ending) once.Entry {
 	rest := *n
 	rest.Cost, rest.Kept = n.Cost-kept, kept
-	rest.Claimed, rest.Again = became.At, became.Before && !r.inMemory // a store in memory knows whether it did so
+	rest.Claimed, rest.Again = became.At, became.Before && !r.inMemory // a store in memory notices a repetition
 	if kept > 0 {
 		rest.ID = n.ID.Part()
 	}
 	return rest
 }
 
-// become says that t is settled at costs, one for each entry, unless it is over. Its first word is the
-// last, on whatever instance: what was settled is never given back, and what was over is
-// recorded anew.
+// become claims that t is settled at costs, one for each entry, or that it is over. The first claim is final, on any
+// instance: settled units are never given back, and units of a reservation that was over are recorded anew.
 func (r *reservations) become(
 	ctx context.Context, t *once.Token, claims *once.Claims, costs []int64,
 ) (became once.Ending, over bool, err error) {
@@ -385,7 +385,7 @@ func (r *reservations) become(
 	return became, became.What != once.ReservationSettled, err
 }
 
-// costsOf returns the costs at which t's entries were settled; those that are held, if became is nil.
+// costsOf returns the costs at which t's entries were settled, or the held units if became is nil or has no costs.
 func costsOf(t *once.Token, became *once.Ending) []int64 {
 	if became != nil && became.Costs != nil {
 		return became.Costs
@@ -397,7 +397,7 @@ func costsOf(t *once.Token, became *once.Ending) []int64 {
 	return held
 }
 
-// plansHeld returns the plans of charges that something is held for.
+// plansHeld returns the plans of charges with held units.
 func plansHeld(held []int, charges []demand.Charge) (plans []*demand.Plan) {
 	for i := range charges {
 		if held[i] >= 0 {
@@ -407,10 +407,10 @@ func plansHeld(held []int, charges []demand.Charge) (plans []*demand.Plan) {
 	return plans
 }
 
-// recordAnew counts again, once: what was given back when t was over, and what t did not hold. The decisions of
-// again say whether it did. Costs are those of t's entries if it was over, else nil; it returns those of whoever was
-// first, nil if that is this call. Whoever finds that somebody began to and did not say that it was done can't tell
-// whether it was.
+// recordAnew counts, once, units that were given back when t was over, and units that t did not hold. It sets Recorded
+// in the decisions of again. costs are those of t's entries if it was over, else nil. It returns the costs of the first
+// call to record them, nil if that is this one. If an earlier attempt began and did not note its end, it is not known
+// whether the units count.
 func (r *reservations) recordAnew(
 	ctx context.Context, t *once.Token, claims *once.Claims, again []demand.Charge, costs []int64,
 ) ([]int64, error) {
@@ -436,7 +436,7 @@ func (r *reservations) recordAnew(
 	if !told {
 		return nil, err
 	}
-	if errors.Is(ctx.Err(), context.Canceled) { // whoever asked is gone, and waits for nothing more
+	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.settings.StoreTimeout/cas.SerialTries)
 		defer cancel()
@@ -449,8 +449,8 @@ func (r *reservations) recordAnew(
 	return nil, err
 }
 
-// howItEnded returns what repetitions are told of a record of charges anew, which failed or was
-// decided; told is false where that can't be said in one word.
+// howItEnded returns the note for repetitions on how a new record of charges ended, which failed or was decided; told
+// is false if no note is true of all charges.
 func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 	if failed != nil {
 		store := (*count.StoreError)(nil)
@@ -463,7 +463,7 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 			kept = true
 		case d.Recorded == count.RecordedUnknown:
 			doubt = true
-		case d.Degraded: // it was let through without the store
+		case d.Degraded: // it was allowed without the store
 			lost = true
 		}
 	}
@@ -473,16 +473,16 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 	return once.ReservationSettled, !doubt
 }
 
-// removed reports whether an event of reservation t that is not there was given back: a
-// hold that was to be settled and was not leaves by itself after its time. It must be
-// asked after the event was looked for, under the condition of what is written then.
+// removed reports whether a missing event of reservation t was given back: a hold that was not settled expires by
+// itself after its time. It must be called after the read that missed the event, and the following write must be
+// conditional on that read.
 func (r *reservations) removed(ctx context.Context, t *once.Token) (bool, error) {
 	if r.now() < t.Ends {
 		return true, nil
 	}
 	for i := range t.Entries {
 		p, err := r.plans.planFor(&t.Entries[i])
-		if err != nil { // it counts nothing any more, so that nothing is given back
+		if err != nil { // the policy counts nothing any more, so nothing was given back
 			continue
 		}
 		claims := r.claims.About([]*demand.Plan{p})
@@ -494,8 +494,8 @@ func (r *reservations) removed(ctx context.Context, t *once.Token) (bool, error)
 	return false, nil
 }
 
-// whereThatLeaves answers a record of charges whose decisions say what became of it: it is
-// allowed, and tells the state as it is. If that can't be told, what became of it stays true.
+// whereThatLeaves returns the answer to a record of charges whose decisions say whether it counts: allowed, with the
+// present state. If the state can't be read, Recorded is still that of the record.
 func (r *reservations) whereThatLeaves(ctx context.Context, charges []demand.Charge) (Answer, error) {
 	became := make([]count.Decision, len(charges))
 	for i := range charges {

@@ -15,19 +15,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset forgets what was counted for id under policy, for every instance as soon
-// as it returns nil, and that it is known, where policy is derived for that; not what was counted for parts of it under
-// others. Blocks of id, and what instances count for themselves, end on this instance then and on others within a second.
+// Reset removes all that is counted for id under policy, on all instances by the time it returns nil. It also removes the
+// mark that id is known, if policy is derived for known parts. It does not remove units for parts of id under other
+// policies. Blocks of id and instances' local counts end on this instance by then, and on others within a second.
 func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) error {
 	return e.resets.reset(ctx, policy, id)
 }
 
-// resets have what was counted for keys forgotten.
+// resets resets keys.
 type resets struct {
 	*teller
 	plans *plans
 	marks *once.Marks
-	local *held.Decider // decides for OnStoreErrorLocal; nil: nobody does
+	local *held.Decider // decides for OnStoreErrorLocal; nil: there is none
 }
 
 // reset is Engine.Reset.
@@ -36,7 +36,7 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	if err != nil {
 		return err
 	}
-	if _, err := r.decider.Instant(); err != nil { // before anything is forgotten here
+	if _, err := r.decider.Instant(); err != nil { // before anything is removed here
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
@@ -44,7 +44,7 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	t := p.Of(id)
 	if err := r.forget(ctx, &t); err != nil {
 		if failed := (*count.StoreError)(nil); errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown {
-			r.gaveBack(ctx, &t) // it may be stored: what others remember may be too much
+			r.gaveBack(ctx, &t) // the reset may be stored: other instances may remember removed units
 		}
 		return err
 	}
@@ -56,7 +56,7 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	return r.tellReset(ctx, &t)
 }
 
-// forget forgets what is counted for t. The error is a StoreError.
+// forget removes all that is counted for t. The error is a StoreError.
 func (r *resets) forget(ctx context.Context, t *demand.Target) error {
 	if r.local != nil {
 		local := t.As(t.Plan.Local)
@@ -73,8 +73,8 @@ func (r *resets) forget(ctx context.Context, t *demand.Target) error {
 	return nil
 }
 
-// passMilli waits until the millisecond is over that a reset is dated: what comes within it is
-// dated later, and would be told to wait for longer than its window.
+// passMilli waits until the millisecond of a reset is over: units within it are dated later, and a denial would name a
+// wait longer than the window.
 func (r *resets) passMilli() {
 	now := r.settings.Timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
@@ -89,14 +89,14 @@ func (r *resets) tellReset(ctx context.Context, t *demand.Target) error {
 	return nil
 }
 
-// heard acts on a reset that another instance made, or this one before it was started anew.
+// heard acts on a reset that another instance made, or this one before it restarted.
 func (r *resets) heard(ctx context.Context, c *store.Change) {
 	at, now := r.resetBy(c), r.now()
 	r.decider.Changed(c.Key)
 	lifted := r.blocks.Lift(c.Key, at)
 	if lifted.Mine && lifted.Ends > c.ID.Instant().Add(c.TTL) {
-		// Who reset the key did not know of this block yet: whoever starts anew must not
-		// find the news of the block alone.
+		// The instance that reset the key did not know of this block yet. An instance that starts must not find the
+		// news of the block alone.
 		r.news.Announce(&store.Change{ID: r.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: signals.LivesUntil(lifted.Ends, now)})
 	}
 	if r.local != nil {

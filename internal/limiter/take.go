@@ -13,39 +13,38 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Demand is what a caller asks for: units of a policy for an identifier.
+// Demand is a caller's demand: units under a policy for an identifier.
 type Demand struct {
 	Policy     string
 	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
 	Cost       int64           // units, 1 to MaxCost; 0 means 1; see CostNothing
-	Limit      int64           // of the policy's limit whose number comes with demands, 1 to its Max; 0: its default
+	Limit      int64           // the number of the policy's limit that comes with demands, 1 to its Max; 0: its default
 }
 
-// CostNothing is the cost, of a demand or a Call that settles a reservation, that gives back all that is held.
+// CostNothing is the cost of a demand or a Call that settles a reservation and gives all held units back.
 const CostNothing int64 = -1
 
-// Take counts d if every limit of its policy has room for it, and of those that it
-// derives, as one step. The decision is that of the tightest.
+// Take counts d in one step if every limit of its policy, and of the policies that it derives, has room for it. The
+// decision is that of the tightest limit.
 //
-// Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
-// ErrUnavailable and ErrOverloaded; the decision means nothing then.
+// Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError, ErrUnavailable and ErrOverloaded; the
+// decision then has no meaning.
 func (e *Engine) Take(ctx context.Context, d Demand) (count.Decision, error) {
 	return e.do(ctx, count.OpTake, d)
 }
 
-// Check tells what Take would answer now. It records nothing.
+// Check returns the answer that Take would give now. It records nothing.
 func (e *Engine) Check(ctx context.Context, d Demand) (count.Decision, error) {
 	return e.do(ctx, count.OpCheck, d)
 }
 
-// Record counts d whatever the limit; the decision is always allowed and says
-// where it leaves the caller.
+// Record counts d whatever the limit. The decision is always allowed, with what remains.
 func (e *Engine) Record(ctx context.Context, d Demand) (count.Decision, error) {
 	return e.do(ctx, count.OpRecord, d)
 }
 
-// single is memory for a call of one charge: most are, and nobody keeps it. It goes back as it is, and the next
-// call has it, with what it has in its Memory.
+// single is memory for a call of one charge, as most are, which no code keeps. It is pooled as it is, so that the next
+// call can use its Memory.
 type single [1]demand.Charge
 
 // do decides d as op.
@@ -71,14 +70,14 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	return decision, err
 }
 
-// charger makes charges of what callers demand.
+// charger makes charges from callers' demands.
 type charger struct {
 	plans     *plans
 	overrides *overrides.Set
 }
 
-// charge makes c what d asks for under set, ready to decide, and returns the parts of the identifier that it is to be
-// counted for as well. Of what c was, its Memory stays.
+// charge sets c to the charge of d under set, ready to decide, and returns the parts of the identifier for which d also
+// counts. It keeps c's Memory.
 func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
 	p, id, found, err := set.find(d.Policy, d.Identifier)
 	if err != nil {
@@ -100,14 +99,14 @@ func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand)
 			return nil, err
 		}
 	}
-	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && c.Refused != "" && judge.IsRefused(c) { // nothing of it counts
+	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && c.Refused != "" && judge.IsRefused(c) { // nothing is counted
 		return nil, nil
 	}
 	return found.Parts, nil
 }
 
-// find returns the plan of a policy, the canonical form of id there, and what the policy finds in it.
-// It refuses identifiers that nothing can be counted for.
+// find returns the plan of a policy, the canonical form of id under it, and what the policy finds in id. It refuses
+// invalid identifiers.
 func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
 	if made = p.byName[name]; made == nil {
 		return nil, "", found, p.unknown()
@@ -115,7 +114,7 @@ func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, cano
 	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
 		return nil, "", found, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
-	if made.Read == nil { // as it is
+	if made.Read == nil { // id is used as it is
 		return made, id, found, nil
 	}
 	canonical, found, err = readIdentifier(made, id)
@@ -123,7 +122,7 @@ func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, cano
 }
 
 // readIdentifier returns the canonical form of id under p, which reads identifiers, and what p finds in it: the parts
-// that it is to be counted for as well, and whether p refuses it.
+// for which a demand also counts, and whether p refuses it.
 func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy.Found, error) {
 	canonical, found, err := p.Read(string(id))
 	if err != nil {
@@ -151,8 +150,8 @@ func checkLimit(p *demand.Plan, units int64) error {
 	return nil
 }
 
-// checkCharge refuses what c can't ask for. An override to allow or to block asks no limit
-// whether it could ever hold that.
+// checkCharge refuses a cost that c can't have. Under an override to allow or to block, it does not check whether the
+// limits could ever hold the cost.
 func checkCharge(c *demand.Charge) error {
 	op := c.Op
 	if c.Override != nil && c.Override.Kind != policy.OverrideLimits {
@@ -161,8 +160,7 @@ func checkCharge(c *demand.Charge) error {
 	return checkCost(c.Plan, op, c.Cost)
 }
 
-// checkCost refuses costs that are out of range and, unless they are recorded
-// whatever the limit, those that could never pass.
+// checkCost refuses costs that are out of range and, unless op is a record, those that could never pass.
 func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 	if cost < 1 || cost > policy.MaxCost {
 		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}
@@ -178,7 +176,7 @@ func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 	return nil
 }
 
-// doDerived is do for a demand that derives others, or whose policies have changed meanwhile.
+// doDerived is do for a demand whose policy derives others, or has changed meanwhile.
 func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err

@@ -13,14 +13,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// CatchUp learns what others did before this instance started. Run does so as well: who
-// calls CatchUp before knows it when it makes its first decision, and gives a receipt for that,
-// too, however long the store takes to tell its secret the first time. It must not be called
-// while Run runs.
+// CatchUp reads the news from before this instance started. Run does so as well, but after CatchUp the instance has the
+// news at its first decision. CatchUp also reads the store's secret, so that the first decision has a receipt, even if
+// the first read of the secret is slow. It must not be called while Run runs.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, secretWithin)
 	defer cancel()
-	_, _ = e.secrets.Keyring(asking) // else the first call that needs it asks
+	_, _ = e.secrets.Keyring(asking) // else the first call that needs it reads it
 	if e.news == nil {
 		return nil
 	}
@@ -29,13 +28,12 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 	return e.news.Poll(ctx)
 }
 
-// secretWithin is how long a start waits for the store to tell its secret: its first compare-and-set may take a
-// second or two.
+// secretWithin is how long a start waits for the store's secret: the first compare-and-set may take a second or two.
 const secretWithin = 5 * time.Second
 
-// reach has news reach as far as the promises of plans do: where some hold over the cluster
-// and the feed's own levels within a data centre, what is told in one would be heard in
-// another only while nothing keeps it from getting there.
+// reach sets the level of news to the scope of the guarantees of plans. If some guarantee holds over the cluster while
+// the feed's own levels are within a data centre, other data centres would otherwise get news only while replication
+// between them works.
 func (ps *plans) reach(plans map[string]*demand.Plan) {
 	level := policy.Level("")
 	for _, p := range plans {
@@ -48,7 +46,7 @@ func (ps *plans) reach(plans map[string]*demand.Plan) {
 	ps.news.Reach(level)
 }
 
-// teller tells other instances what this one did to keys.
+// teller publishes this instance's changes to keys.
 type teller struct {
 	*basis
 	blocks *judge.Blocks
@@ -57,8 +55,8 @@ type teller struct {
 	unblocked func(policy string, key store.Key) // nil: nobody learns of that
 }
 
-// publish does what kind says for t on this instance, and tells the others; those that read
-// under another hash key, too. Should that fail, they are told later.
+// publish applies a change of kind to t on this instance, and publishes it to the others, also under the other hash
+// keys. If that fails, it is published later.
 func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.Target) error {
 	now := n.now()
 	_, clockErr := n.decider.Instant()
@@ -84,7 +82,7 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 				failed = errors.Join(failed, err)
 				n.news.AnnounceAgain(c)
 			}
-		case lifted != signals.Block{}: // there is nobody to tell but who reads the feed when it is started anew
+		case lifted != signals.Block{}: // no other instance needs it, but this one when it restarts
 			n.news.Announce(c)
 		}
 	}
@@ -94,13 +92,14 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	return failed
 }
 
-// gaveBack tells the others that something of t was given back in the store only now: what they read before may have it.
+// gaveBack tells the other instances that units of t were given back in the store only now: states that they read before
+// may have them.
 func (n *teller) gaveBack(ctx context.Context, t *demand.Target) {
-	_ = n.publish(ctx, store.ChangeRefund, t) // it is told again later
+	_ = n.publish(ctx, store.ChangeRefund, t) // a failure is repeated later
 }
 
-// heard acts on a change that another instance made, or this one before it was started
-// anew. To act on one twice changes nothing.
+// heard acts on a change that another instance made, or this one before it restarted. Acting on one twice has no
+// effect.
 func (e *Engine) heard(ctx context.Context, c *store.Change) {
 	switch c.Kind {
 	case store.ChangeReset:

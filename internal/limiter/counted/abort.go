@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// ErrInDoubt is wrapped by the error of a take that depends on other calls.
+// ErrInDoubt is wrapped by errors of takes whose decision depends on other calls.
 var ErrInDoubt = prepared.ErrInDoubt
 
-// without returns a copy of what k knows at now, without units.
+// without returns a copy of k's state at now without the units of in.
 func (k *known) without(in []count.Entry, now store.Instant) *store.State {
 	known := k.open()
 	defer k.close(known)
@@ -35,8 +35,9 @@ func (k *known) without(in []count.Entry, now store.Instant) *store.State {
 	return s
 }
 
-// checkBeside answers c once more, a check of a key that this instance owns, which is denied while calls of several
-// demands are under way: by what counts whatever becomes of them. What others were told to be committed may be on its way.
+// checkBeside decides c again, a check that was denied for a key that this instance owns while calls of several demands
+// are in progress: by the units that count whether these calls commit or abort. It first waits for commits, which may be
+// on their way.
 func (s *Decider) checkBeside(ctx context.Context, c *demand.Charge) {
 	for until := time.Now().Add(retryWithin); ; {
 		if _, fewer := s.prepared.Of(c.Key); fewer == nil || s.prepared.Wait(ctx, fewer, time.Until(until), s.opts) != nil {
@@ -70,9 +71,9 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 	return r.Err
 }
 
-// abortAll does what batch aborts, and returns the others, and what waits until all of it is done. Memory
-// changes first: it must not lack a unit that is read once more. What is read while the store still has them
-// is not remembered.
+// abortAll does the aborts of batch. It returns the other requests, and a function that waits until all aborts are
+// done. It changes memory first, which must not lose a unit that is read again. A state that is read while the store
+// still has the units is not remembered.
 func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request, done func()) {
 	if t.Plan.Cell {
 		return s.abortInCell(ctx, t, batch), func() {}
@@ -89,7 +90,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	if len(gone) == 0 {
 		return rest, func() {}
 	}
-	if err := s.counted.behind.writeKey(ctx, t.Key); err != nil { // what is not there yet can't be taken out
+	if err := s.counted.behind.writeKey(ctx, t.Key); err != nil { // units that are not stored yet can't be removed
 		failAborts(batch, err)
 		return rest, func() {}
 	}
@@ -97,7 +98,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	storing.Go(func() { s.giveAllBack(ctx, t, gone) })
 	k := s.counted.owned.takeOut(t, batch[0].Right, gone)
 	if k == nil {
-		storing.Wait() // else what is read next is not what is counted
+		storing.Wait() // else the next read returns aborted units
 	}
 	for _, id := range ids {
 		s.prepared.Commit(t.Key, id)
@@ -110,7 +111,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	}
 }
 
-// abortInCell does what batch aborts of t's conversions, and returns the others.
+// abortInCell does the aborts of batch for t's conversions, and returns the other requests.
 func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
 	for _, r := range batch {
 		if r.Op != owner.OpAbort {
@@ -130,8 +131,8 @@ func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*de
 	return rest
 }
 
-// giveBackPrepared gives back e, which t's conversions have counted: in memory, which is written behind, or else in the cell.
-// It may be repeated if it fails.
+// giveBackPrepared gives back e's units, which t's conversions have counted: in memory, which is written behind, or else in
+// the cell. After a failure it may be repeated.
 func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
 	c := s.counted
 	c.denials.Forget(t.Key)
@@ -141,14 +142,14 @@ func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right 
 		}
 		return nil
 	}
-	if err := c.behind.writeKey(ctx, t.Key); err != nil { // what is not there yet can't be taken out
+	if err := c.behind.writeKey(ctx, t.Key); err != nil { // units that are not stored yet can't be removed
 		return err
 	}
-	e.Claimed = e.At // the cell tells by this whether an earlier try was stored
+	e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
 	return s.serial.GiveBack(ctx, t, e, true)
 }
 
-// failAborts answers the aborts of batch, of which nothing is done: they are safe to repeat.
+// failAborts fails the aborts of batch, which were not done: they are safe to repeat.
 func failAborts(batch []*demand.Request, err error) {
 	for _, r := range batch {
 		if r.Op == owner.OpAbort {
@@ -157,8 +158,7 @@ func failAborts(batch []*demand.Request, err error) {
 	}
 }
 
-// takeOut takes units out of what is known of t by right, and returns that. Nil: nothing is known of it any
-// more.
+// takeOut removes units from what is known of t by right, and returns the rest, nil if t is not known any more.
 func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *known {
 	k := o.of(t, right)
 	if k == nil || !k.takeOut(units) {
@@ -168,8 +168,8 @@ func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry
 	return k
 }
 
-// takeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
-// to its limit may lack older events, which count once others are gone.
+// takeOut removes units from k. It returns false if k may be incomplete then: a log that was read up to its limit may
+// lack older events, which count once others are removed.
 func (k *known) takeOut(units []count.Entry) bool {
 	s := k.open()
 	defer k.close(s)
@@ -182,8 +182,8 @@ func (k *known) takeOut(units []count.Entry) bool {
 	return true
 }
 
-// giveAllBack takes what was counted for t out of the store, in one step if that can be. What fails is
-// repeated where that can't count twice.
+// giveAllBack removes t's units from the store, in one step if possible. It repeats writes that fail if that can't
+// count twice.
 func (s *Decider) giveAllBack(ctx context.Context, t *demand.Target, gone []count.Entry) {
 	own := &units{}
 	var sums store.State

@@ -20,13 +20,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// behind holds what owners admitted from memory under GuaranteeLocal until the store has it. It writes every
-// sync interval what was gathered, many keys at a time, and has what waits for a key written before
-// anybody reads or opens that.
+// behind is the write-behind of units that owners admit from memory under GuaranteeLocal. It writes them every sync
+// interval, many keys at a time, and writes a key's units before the key is read or opened.
 //
-// What an owner admits rests on its right, which was seen to hold no longer ago than patience. What waits
-// for longer than that is written before anything else is admitted for its key. So an owner that is set
-// out, or that the store does not answer, soon admits nothing.
+// An owner admits units only while its right was verified within patience. Units that wait for longer than patience are
+// written before the key admits more. So an owner that is set out, or can't reach the store, soon admits
+// nothing.
 type behind struct {
 	tallies *totals.Totals
 	serial  *cas.Decider
@@ -34,53 +33,53 @@ type behind struct {
 	opts    *demand.Settings
 
 	shards          [behindShards]behindShard
-	keys, events    atomic.Int64 // that wait
+	keys, events    atomic.Int64 // that wait to be written
 	written, failed atomic.Uint64
 }
 
-// behindShard is a part of the keys that wait.
+// behindShard holds a part of the keys with unwritten units.
 type behindShard struct {
 	mu   sync.Mutex
 	keys map[store.Key]*unwritten
 }
 
-// unwritten is what the store does not have yet of one key. All of it is of one plan: where another one comes
-// into force, the key is read anew.
+// unwritten has the units of one key that are not stored yet. All are of one plan: when another one comes into force,
+// the key is read anew.
 type unwritten struct {
 	target   demand.Target
-	since    time.Time // when the oldest of it was admitted
+	since    time.Time // when the oldest unit was admitted
 	gathered gathered
-	poured   *poured // into the key's buckets; nil: nothing was
-	doubt    *poured // what was poured before, and may be stored already
+	poured   *poured // units for the key's buckets and conversions; nil: none
+	doubt    *poured // units poured before, which may be stored already
 
-	trip  chan struct{} // closed when the write under way is answered; nil: none is
-	going gathered      // by that
-	began time.Time     // when it did
+	trip  chan struct{} // closed when the write in progress is answered; nil: there is none
+	going gathered      // units in that write
+	began time.Time     // when that write began
 }
 
-// gathered is units on their way to logs and totals.
+// gathered has units for logs and totals.
 type gathered struct {
 	events []store.Event
 	counts []store.Count
 }
 
-// Bounds of what waits. Past them units are written before they are admitted.
+// Bounds of unwritten units. Past them units are written before they are admitted.
 const (
 	behindShards       = 64      // large enough that two cores rarely meet
-	MaxUnwrittenKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than tallies remember while they are retried
+	MaxUnwrittenKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than Totals keeps while writes are repeated
 	maxUnwrittenEvents = 1 << 20 // of 40 bytes: 40 MiB
-	// tripKeys is how many keys are written together, and trips how many such groups are under way: enough
-	// that the keys of one node fill its requests, and few enough to leave the store to decisions.
+	// tripKeys is the number of keys that are written together, and trips the number of such groups at a time: enough
+	// for the keys of one node to fill its requests, and few enough to leave the store to decisions.
 	tripKeys, trips = 32, 2
-	tripEvents      = 32              // of a key, by one request
-	lastTrips       = 2 * time.Second // for all that waits when the engine ends
+	tripEvents      = 32              // of a key in one request
+	lastTrips       = 2 * time.Second // timeout for all unwritten units when the engine ends
 )
 
-// localCaveat is what GuaranteeLocal does not promise.
+// localCaveat is the limitation of GuaranteeLocal.
 const localCaveat = "guarantee local writes behind what it admits: beyond the limit, what an instance that dies or is set out " +
 	"has admitted and not written yet may be admitted again"
 
-// LocalPromise says what p, which is written behind, does not promise.
+// LocalPromise returns what p, which is written behind, does not guarantee.
 func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
 	if inCells, _ := p.Kept(); inCells {
@@ -95,15 +94,15 @@ func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 	return localCaveat + "; " + more
 }
 
-// Behind is what an engine has admitted and written behind, and what it still has to.
+// Behind has figures on an engine's write-behind.
 type Behind struct {
-	Waiting int           // keys that something waits to be written for
-	Lag     time.Duration // since the oldest of that was admitted
+	Waiting int           // keys with unwritten units
+	Lag     time.Duration // since the oldest unwritten unit was admitted
 	Written uint64        // writes that the store acknowledged, of one key each
 	Failed  uint64        // writes that failed, and are repeated
 }
 
-// lag returns for how long the oldest of s waits.
+// lag returns how long the oldest units of s have waited.
 func (s *behindShard) lag() (lag time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,11 +114,10 @@ func (s *behindShard) lag() (lag time.Duration) {
 
 func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
 
-// patience is for how long something may wait to be written, and a right be gone by that was not seen to
-// hold.
+// patience is how long units may wait to be written, and how long a right is used after it was verified.
 func (b *behind) patience() time.Duration { return b.opts.SyncInterval + b.opts.StoreTimeout }
 
-// holds returns nil if right holds, as far as anybody knew a moment ago. Errors are those of Right.Verify.
+// holds returns nil if right was verified within patience, and else verifies it. Errors are those of Right.Verify.
 func (b *behind) holds(ctx context.Context, right owner.Right) error {
 	if time.Since(right.Verified()) < b.patience() {
 		return nil
@@ -127,7 +125,7 @@ func (b *behind) holds(ctx context.Context, right owner.Right) error {
 	return right.Verify(ctx)
 }
 
-// hasRoom reports whether units of key may wait: else they are to be written first.
+// hasRoom reports whether units of key may wait; else they must be written first.
 func (b *behind) hasRoom(key store.Key) bool {
 	sh := b.shard(key)
 	sh.mu.Lock()
@@ -137,7 +135,7 @@ func (b *behind) hasRoom(key store.Key) bool {
 		(u == nil && b.keys.Load() < MaxUnwrittenKeys || u != nil && time.Since(u.since) < b.patience())
 }
 
-// add has own, which was admitted for t by what k knows, written soon.
+// add queues own, which was admitted for t by k, to be written.
 func (b *behind) add(t *demand.Target, own *units, k *known) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()
@@ -153,7 +151,7 @@ func (b *behind) add(t *demand.Target, own *units, k *known) {
 	u.gathered.add(own.counts)
 }
 
-// waitingFor returns what waits for t, whose shard is locked.
+// waitingFor returns the unwritten units of t, whose shard is locked.
 func (b *behind) waitingFor(sh *behindShard, t *demand.Target) *unwritten {
 	u := sh.keys[t.Key]
 	if u == nil {
@@ -167,7 +165,7 @@ func (b *behind) waitingFor(sh *behindShard, t *demand.Target) *unwritten {
 	return u
 }
 
-// add adds counts to those of g.
+// add adds counts to g.counts.
 func (g *gathered) add(counts []store.Count) {
 	s := store.State{Counts: g.counts}
 	for _, c := range counts {
@@ -176,7 +174,7 @@ func (g *gathered) add(counts []store.Count) {
 	g.counts = s.Counts
 }
 
-// run writes what waits every interval until ctx ends, and then what is left.
+// run writes unwritten units every interval until ctx ends, and then those that remain.
 func (b *behind) run(ctx context.Context) {
 	tick := time.NewTicker(b.opts.SyncInterval)
 	defer tick.Stop()
@@ -192,7 +190,7 @@ func (b *behind) run(ctx context.Context) {
 	b.flush(ctx)
 }
 
-// flush writes all that waits, until ctx ends.
+// flush writes all unwritten units, until ctx ends.
 func (b *behind) flush(ctx context.Context) {
 	for b.keys.Load() > 0 && ctx.Err() == nil {
 		if b.sync(ctx); b.keys.Load() > 0 {
@@ -201,13 +199,13 @@ func (b *behind) flush(ctx context.Context) {
 	}
 }
 
-// sync writes what waits and is not on its way.
+// sync writes the units of all keys without a write in progress.
 func (b *behind) sync(ctx context.Context) {
 	bounded.Each(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
 }
 
-// waiting returns what waits, which is on its way then. It is taken part by part, as what is
-// admitted meanwhile needs room.
+// waiting returns the keys with unwritten units in groups, and marks each as being written. It takes them shard by
+// shard, so that room becomes free for units admitted meanwhile.
 func (b *behind) waiting() iter.Seq[[]*unwritten] {
 	return func(yield func([]*unwritten) bool) {
 		var group []*unwritten
@@ -231,7 +229,7 @@ func (b *behind) waiting() iter.Seq[[]*unwritten] {
 	}
 }
 
-// writeKey writes what waits for key, and has nothing stored ahead of it.
+// writeKey writes key's unwritten units, and removes units that are stored ahead.
 func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 	sh := b.shard(key)
 	for {
@@ -260,7 +258,7 @@ func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 	}
 }
 
-// begin puts what waits on its way. The shard is locked.
+// begin moves u's units into a write. The shard is locked.
 func (u *unwritten) begin() {
 	u.trip, u.began = make(chan struct{}), time.Now()
 	u.going, u.gathered = u.gathered, gathered{}
@@ -269,20 +267,20 @@ func (u *unwritten) begin() {
 	}
 }
 
-// departure is one key's part of a trip.
+// departure is one key's part of a group write.
 type departure struct {
 	*unwritten
-	open   int      // writes that are not answered
-	left   gathered // by those that failed
+	open   int      // writes without an answer
+	left   gathered // units of failed writes
 	failed error
 }
 
-// write writes what is on its way of group, and returns an error if some of it has to be written again.
+// write writes the units of group that begin selected, and returns an error if some must be written again.
 func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
 	var writes []store.Write
-	var of []*departure // whose each of writes is
+	var of []*departure // the departure of each of writes
 	var mu sync.Mutex
 	answered := func(d *departure, left gathered, err error) {
 		mu.Lock()
@@ -322,7 +320,7 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	return failed
 }
 
-// appendWrites appends to writes what it takes to write what of u is on its way.
+// appendWrites appends the writes for u.going to writes.
 func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 	p := u.target.Plan
 	w := store.Write{Key: u.target.Key, Level: p.Consistency.Write, Logs: p.LogWrites, Add: u.going.counts, Tally: p.Tally, Span: p.Span}
@@ -336,7 +334,7 @@ func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 	}
 }
 
-// arrive ends d's part of its trip. What failed waits again, unless nobody counts it any more.
+// arrive ends d's part of the write. Units of failed writes wait again, unless they no longer count.
 func (b *behind) arrive(d *departure) {
 	u, now := d.unwritten, b.opts.Timing.Instant()
 	if d.failed != nil {
@@ -367,7 +365,7 @@ func (b *behind) arrive(d *departure) {
 	}
 }
 
-// endDoubt forgets what of u was in doubt: it is stored, or nobody counts it any more. The shard is locked.
+// endDoubt drops u.doubt, whose units are stored or no longer count. The shard is locked.
 func (b *behind) endDoubt(u *unwritten) {
 	if u.doubt != nil {
 		b.events.Add(-int64(len(u.doubt.changes)))

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// settleInMemory answers batch by what is known of t's buckets, and reports whether it could: else
-// nothing is known of them any more, and what was poured by that is in the cell.
+// settleInMemory decides batch by what is known of t's buckets, and reports whether it could. If not, it has dropped
+// what was known, and written units poured in memory to the cell.
 func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Request) bool {
 	c := s.counted
 	right := c.owned.rightOf(t, batch)
@@ -38,7 +38,8 @@ func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []
 	return false
 }
 
-// buckets returns what is known of t's buckets by right, for batch: read anew if it is old and denies.
+// buckets returns what is known of t's buckets by right, for batch. It reads them again if the knowledge is old and
+// would deny.
 func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*known, error) {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
@@ -65,17 +66,18 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 	return c.owned.of(t, right), nil
 }
 
-// poured is what was poured into a key's buckets and conversions in memory, and is not in the cell yet.
+// poured has the units that were poured into a key's buckets and conversions in memory, and are not in the cell yet.
 type poured struct {
-	units   int64         // into buckets
+	units   int64         // for buckets
 	changes []change      // of conversions
-	last    store.Instant // of it
-	known   *known        // whose buckets hold it
-	tried   cas.Attempts  // of conditional writes of it: one of them may be stored
-	mixed   bool          // others changed the cell, too: guests, or the next owner
+	last    store.Instant // time of the last unit
+	known   *known        // whose buckets hold the units
+	tried   cas.Attempts  // conditional writes of the units, one of which may be stored
+	mixed   bool          // other instances changed the cell, too: guests, or the next owner
 }
 
-// pour notes that own went into the buckets of k, and returns how many changes wait more. The shard is locked.
+// pour notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is
+// locked.
 func (u *unwritten) pour(own *units, k *known) (more int) {
 	units := sumOf(own.batch)
 	p := u.into(k, own.now)
@@ -83,7 +85,7 @@ func (u *unwritten) pour(own *units, k *known) (more int) {
 	return p.send(u.target.Plan, change{at: own.now, units: units, probes: own.probes})
 }
 
-// into returns what was poured into k, and has it be dated no earlier than now. The shard is locked.
+// into returns the units poured into k, with a time of at least now. The shard is locked.
 func (u *unwritten) into(k *known, now store.Instant) *poured {
 	if u.poured == nil {
 		u.poured = new(poured)
@@ -92,9 +94,9 @@ func (u *unwritten) into(k *known, now store.Instant) *poured {
 	return u.poured
 }
 
-// writeBuckets puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
-// for first, so that nothing is poured twice; what came since waits for the next trip. All of it is poured now,
-// which is too much by no more than what has drained meanwhile.
+// writeBuckets adds u.doubt to u's cell, by one conditional write. It first looks for an earlier attempt, so that
+// nothing is poured twice; units poured since wait for the next write. It dates all units now, which overstates the
+// level by at most what has drained meanwhile.
 func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p := u.doubt
 	if p == nil {
@@ -131,7 +133,7 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	return nil
 }
 
-// hasDrained reports whether p, poured into t's buckets, waits for so long that a full one has drained twice.
+// hasDrained reports whether p, poured into t's buckets, has waited for so long that a full bucket has drained twice.
 func (p *poured) hasDrained(t *demand.Target, now store.Instant) bool {
 	lasts := time.Duration(0)
 	for i := range t.Plan.Rules {

@@ -9,16 +9,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// change is what was done to a key's conversions in memory: units were sent, or what a receipt is for came back.
+// change is a change of a key's conversions in memory: units were sent, or a receipt was returned.
 type change struct {
 	at     store.Instant
-	units  int64        // that were sent
+	units  int64        // sent
 	probes uint64       // see count.Plan.Probes
-	back   *count.Entry // that was given back, confirmed or, if it is not claimed, aborted; nil: units were sent
+	back   *count.Entry // the entry that was given back, confirmed or, if it is not claimed, aborted; nil: units were sent
 }
 
-// send notes c, and returns how many changes wait more. What is sent within one block is one change, for as long as
-// nothing comes back between.
+// send notes c, and returns by how many the waiting changes grew. Units sent within one block are one change, unless a
+// receipt was returned in between.
 func (p *poured) send(plan *demand.Plan, c change) (more int) {
 	if !plan.Cell || !plan.HasConversion() {
 		return 0
@@ -34,8 +34,8 @@ func (p *poured) send(plan *demand.Plan, c change) (more int) {
 	return 1
 }
 
-// changeAgain does to the conversions of s, at now, what was done to those in memory. It goes by the instants at which
-// that was done: of receipts, so that the cell knows those that memory does.
+// changeAgain repeats p's changes on the conversions of s, at now. It uses the changes' own times, also for receipts,
+// so that the cell lists the same receipts as memory.
 func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
 	for i := range p.changes {
 		c := &p.changes[i]
@@ -50,8 +50,9 @@ func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instan
 	}
 }
 
-// noteAgain notes in the cell s which receipt c is of, and reports whether it came back the first time. Memory names more
-// receipts than a cell does: unless others changed the cell, too, a receipt that was new to memory is not too old for it.
+// noteAgain notes c's receipt in the cell s, and reports whether it was returned for the first time. Memory keeps more
+// receipts than a cell: unless other instances changed the cell, too, a receipt that was new to memory is not too old for
+// the cell.
 func (p *poured) noteAgain(s *store.State, c *change) (first bool) {
 	claimed := c.back.Claimed
 	if !p.mixed {
@@ -60,8 +61,8 @@ func (p *poured) noteAgain(s *store.State, c *change) (first bool) {
 	return s.Applied.Note(c.back.ID, claimed, c.at, store.MaxApplied)
 }
 
-// GiveBackBy gives back or confirms by right what e, the entry of a receipt that is claimed, counted for t, whose
-// limits are conversions. It is done once, however often it is called. The owner does it in memory, and writes it behind.
+// GiveBackBy gives back or confirms, by right, the units of e, the entry of a claimed receipt, for t, whose limits are
+// conversions. It has an effect once, however often it is called. The owner changes its memory, and writes behind.
 func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) (err error) {
 	r, led := &demand.Request{Alone: true, Under: t.Plan}, false
 	s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
@@ -103,7 +104,7 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) e
 	if !first {
 		return nil
 	}
-	c.behind.addBack(t, k, at, e) // before it is noted, as what is admitted is
+	c.behind.addBack(t, k, at, e) // before Note, as for admitted units
 	if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
 		c.owned.forget(t.Key)
 		return store.Unavailable(err)
@@ -113,8 +114,8 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) e
 	return nil
 }
 
-// giveBack gives back at now, or somewhat later, what e counted, and reports whether it had to: no reset forgot it and, if it
-// is claimed, nobody gave it back before.
+// giveBack gives back e's units at now, or right after a later reset. It reports whether it did so: not if a reset has
+// removed the units or, with a claim, if they were given back before.
 func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
 	s := k.open()
 	defer k.close(s)
@@ -127,7 +128,7 @@ func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, f
 	return at, true
 }
 
-// addBack has e, which was given back at an instant of what k knows of t, written soon.
+// addBack queues e, which was given back in k at an instant, to be written.
 func (b *behind) addBack(t *demand.Target, k *known, at store.Instant, e *count.Entry) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()

@@ -18,25 +18,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// counted decides over a store that instances share, by writing first and
-// counting then: units are written, all that is written is read, and what does
-// not fit is taken back. As long as every read meets every write, no more than
-// the limit is ever admitted, with any number of instances: of the batches that
-// admit anything, consider the one whose write was acknowledged last; its read
-// saw every unit that the others admitted. docs/design/write-then-count.md
-// has the whole proof, and what each step here is needed for.
+// counted decides over a store that instances share, by writing and then counting: it writes units, reads all units,
+// and takes back those that do not fit. As long as every read sees every acknowledged write, any number of instances
+// never admit more than the limit: of the batches that admit anything, consider the one whose write was acknowledged
+// last; its read saw every unit that the others admitted. docs/design/write-then-count.md has the whole proof, and the
+// reason for each step here.
 type counted struct {
 	store     store.Store
-	tallies   *totals.Totals // the same store, with additions made running totals where a policy says so
+	tallies   *totals.Totals // the same store, with running totals in place of additions if a policy says so
 	ids       *store.EventIDs
 	opts      *demand.Settings
 	denied    bounded.Recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
-	denials   *denied.Denials               // what their denials rest on
-	resets    bounded.Recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
+	denials   *denied.Denials               // states behind these keys' denials
+	resets    bounded.Recent[store.Instant] // latest resets of keys: counting under the right epoch saves a second round
 	takeBacks *totals.TakeBacks
-	owned     owned          // what is known of the keys that this instance owns
-	behind    *behind        // what was admitted by that and is not written yet
-	prepared  prepared.Units // what of that is to be committed or aborted
+	owned     owned          // states of the keys that this instance owns
+	behind    *behind        // units that were admitted by these states and are not written yet
+	prepared  prepared.Units // units that are to be committed or aborted
 }
 
 // Bounds of one decision over a shared store.
@@ -44,8 +42,8 @@ const (
 	// retryWithin is the longest wait before the one retry of a denial that other
 	// instances' units in flight may have caused.
 	retryWithin = 10 * time.Millisecond
-	// resetRounds bounds how often units are written anew because a reset came in
-	// between; more than one reset within a decision is no honest use.
+	// resetRounds bounds how often units are written again after a reset in between. More than one reset within a
+	// decision is abuse.
 	resetRounds = 3
 )
 
@@ -59,7 +57,7 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 	return c
 }
 
-// check answers r as if it came now, and records nothing.
+// check decides r at the present instant, and records nothing.
 func (c *counted) check(ctx context.Context, t *demand.Target, r *demand.Request) {
 	batch := []*demand.Request{r}
 	if c.owned.rightOf(t, batch) != nil {
@@ -68,7 +66,7 @@ func (c *counted) check(ctx context.Context, t *demand.Target, r *demand.Request
 	_, _ = c.foresee(ctx, t, batch)
 }
 
-// settle answers every request of batch, all of them for t.
+// settle decides all requests of batch, which are for t.
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
 	mine := c.owned.rightOf(t, batch)
 	if mine != nil {
@@ -76,7 +74,7 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
-		c.owned.forget(t.Key) // what is under another policy or right will lack what this batch counts
+		c.owned.forget(t.Key) // what is known under another policy or right will lack this batch's units
 	}
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {
@@ -97,8 +95,7 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	}
 }
 
-// recall answers the requests of batch that need not ask the store by now: the batch
-// before may have found out what they want to know.
+// recall denies the requests of batch that a remembered state denies: the batch before may have read it.
 func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -113,8 +110,7 @@ func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*dem
 	return rest
 }
 
-// attemptAgain answers batch, whose requests are denied already. Where the store
-// fails now, that denial stands.
+// attemptAgain decides batch again, whose requests are denied already. If the store fails now, the denials stand.
 func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*demand.Request) {
 	denials := make([]count.Decision, len(batch))
 	for i, r := range batch {
@@ -128,8 +124,8 @@ func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*d
 	}
 }
 
-// attempt answers batch. It returns the requests whose denial may be owed to
-// units that others are about to take back; they are answered as well.
+// attempt decides batch. It returns the requests whose denial may be due to units that other instances are about to
+// take back; these are decided as well.
 func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Request) (open []*demand.Request) {
 	batch, open = c.readFirst(ctx, t, batch)
 	if len(batch) == 0 {
@@ -143,7 +139,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	refused, unsettled := c.judge(t, own, &state)
 	if len(t.Plan.Logs) > 0 {
 		if until := t.Plan.FullUntil(&state, own.now); until > own.now {
-			c.denied.Put(t.Key, until) // whoever took the last unit knows that the next is too many
+			c.denied.Put(t.Key, until) // after the last unit, the next take will be denied
 		}
 	}
 	c.denials.KeepFull(t, &state, own.now, own.mark)
@@ -163,8 +159,8 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	return open
 }
 
-// place stores units for batch and returns them with all that is counted then. It is
-// false when the store failed; the requests are answered then.
+// place stores units for batch and returns them with the state that is read after that. It returns false after a
+// failure; the requests then have their errors.
 func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.Request) (*units, store.State, bool) {
 	own, err := c.newUnits(t, batch)
 	if err != nil {
@@ -188,16 +184,14 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.R
 			return own, store.State{}, false
 		}
 	}
-	// What the earlier rounds wrote is forgotten, and the last one has not been written.
+	// Resets have removed the units of the earlier rounds, and the last round's have not been written.
 	failAll(batch, count.RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", store.ErrOverloaded, resetRounds))
 	return own, store.State{}, false
 }
 
-// readFirst answers the takes that what is counted already leaves no room for,
-// without writing anything, and returns the rest. It asks only where it may save
-// a write: for costs above one, which would deny others meanwhile, and for keys
-// that were over their limit when last seen. Those of the denied that deserve
-// another attempt are open.
+// readFirst denies takes for which there is no room already, without a write, and returns the rest. It reads only if
+// that may save a write: for costs above one, which would deny others meanwhile, and for keys that were over their
+// limit when last seen. open are denied takes that deserve another attempt.
 func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest, open []*demand.Request) {
 	large := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Op.MayDeny() && r.Cost > 1 })
 	if t.Plan.Count == policy.CountAll || !large && !c.wasDenied(t.Key) {
@@ -226,14 +220,13 @@ func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
 	return t.Plan.Tally && c.tallies.AreAllOwn(t.Key, state)
 }
 
-// wasDenied reports whether key was over its limit when last seen, or full and is likely to be.
+// wasDenied reports whether key was over its limit when last seen, or was full and is likely to be over it.
 func (c *counted) wasDenied(key store.Key) bool {
 	until, ok := c.denied.Get(key)
 	return ok && c.opts.Timing.Instant() < until
 }
 
-// foresee answers batch as if it came now, one after the other, and records
-// nothing.
+// foresee decides batch at the present instant, one request after the other, and records nothing.
 func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Request) (unsettled bool, err error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -263,7 +256,7 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 	return unsettled, nil
 }
 
-// forgetDenial ends what is remembered of key's denials: something was given back.
+// forgetDenial drops what is remembered of key's denials, as units were given back.
 func (c *counted) forgetDenial(key store.Key) {
 	c.denied.Remove(key)
 	c.owned.lately.Note(key)
@@ -271,8 +264,8 @@ func (c *counted) forgetDenial(key store.Key) {
 	c.denials.Forget(key)
 }
 
-// writeThenRead stores own and returns all that is counted then, own included.
-// It is false when the store failed; the requests are answered then.
+// writeThenRead stores own and returns the state that is read after that, own included. It returns false if the store
+// failed; the requests then have their errors.
 func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *units) (store.State, bool) {
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 && !own.dated {
@@ -290,13 +283,13 @@ func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *unit
 	}
 	if err != nil {
 		c.forget(t, own, count.RecordedYes)
-		failAll(own.batch, count.RecordedUnknown, err) // even of a record: a reset that was not read may have forgotten it
+		failAll(own.batch, count.RecordedUnknown, err) // even of a record: a reset that was not read may have removed it
 		return store.State{}, false
 	}
 	return state, true
 }
 
-// failUnwritten answers the batch of own, whose write failed with err.
+// failUnwritten fails the batch of own, whose write failed with err.
 func (c *counted) failUnwritten(t *demand.Target, own *units, err error) {
 	if errors.Is(err, store.ErrNotStored) && !own.dated {
 		failAll(own.batch, count.RecordedNo, err)
@@ -306,15 +299,13 @@ func (c *counted) failUnwritten(t *demand.Target, own *units, err error) {
 	failAll(own.batch, count.RecordedUnknown, err)
 }
 
-// read returns what is counted under all of t's keys, less what this process is
-// going to subtract, which it returns as well.
+// read returns the state of all of t's keys, less the units that this process will subtract, which it also returns.
 func (c *counted) read(ctx context.Context, t *demand.Target, q *store.Query) (store.State, totals.Refused, error) {
 	state, discounted, _, err := c.readAfter(ctx, t, &store.Write{}, q)
 	return state, discounted, err
 }
 
-// readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
-// that of the write.
+// readAfter stores w, unless it is empty, and then reads. wrote is false if the error is that of the write.
 func (c *counted) readAfter(
 	ctx context.Context, t *demand.Target, w *store.Write, q *store.Query,
 ) (state store.State, discounted totals.Refused, wrote bool, err error) {
@@ -343,12 +334,12 @@ func (c *counted) readAfter(
 	return state, discounted, wrote, nil
 }
 
-// complete takes own's units out of state, so that each can be judged in its turn.
-// It is false, and answers the requests, when they were not all among what was read.
+// complete removes own's units from state, so that each can be judged in its turn. It returns false, and fails the
+// requests, if the read did not return all of them.
 func (c *counted) complete(t *demand.Target, own *units, state *store.State) bool {
 	if t.Plan.Tally {
 		own.totals = c.tallies.TotalsOf(t.Key, own.counts)
-		c.takeBacks.Recount(own.discounted, state) // from which totals may be lower by that
+		c.takeBacks.Recount(own.discounted, state) // totals may already be lower by these subtractions
 	}
 	if strip(t.Plan, own, state, own.now.Add(-c.opts.Timing.Slack())) || !t.Plan.Promising {
 		return true
@@ -358,9 +349,8 @@ func (c *counted) complete(t *demand.Target, own *units, state *store.State) boo
 	return false
 }
 
-// judge answers the batch of own, first come first served, by what state says
-// beside own's units. It returns the units that are not admitted, and whether others
-// that stood in their way may yet be taken back.
+// judge decides the batch of own in its order, by state, which lacks own's units. It returns the units that are not
+// admitted, and whether units of others that are counted may yet be taken back.
 func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, unsettled bool) {
 	unsettled = c.hasUnsettled(t.Plan, state, own.now)
 	ahead := own.now.Sub(c.opts.Timing.Instant())
@@ -376,13 +366,13 @@ func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refus
 		return r.Decision.Recorded != count.RecordedYes
 	})
 	if slices.ContainsFunc(own.batch, func(r *demand.Request) bool { return r.Op == count.OpRecord }) {
-		c.denials.Forget(t.Key) // more is counted now, whatever the limit
+		c.denials.Forget(t.Key) // a record counts whatever the limit
 	}
 	return refused, unsettled
 }
 
-// hasUnsettled reports whether state holds events of other instances that are so
-// young that they may yet be taken back. Counters do not tell.
+// hasUnsettled reports whether state has events of other instances that are recent enough to be taken back yet.
+// Counters do not show that.
 func (c *counted) hasUnsettled(p *demand.Plan, state *store.State, now store.Instant) bool {
 	if p.Counters {
 		return false
@@ -398,8 +388,8 @@ func (c *counted) hasUnsettled(p *demand.Plan, state *store.State, now store.Ins
 	return false
 }
 
-// takeBack removes refused's units, whose write was acknowledged. Events and running
-// totals go at once, and it reports whether they did; counters are subtracted from later.
+// takeBack removes refused's units, whose write was acknowledged. It removes events and running totals at once, and
+// reports whether that succeeded; it queues subtractions from counters.
 func (c *counted) takeBack(ctx context.Context, t *demand.Target, refused *units) bool {
 	w := t.Removal(refused.events)
 	if t.Plan.Tally {
@@ -417,9 +407,8 @@ func (c *counted) takeBack(ctx context.Context, t *demand.Target, refused *units
 	return true
 }
 
-// forget takes back later what may have been stored for takes that are not
-// admitted because the store failed. Records stay, and takes that the policy
-// allows in the store's place. counts says whether the counts of own were stored.
+// forget queues the removal of units that may have been stored for takes that are not admitted because the store
+// failed. Records stay, and so do takes that on_store_error allows. counts says whether the counts of own were stored.
 func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 	p := t.Plan
 	if p.Count == policy.CountAll {
@@ -429,14 +418,14 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 	takes := own.filter(func(_ int, r *demand.Request) bool { return r.Op.MayDeny() && (r.Denied || !allows) })
 	// A counter whose add timed out may not have counted: leave it, its window ends.
 	if counts == count.RecordedYes || p.Tally && counts == count.RecordedUnknown {
-		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
+		c.give(t, takes.counts) // in a total whether it was stored or not: the next total covers it
 	}
 	if len(p.Logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events), Then: c.ending(t, false)})
 	}
 }
 
-// give gives back counts that were acknowledged and that nobody was admitted for.
+// give gives back counts that were acknowledged without an admission.
 func (c *counted) give(t *demand.Target, counts []store.Count) {
 	if t.Plan.Tally {
 		c.takeBacks.Push(totals.TakeBack{Write: &store.Write{

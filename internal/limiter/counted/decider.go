@@ -19,19 +19,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// Decider decides over a store that can't hold a key still. Requests for one key
-// travel together, whatever the way in which they are decided.
+// Decider decides over a store that can't lock a key. It decides requests for one key in batches.
 type Decider struct {
 	Store   store.Store
 	opts    *demand.Settings
 	flights flights
-	counted *counted     // writes first and counts then
-	serial  *cas.Decider // compares and sets
+	counted *counted     // by writing and then counting
+	serial  *cas.Decider // by compare-and-set
 
-	prepared *prepared.Units // by calls of several demands
+	prepared *prepared.Units // units of calls of several demands
 }
 
-// New returns a Decider over store, which an engine with these settings has one of.
+// New returns the Decider over store of an engine with these settings.
 func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider {
 	counted := newCounted(store, ids, opts)
 	s := &Decider{
@@ -45,7 +44,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 	return s
 }
 
-// Decide decides one charge, which is asked for at now, and fills in its decision and error.
+// Decide decides one charge at now, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
 	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.ID != (store.EventID{}) || c.Ends {
 		if s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
@@ -66,17 +65,17 @@ func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instan
 	}
 }
 
-// RecallDenial denies a request of t without asking the store if what is known leaves no
-// room. Nothing of it is to be counted then.
+// RecallDenial denies a request of t without the store if a remembered state leaves no room. The request must then not
+// count.
 func (s *Decider) RecallDenial(d *count.Decision, t *demand.Target, op count.Op, cost int64, now store.Instant) (decided bool) {
 	return op != count.OpRecord && !t.Plan.Cell && s.counted.denials.Answer(d, t, cost, now)
 }
 
-// ask answers c by what the store has of its key. What is in doubt is asked again once there is one
-// doubt less, within half of the time that is left: whoever is told that it still is may ask elsewhere.
+// ask decides c by the state of its key. If the decision is in doubt, it tries again once a doubt has been resolved,
+// within half of the remaining time, so that after an ErrInDoubt the caller may ask elsewhere.
 func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
-	t := c.Target              // its own: settling may go on when nobody waits any more
-	if c.Op == count.OpCheck { // it is never in doubt
+	t := c.Target              // a copy, as settle may go on after the caller has left
+	if c.Op == count.OpCheck { // a check is never in doubt
 		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
 		defer cancel()
 		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right}
@@ -112,9 +111,8 @@ func (s *Decider) check(ctx context.Context, t *demand.Target, r *demand.Request
 	}
 }
 
-// flights lets the requests for one key that arrive while another is being
-// decided travel together afterwards: one write and one read for all of them, and
-// no two batches of a key at the same time in this process.
+// flights batches the requests for one key that arrive while another one is being decided: one write and one read for
+// all of them, and never two batches of a key at the same time in this process.
 type flights struct {
 	mu   sync.Mutex
 	keys map[store.Key]*flight
@@ -122,26 +120,24 @@ type flights struct {
 	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
 }
 
-// flight is one key's queue. It exists while a batch of the key is under way.
+// flight is one key's queue. It exists while a batch of the key is in progress.
 type flight struct{ waiting []*demand.Request }
 
 // Bounds of a flight.
 const (
 	maxJoined  = 64   // requests in one batch of a log: its rows stay under Cassandra's 5 KiB warning
-	maxSummed  = 1024 // requests in one batch of an owner's that is a sum: one row, however many they are, and nobody else counts them
-	maxWaiting = 4096 // requests that wait for one key; beyond, waiting would outlast the store timeout
+	maxSummed  = 1024 // requests in one batch of an owner's sums: one row for any number of them, which no other instance counts
+	maxWaiting = 4096 // requests that wait for one key; more would wait beyond the store timeout
 )
 
-// join has r answered, by settle in a batch with others. It returns when r is,
-// within timeout: of that it waits at most half for its batch to begin, so that
-// under any load whoever leads a batch has time to settle it. A caller that goes
-// away before its batch has begun, or whose time is over then, is not counted,
-// and harms no other.
+// join adds r to a batch, which settle decides, and returns when r is decided, within timeout. r waits at most half of
+// timeout for its batch to begin, so that under any load the leader of a batch has time to settle it. A caller that
+// leaves before its batch has begun, or whose time is over by then, is not counted, and does not affect others.
 func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, timeout time.Duration,
 	settle func(context.Context, []*demand.Request),
 ) {
 	leading, cancel := ctx, func() {}
-	if !r.Alone { // others depend on it
+	if !r.Alone { // the batch must not depend on one caller
 		leading, cancel = clock.Within(context.WithoutCancel(ctx), timeout)
 	}
 	defer cancel()
@@ -165,7 +161,7 @@ func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, time
 	}
 }
 
-// enter returns the batch that r is to lead at once, or queues r and returns none.
+// enter returns a batch for r to lead at once, or queues r and returns none.
 func (f *flights) enter(k store.Key, r *demand.Request) ([]*demand.Request, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,8 +182,8 @@ func (f *flights) enter(k store.Key, r *demand.Request) ([]*demand.Request, erro
 	return nil, nil
 }
 
-// wait returns the batch that r is to lead, or nothing when r is answered. The
-// error says that r's time was over before its batch began.
+// wait returns the batch for r to lead, or nil once r is decided. It returns an error if r's time is over before its
+// batch begins.
 func (f *flights) wait(ctx context.Context, k store.Key, r *demand.Request, atMost time.Duration) ([]*demand.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -202,13 +198,13 @@ func (f *flights) wait(ctx context.Context, k store.Key, r *demand.Request, atMo
 	return <-r.Turn, nil
 }
 
-// tooLate returns the error of a request whose time was over before its batch began, by why.
+// tooLate returns the error of a request whose time was over before its batch began, with the cause why.
 func tooLate(why error) error {
 	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", store.ErrUnavailable, why)
 	return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 }
 
-// leave takes r out of the queue; false when its batch has begun.
+// leave removes r from the queue. It returns false if its batch has begun.
 func (f *flights) leave(k store.Key, r *demand.Request) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,8 +220,8 @@ func (f *flights) leave(k store.Key, r *demand.Request) bool {
 	return true
 }
 
-// lead settles batch, whose first request is the caller's own, passes the lead on,
-// and wakes the others. The batch outlives its leader's context.
+// lead settles batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
+// outlives its leader's context.
 func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request, settle func(context.Context, []*demand.Request)) {
 	defer func() {
 		f.passOn(k)
@@ -239,7 +235,7 @@ func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request
 	settle(ctx, batch)
 }
 
-// ofAll returns ctx as the one of all of batch.
+// ofAll returns ctx as the context of all requests of batch.
 func (f *flights) ofAll(ctx context.Context, batch []*demand.Request) context.Context {
 	calls := make([]context.Context, len(batch))
 	for i, r := range batch {
@@ -248,7 +244,7 @@ func (f *flights) ofAll(ctx context.Context, batch []*demand.Request) context.Co
 	return f.together(ctx, calls)
 }
 
-// passOn makes the first that waits the leader of the next batch.
+// passOn makes the first waiting request the leader of the next batch.
 func (f *flights) passOn(k store.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +265,7 @@ func (f *flights) passOn(k store.Key) {
 	next[0].Turn <- next
 }
 
-// dropLate answers those whose time is over: where this process stood still they do not know it yet.
+// dropLate fails requests whose time is over. After this process was stopped, their callers may not have noticed yet.
 func (f *flight) dropLate() {
 	now := time.Now()
 	f.waiting = slices.DeleteFunc(f.waiting, func(r *demand.Request) bool {
@@ -282,13 +278,13 @@ func (f *flight) dropLate() {
 	})
 }
 
-// travelTogether reports whether one batch can hold r and other: not the same key under a policy
-// that was reloaded, nor by another right.
+// travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor by
+// another right.
 func travelTogether(r *demand.Request, other *demand.Request) bool {
 	return !r.Alone && !other.Alone && r.Under == other.Under && r.Right == other.Right
 }
 
-// mostJoined returns how many requests travel with r at most.
+// mostJoined returns the largest size of a batch with r.
 func mostJoined(r *demand.Request) int {
 	if r.Right != nil && r.Right.Owned() && len(r.Under.Logs) == 0 {
 		return maxSummed
@@ -298,7 +294,7 @@ func mostJoined(r *demand.Request) int {
 
 func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
 	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Prepare != store.EventID{} })
-	if ofSeveral { // some are of calls of several demands
+	if ofSeveral { // some requests are of calls of several demands
 		rest, done := s.abortAll(ctx, t, batch)
 		defer done()
 		if batch = s.prepared.Begin(t, rest, s.opts); len(batch) == 0 {
@@ -317,8 +313,7 @@ func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	s.doubt(t, batch)
 }
 
-// KnownFull denies c, where its policy goes by what this instance knows, if what the store said
-// last leaves no room.
+// KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
 func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
 	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
 		return false
@@ -341,8 +336,8 @@ func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
 	return false
 }
 
-// Run takes back what was counted and not admitted, and writes behind what was admitted from memory, until
-// ctx ends. Then it does what is still to be done of that.
+// Run takes back units without an admission, and writes behind units admitted from memory, until ctx ends. Then it
+// finishes this work.
 func (s *Decider) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { s.counted.takeBacks.Run(ctx) })
@@ -350,23 +345,22 @@ func (s *Decider) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Holds returns nil if right Holds by a look that is no older than what is admitted by it may wait to be
-// written.
+// Holds returns nil if right was verified no longer ago than admitted units may wait to be written, and else verifies
+// it.
 func (s *Decider) Holds(ctx context.Context, right owner.Right) error {
 	return s.counted.behind.holds(ctx, right)
 }
 
-// SteadyFor returns for how long, from now on, a request of t that was denied would be told the same;
-// 0 if that is not known.
+// SteadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
 func (s *Decider) SteadyFor(t *demand.Target, right owner.Right, now store.Instant) time.Duration {
 	return s.counted.owned.steadyFor(t, right, now)
 }
 
-// Commit says that what id has prepared for key stays.
+// Commit makes the units that id has prepared for key permanent.
 func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.Commit(key, id) }
 
-// UndoLater has undo repeated, which gives back what was prepared for c. Should the owner be gone, what can
-// be told apart is taken out of the store all the same.
+// UndoLater queues undo, which gives back c's prepared units, to be repeated. In case the owner has died, it also
+// queues the removal of c's events from the store.
 func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: undo})
 	if id := c.Decision.Entry.ID; id != (store.EventID{}) && len(c.Plan.Logs) > 0 {
@@ -374,7 +368,7 @@ func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) 
 	}
 }
 
-// WasDenied reports whether key was over its limit when last seen, or full and is likely to be.
+// WasDenied reports whether key was over its limit when last seen, or was full and is likely to be over it.
 func (s *Decider) WasDenied(key store.Key) bool { return s.counted.wasDenied(key) }
 
 // Saw notes whether there was room for key.
@@ -386,7 +380,7 @@ func (s *Decider) Saw(key store.Key, room bool) {
 	}
 }
 
-// Changed ends what is remembered of key: something was given back.
+// Changed drops what is remembered of key, as units were given back.
 func (s *Decider) Changed(key store.Key) { s.counted.forgetDenial(key) }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
@@ -395,14 +389,14 @@ func (s *Decider) LastReset(key store.Key) store.Instant {
 	return at
 }
 
-// Remembered returns of how many keys all that is counted is remembered, as their owner.
+// Remembered returns the number of keys whose states this instance has in memory as their owner.
 func (s *Decider) Remembered() int { return s.counted.owned.remembered() }
 
-// ColdReads returns how many decisions were made as the owner of their key that had to read it from the store
-// first, as nothing of it was remembered.
+// ColdReads returns the number of decisions of this instance as an owner that had to read their key from the store
+// first, as it was not in memory.
 func (s *Decider) ColdReads() int64 { return s.counted.owned.cold.Load() }
 
-// Behind returns how far the store is behind what was admitted.
+// Behind returns figures on the write-behind.
 func (s *Decider) Behind() Behind {
 	b := s.counted.behind
 	found := Behind{Waiting: int(b.keys.Load()), Written: b.written.Load(), Failed: b.failed.Load()}
@@ -412,15 +406,15 @@ func (s *Decider) Behind() Behind {
 	return found
 }
 
-// Flush writes what was admitted and is not written yet, until ctx ends.
+// Flush writes admitted units that are not written yet, until ctx ends.
 func (s *Decider) Flush(ctx context.Context) {
 	s.counted.behind.flush(ctx)
 	s.counted.tallies.Settle(ctx)
 	s.counted.owned.commons.clear()
 }
 
-// SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is
-// not there was removed.
+// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
+// event was removed.
 func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
 	parts := t.Plan.Parts
 	if len(parts) == 0 {
@@ -442,10 +436,10 @@ func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.En
 	return nil
 }
 
-// doubt makes those denials of batch errors that are owed to units which may yet be given back.
+// doubt replaces denials of batch by errors if they may be due to units that may yet be given back.
 func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 	var known *known
-	var without *store.State // the prepared units
+	var without *store.State // known without the prepared units
 	var fewer <-chan struct{}
 	looked := false
 	for _, r := range batch {

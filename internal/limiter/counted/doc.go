@@ -1,4 +1,4 @@
-// Package counted decides over a store that instances share. Without owners it writes first and counts then; for keys that
-// this instance owns it goes by memory, and writes through or, under the guarantee local, behind. Each step that the proof
-// of docs/design/write-then-count.md needs is here.
+// Package counted decides over a store that instances share. Without owners it writes and then counts. For keys that this
+// instance owns it decides by memory, and writes through or, under the guarantee local, behind. It has each step that the
+// proof in docs/design/write-then-count.md needs.
 package counted

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// GiveBack takes out of the store what n counted for t, of each part of it.
+// GiveBack removes n's units for t from the store, for each part of t's plan.
 func (s *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	if len(t.Plan.Parts) == 0 {
 		return s.giveBackPart(ctx, t, n, sums)
@@ -35,9 +35,9 @@ func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.E
 	return nil
 }
 
-// giveBack takes out of the store what n, whose write was acknowledged, counted for t.
-// Events go at once. Counters are subtracted from once, as they do not tell whose units they hold, and no sooner
-// than a store timeout after the addition: later, if it is not sure to be that old.
+// giveBack removes n's units for t, whose write was acknowledged, from the store. It removes events at once. It
+// subtracts from counters once, as these do not show whose units they hold, and at the earliest a store timeout after
+// the addition; if the addition may be more recent, it queues the subtraction.
 func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	var counts []store.Count
 	if sums && !n.Again {
@@ -67,8 +67,8 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	return failed
 }
 
-// ending returns what ends what this instance remembers of t, and others as well if they are told: what was read before
-// may have units that are gone by then.
+// ending returns a function that drops what this instance remembers of t, as earlier reads may have units that are
+// removed by then. If told, it also tells the other instances.
 func (c *counted) ending(t *demand.Target, told bool) func(context.Context) {
 	of := *t
 	return func(ctx context.Context) {

@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Open has nothing remembered of key for a while. It returns when no batch that went by memory is
-// under way.
+// Open keeps key out of memory for a while. It returns once no batch that is decided by memory is in progress.
 func (s *Decider) Open(ctx context.Context, key store.Key, theirs time.Duration) error {
 	r := &demand.Request{Alone: true}
 	var err error
@@ -27,11 +26,11 @@ func (s *Decider) Open(ctx context.Context, key store.Key, theirs time.Duration)
 	return err
 }
 
-// maxOpen is how many keys of a shard are open; beyond, none is opened.
+// maxOpen bounds the open keys of a shard; past it, no key is opened.
 const maxOpen = 1 << 12
 
-// open forgets key, and has nothing of it remembered for a while, in which somebody with that store
-// timeout counts for it.
+// open drops key, and keeps it out of memory for a while, in which an instance with the store timeout theirs counts for
+// it.
 func (o *owned) open(key store.Key, theirs time.Duration) error {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -56,8 +55,8 @@ func (o *owned) open(key store.Key, theirs time.Duration) error {
 	return nil
 }
 
-// openFor returns for how long a key that is opened is not remembered: who opened it has one store
-// timeout of its own for all that it does, which it measures from an earlier moment.
+// openFor returns how long an open key stays out of memory: the instance that opened it has one of its own store
+// timeouts for all its steps, which it measures from an earlier moment.
 func (o *owned) openFor(theirs time.Duration) time.Duration {
 	return 2 * max(theirs, o.opts.StoreTimeout)
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// owned is what this instance knows of the keys that it owns: all that is counted for them. It
-// decides from memory, and writes what it admits before it answers. What is known of a key belongs
-// to the right that it was read by, and means nothing under another.
+// owned holds the states of the keys that this instance owns, which are all that is counted for them. It decides from
+// memory, and writes admitted units before it answers. A state belongs to the right under which it was read, and is not
+// used under another.
 type owned struct {
 	opts     *demand.Settings
-	began    time.Time // that what is known is dated from
+	began    time.Time // the origin of ticks and of common.until
 	prepared *prepared.Units
-	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
-	lately   denied.Lately  // of which keys: the store may still have all of it, as sums are subtracted from later
-	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
+	changes  denied.Changes // changes by units given back: a read in progress at that time is not remembered
+	lately   denied.Lately  // keys of which units were given back: the store may still have the units, as sums are subtracted from later
+	cold     atomic.Int64   // decisions that had to read their key, as it was not in memory
 	commons  commons
 	shards   [ownedShards]ownedShard
 }
@@ -36,39 +36,39 @@ type owned struct {
 type ownedShard struct {
 	mu         sync.Mutex
 	young, Old map[store.Key]*known
-	events     int                     // in young, and that were added to it since
-	open       map[store.Key]time.Time // until when a key is not remembered
+	events     int                     // number in young, added ones included
+	open       map[store.Key]time.Time // keys to keep out of memory, and until when
 }
 
-// known is all that is counted for a key. There are many, so it has no more than the 80 bytes that Go's allocator has a
-// size for.
+// known is the state of a key: all that is counted for it. There are many, so it fits into 80 bytes, a size class of
+// Go's allocator.
 type known struct {
 	*common
-	latest store.Instant // by which it was decided last
+	latest store.Instant // the latest instant of a decision
 
 	mu      sync.Mutex
-	read    ticks // when it was
+	read    ticks // when it was read
 	writing int32 // requests whose units are not acknowledged yet
 
-	// What a store.State has; see open.
+	// Parts of a store.State; see open.
 	events []store.Event // of the first log
 	counts []store.Count
 }
 
-// common is what is known of a key beside its units, which most keys of a right and a plan have in common. It does not
-// change.
+// common is the part of a key's state beside its units, which most keys of a right and a plan share. It is immutable.
 type common struct {
 	right owner.Right
-	plan  *demand.Plan // that counts; calls may be judged by others of which it is the base
+	plan  *demand.Plan // that counts; calls may be judged by plans whose Base it is
 
-	// What few keys have, each in a common of its own. What the last two point to does change, guarded as the units are.
+	// Fields that few keys use, each key with a common of its own. The targets of the last two change, under the lock of
+	// the units.
 	until   time.Duration // since owned.began, after which the key is read again; 0: never
 	reset   store.Instant
 	further []store.Log // beside the first
 	inCell  *inCell     // nil: the plan has no cell
 }
 
-// commons has those that are shared. A key keeps its own when they are forgotten.
+// commons has the shared ones. A key keeps its common after commons has dropped it.
 type commons struct {
 	mu sync.Mutex
 	of map[commonID]*common
@@ -79,10 +79,10 @@ type commonID struct {
 	plan  *demand.Plan
 }
 
-// maxCommons is how many are shared: as many as 16 policies need in all slices, of 150 bytes.
+// maxCommons bounds the shared ones, of 150 bytes each: as many as 16 policies need in all slices.
 const maxCommons = 1 << 16
 
-// get returns what all keys of right and plan have in common.
+// get returns the shared common of right and plan.
 func (b *commons) get(right owner.Right, plan *demand.Plan) *common {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,27 +98,27 @@ func (b *commons) get(right owner.Right, plan *demand.Plan) *common {
 	return shared
 }
 
-// clear has no ended right held any longer.
+// clear drops all, so that rights that have ended can be collected.
 func (b *commons) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.of)
 }
 
-// ticks are time since owned.began, and begin anew after two years.
+// ticks is the time since owned.began. It wraps after two years.
 type ticks uint32
 
 const tick = time.Second / 64
 
-// inCell is what is known of a key's cell.
+// inCell is the state of a key's cell.
 type inCell struct {
 	levels      []store.Bucket
 	conversions []store.Conversion
 	applied     store.Applied
-	built       cas.Attempts // versions that it came by
+	built       cas.Attempts // versions of the cell that the state includes
 }
 
-// newKnown returns what a key has of which state is all that is counted, read a moment ago.
+// newKnown returns the known of a key with this state, which has all that is counted and was read just now.
 func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *known {
 	k := &known{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
 	if len(state.Logs) > 0 {
@@ -139,10 +139,10 @@ func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.Stat
 	return k
 }
 
-// states are kept for open: plans go by whole ones, which are far larger than what is known of most keys.
+// states are reused by open: plans need whole states, which are far larger than most known.
 var states = sync.Pool{New: func() any { return new(store.State) }}
 
-// open locks k and returns what is counted, which may be changed until close, but for its reset.
+// open locks k and returns its state, which may be changed until close, but for Reset.
 func (k *known) open() *store.State {
 	k.mu.Lock()
 	s := states.Get().(*store.State)
@@ -156,7 +156,7 @@ func (k *known) open() *store.State {
 	return s
 }
 
-// close has k know s, which open returned, and unlocks it.
+// close stores s, which open returned, in k, and unlocks it.
 func (k *known) close(s *store.State) {
 	k.counts = s.Counts
 	if len(s.Logs) > 0 {
@@ -172,17 +172,17 @@ func (k *known) close(s *store.State) {
 	k.mu.Unlock()
 }
 
-// Bounds of what is known, beside Options.MaxKeys.
+// Bounds of the states in memory, beside Options.MaxKeys.
 const (
 	ownedShards = 64      // large enough that two cores rarely meet
 	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
-	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
+	// spareEvents is the number of events that are kept beyond a limit: as many as a batch may add.
 	spareEvents = maxJoined
 )
 
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
-// of returns what is known of t by right; nil: nothing, and it has to be read.
+// of returns the state of t under right, nil if it must be read.
 func (o *owned) of(t *demand.Target, right owner.Right) *known {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
@@ -206,11 +206,11 @@ func (o *owned) put(key store.Key, k *known) {
 	sh.put(key, k, o.mostKnown())
 }
 
-// mostKnown returns how many keys each generation of a shard holds.
+// mostKnown returns the number of keys that each generation of a shard may hold.
 func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) }
 
-// put remembers k. What falls out for it is read again when it is asked for, as what is forgotten is: its units
-// on their way to the store, and what is prepared for it, are kept elsewhere.
+// put keeps k. Keys that are dropped to make room are read again when they are needed: their unwritten and prepared
+// units are kept elsewhere.
 func (sh *ownedShard) put(key store.Key, k *known, most int) {
 	if sh.young == nil || len(sh.young) >= most {
 		sh.age()
@@ -220,17 +220,17 @@ func (sh *ownedShard) put(key store.Key, k *known, most int) {
 	sh.grow(k.length())
 }
 
-// age begins another generation: what is not asked for in it is forgotten with the next.
+// age begins a new generation: keys that are not used during it are dropped with the next.
 func (sh *ownedShard) age() { sh.Old, sh.young, sh.events = sh.young, make(map[store.Key]*known), 0 }
 
-// grow notes that events were added to young.
+// grow adds events to the number of events in young.
 func (sh *ownedShard) grow(events int) {
 	if sh.events += events; sh.events > maxEvents {
 		sh.age()
 	}
 }
 
-// length returns how many events k holds.
+// length returns the number of events that k holds.
 func (k *known) length() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -241,7 +241,7 @@ func (k *known) length() int {
 	return n
 }
 
-// Grew notes that events were added to what is known of key.
+// grew notes that events were added to key's state.
 func (o *owned) grew(key store.Key, events int) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -249,7 +249,7 @@ func (o *owned) grew(key store.Key, events int) {
 	sh.grow(events)
 }
 
-// remembered returns of how many keys something is known.
+// remembered returns the number of keys in memory.
 func (o *owned) remembered() (n int) {
 	for i := range o.shards {
 		sh := &o.shards[i]
@@ -260,7 +260,7 @@ func (o *owned) remembered() (n int) {
 	return n
 }
 
-// forgetIf ends what is known of key, if that is k.
+// forgetIf drops the state of key if it is k.
 func (o *owned) forgetIf(key store.Key, k *known) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -272,7 +272,7 @@ func (o *owned) forgetIf(key store.Key, k *known) {
 	}
 }
 
-// forget ends what is known of key.
+// forget drops the state of key.
 func (o *owned) forget(key store.Key) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -281,19 +281,18 @@ func (o *owned) forget(key store.Key) {
 	delete(sh.Old, key)
 }
 
-// change ends what is known of key, and what is being read of it: something was given back.
+// change drops the state of key and the results of reads in progress, as units were given back.
 func (o *owned) change(key store.Key) {
 	o.changes.Note(&key)
 	o.forget(key)
 }
 
-// remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
-// under one key.
+// remembers reports whether a state of t would be complete: by the plan's levels, and as it is under one key.
 func remembers(t *demand.Target) bool {
 	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && t.Plan.CountsOutsideCells()
 }
 
-// new returns what is known of t by right if nothing is counted for it: nil if that is not sure.
+// new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
 func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *known {
 	if !remembers(t) || t.Plan.Cell || !right.IsNew(t.Key, t.Plan.Life()) {
 		return nil
@@ -305,8 +304,8 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *kno
 	return o.newKnown(right, t.Plan, &empty, now, 0)
 }
 
-// Keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
-// after so many changes. It keeps what is in state.
+// Keep keeps state as t's under right, if it surely is all that is counted. changes is the number of changes before it
+// was read. Keep keeps state's memory.
 func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
 	if !remembers(t) || state.Holds() {
 		return
@@ -319,8 +318,8 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 	if wasOpen && began.Before(until) || o.changes.Of(&t.Key) != changes {
 		return
 	}
-	// Others may still take back what they counted before this instance owned the key, or while it
-	// was open.
+	// Other instances may still take back units that they counted before this instance owned the key, or while it was
+	// open.
 	settled := right.Began().Add(2 * o.opts.StoreTimeout)
 	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
 		settled = later
@@ -335,7 +334,7 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 	sh.put(t.Key, o.newKnown(right, t.Plan, state, now, again), o.mostKnown())
 }
 
-// isOpen reports whether nothing of key is to be remembered.
+// isOpen reports whether key must be kept out of memory.
 func (o *owned) isOpen(key store.Key) bool {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -344,8 +343,7 @@ func (o *owned) isOpen(key store.Key) bool {
 	return ok && time.Now().Before(until)
 }
 
-// answer decides c at now if memory does without writing: a check, or a take that is over the
-// limit by units that are acknowledged.
+// answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.
 func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (decided bool) {
 	if c.Op == count.OpRecord || c.Plan.Count == policy.CountAll && c.Op == count.OpTake || !c.Right.Owned() || !c.Plan.CountsOutsideCells() {
 		return false
@@ -377,13 +375,13 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	return true
 }
 
-// age returns how long ago k was read, or up to two ticks more. Past denied.MaxDenialAge it is read again before it denies
-// anything: some of what was counted then may have been taken back since, by others or by this instance itself.
+// age returns the time since k was read, or up to two ticks more. Past denied.MaxDenialAge the key is read again before it
+// denies anything: some of its units may have been taken back since, by other instances or by this one.
 func (o *owned) age(k *known) time.Duration {
 	return time.Duration(ticks(time.Since(o.began)/tick)-k.read+1) * tick
 }
 
-// denies reports whether k leaves no room under p for some of batch at now.
+// denies reports whether k leaves no room under p for some request of batch at now.
 func (k *known) denies(p *demand.Plan, batch []*demand.Request, now store.Instant) bool {
 	s := k.open()
 	defer k.close(s)
@@ -393,8 +391,8 @@ func (k *known) denies(p *demand.Plan, batch []*demand.Request, now store.Instan
 	})
 }
 
-// known returns what is known of t by right, for batch, which leads t's flight: read anew if it is old
-// and denies. Nil: it has to be read, by who counts.
+// known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
+// deny. It returns nil if the caller must write and read instead.
 func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *known {
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
@@ -406,7 +404,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 			c.owned.put(t.Key, k)
 		}
 		return k
-	case c.opts.Timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
+	case c.opts.Timing.IsSetBack(k.latest, now): // units that were dropped by a clock that was ahead count again
 		return nil
 	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now):
 		return k
@@ -424,13 +422,13 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 	return c.owned.of(t, right)
 }
 
-// admit decides batch over what is known, and returns the units that are to be written.
+// admit decides batch by k, and returns the units to be written.
 func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
 	own := &units{now: at, epoch: s.Reset}
-	k.plan.Prune(s, at.Add(-o.Timing.Slack()-time.Second), spareEvents) // by as much the clock may be set back without anybody's notice
+	k.plan.Prune(s, at.Add(-o.Timing.Slack()-time.Second), spareEvents) // the clock may be set back by this much unnoticed
 	for i := range s.Logs {
 		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
 	}
@@ -460,7 +458,7 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	return own
 }
 
-// settleOwned answers batch by what is known of t.
+// settleOwned decides batch by k, the state of t.
 func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Request, k *known) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -468,7 +466,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		return
 	}
 	var mark uint64
-	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // what is denied is to be known while the store does not answer
+	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // a full state must be remembered for outages of the store
 	if local {
 		mark = c.denials.Since(t.Key)
 	}
@@ -481,7 +479,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 	later, unnoted := t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key), count.RecordedNo
 	if later {
-		c.behind.add(t, own, k) // before it is noted: what the tenure's end does not find in time is not admitted
+		c.behind.add(t, own, k) // before Note: units that the end of the tenure does not find in time are not admitted
 		unnoted = count.RecordedUnknown
 	}
 	if later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts) {
@@ -504,8 +502,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 }
 
-// write writes own, which is decided by what is known of t. It is false, and answers the requests, when the
-// store failed.
+// write writes own, which was decided from memory. It returns false, and fails the requests, if the store failed.
 func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool {
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 {
@@ -520,7 +517,7 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool 
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
 	}
-	if err != nil { // nobody knows what is counted until it is read again
+	if err != nil { // the state is not known until it is read again
 		c.owned.forget(t.Key)
 		c.failUnwritten(t, own, err)
 		return false
@@ -528,7 +525,7 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool 
 	return true
 }
 
-// rightOf returns the right by which this instance alone decides batch; nil: others do, too.
+// rightOf returns the right by which this instance alone decides batch, nil if others decide for its key, too.
 func (o *owned) rightOf(t *demand.Target, batch []*demand.Request) owner.Right {
 	right := batch[0].Right
 	if right == nil || !right.Owned() || batch[0].Alone || !t.Plan.CountsOutsideCells() || o.isOpen(t.Key) {
@@ -537,8 +534,7 @@ func (o *owned) rightOf(t *demand.Target, batch []*demand.Request) owner.Right {
 	return right
 }
 
-// steadyFor returns for how long, from now on, a request of t that was denied would be told the same;
-// 0 if that is not known.
+// steadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
 func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant) time.Duration {
 	k := o.of(t, right)
 	if k == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset forgets all that is counted for t. The error is a StoreError.
+// Reset removes all that is counted for t. The error is a StoreError.
 func (s *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	if len(t.Plan.Parts) == 0 {
 		return s.resetPart(ctx, t)
@@ -29,9 +29,8 @@ func (s *Decider) resetPart(ctx context.Context, t *demand.Target) error {
 	return s.counted.reset(ctx, t)
 }
 
-// reset forgets all that is counted for t: as of an instant that is later than
-// whatever was written before, by any instance's clock, and than what was dated after
-// an earlier reset.
+// reset removes all that is counted for t, at an instant that is later than all units written before, by any instance's
+// clock, and than those dated after an earlier reset.
 func (c *counted) reset(ctx context.Context, t *demand.Target) error {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -54,6 +53,6 @@ func (c *counted) reset(ctx context.Context, t *demand.Target) error {
 		}
 	}
 	c.denials.Forget(t.Key)
-	c.learn(t.Key, at) // what is counted from now on is dated after it
+	c.learn(t.Key, at) // units counted from now on are dated after the reset
 	return nil
 }

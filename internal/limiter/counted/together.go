@@ -13,24 +13,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// part is what is decided in one step for one of several charges that stand or fall
-// together: a charge has two when its policy has limits of both kinds.
+// part is a charge, or a part of one, that is decided in one step, of several charges that are allowed or denied
+// together. A charge has two parts if its policy has limits of both kinds.
 type part struct {
 	demand.Target
 	*demand.Request
 	of  int    // index of the charge
-	own *units // what is written for it: nil when nothing is, or it is in a cell
+	own *units // the units written for it; nil if there are none, or they are in a cell
 
-	unconfirmed bool // its events are held only for as long as the others are asked
+	unconfirmed bool // its events are held until all parts are decided
 }
 
-// DecideAll decides charges, all or none of them, and fills in their decisions and
-// errors: write all, read all, and take back all if one denies. Logs are held
-// meanwhile, so that what a process that dies in between has written frees itself;
-// what is in counters or cells stays charged then until its window ends.
+// DecideAll decides charges, all or none of them, and fills in their decisions and errors: it writes all, reads all,
+// and takes all back if one denies. Events are holds meanwhile, so that they end by themselves if the process dies in
+// between; units in counters or cells then count until their window ends.
 //
-// The keys are led in one order by all callers of this process, so that none of them
-// meets another half way.
+// All callers of this process lead the flights of keys in the same order, so that they can't deadlock.
 func (s *Decider) DecideAll(ctx context.Context, charges []demand.Charge) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
 	defer cancel()
@@ -68,8 +66,7 @@ func partsOf(charges []demand.Charge) []*part {
 	return parts
 }
 
-// holdBack makes p a hold while it is not known whether the others admit, if it is a
-// take from logs and there are others.
+// holdBack makes p a hold until the other parts are decided, if it is a take from logs and there are other parts.
 func (p *part) holdBack(charges []demand.Charge, o *demand.Settings) {
 	others := len(charges) > 1 || len(charges[p.of].Plan.Parts) > 0
 	if others && p.Op.MayDeny() && p.Hold == 0 && !p.Plan.Cell && len(p.Plan.Logs) > 0 {
@@ -77,12 +74,12 @@ func (p *part) holdBack(charges []demand.Charge, o *demand.Settings) {
 	}
 }
 
-// confirmWithin is how many store timeouts an unconfirmed hold counts: writing,
-// reading and confirming end within one, by the clock that dated it.
+// confirmWithin is the length of an unconfirmed hold in store timeouts: writing, reading and confirming end within one,
+// by the clock that dated it.
 const confirmWithin = 2
 
-// leadAll calls do while it leads the flights of all parts, in their order. A part
-// whose turn does not come in time fails, and do is not called.
+// leadAll calls do while it leads the flights of all parts, in their order. If a part's turn does not come in time,
+// that part fails, and do is not called.
 func (s *Decider) leadAll(ctx context.Context, parts []*part, do func(context.Context)) {
 	if len(parts) == 0 {
 		do(ctx)
@@ -94,7 +91,7 @@ func (s *Decider) leadAll(ctx context.Context, parts []*part, do func(context.Co
 	})
 }
 
-// failUnasked fails all parts with the one whose turn did not come: nobody was asked.
+// failUnasked fails all parts with the error of the one whose turn did not come. Nothing was written.
 func failUnasked(parts []*part) {
 	at := slices.IndexFunc(parts, func(p *part) bool { return p.Err != nil })
 	for _, p := range parts {
@@ -102,7 +99,7 @@ func failUnasked(parts []*part) {
 	}
 }
 
-// settleAll answers every part of charges.
+// settleAll decides all parts of charges.
 func (s *Decider) settleAll(ctx context.Context, charges []demand.Charge, parts []*part) {
 	toPlace := s.foresee(ctx, charges, parts)
 	if len(toPlace) == 0 {
@@ -130,9 +127,9 @@ func (s *Decider) settleAll(ctx context.Context, charges []demand.Charge, parts 
 	each(undo, func(p *part) { s.undo(ctx, p) })
 }
 
-// foresee answers, without writing anything, the parts of charges that what is counted
-// already leaves no room for, and returns the others. It asks only where that may save
-// writes: each that is taken back stays as a tombstone in its log.
+// foresee decides, without a write, the parts of charges that can't be kept because there is no room already, and
+// returns the others. It reads only if that may save writes: each unit that is taken back leaves a tombstone in its
+// log.
 func (s *Decider) foresee(ctx context.Context, charges []demand.Charge, parts []*part) (rest []*part) {
 	if !slices.ContainsFunc(parts, s.wary) {
 		return parts
@@ -157,8 +154,7 @@ func (s *Decider) foresee(ctx context.Context, charges []demand.Charge, parts []
 	return rest
 }
 
-// wary reports whether p may well be denied, or deny others for as long as it is
-// written.
+// wary reports whether p is likely to be denied, or may deny others while it is written.
 func (s *Decider) wary(p *part) bool {
 	if p.Plan.Cell || !p.Op.MayDeny() || p.Plan.Count == policy.CountAll && p.Op == count.OpTake {
 		return false
@@ -166,7 +162,7 @@ func (s *Decider) wary(p *part) bool {
 	return p.Cost > 1 || s.counted.wasDenied(p.Key)
 }
 
-// place writes and judges p as if it were alone.
+// place writes and judges p by itself.
 func (s *Decider) place(ctx context.Context, p *part) {
 	batch := []*demand.Request{p.Request}
 	if p.Plan.Cell {
@@ -187,12 +183,12 @@ func (s *Decider) place(ctx context.Context, p *part) {
 	p.own = own
 }
 
-// keeps says for each charge whether what was counted for it stays: when it fits and
-// no other blocks the call, or where denied attempts count.
+// keeps returns for each charge whether its units are kept: if it fits and no other charge denies the call, or if
+// denied attempts count.
 func keeps(charges []demand.Charge, parts []*part) []bool {
 	fits, blocked := make([]bool, len(charges)), false
 	if slices.ContainsFunc(parts, func(p *part) bool { return demand.TooEarly(p.Err) }) {
-		return fits // all of it is decided anew, under other ids
+		return fits // all charges are decided anew, under other ids
 	}
 	for i := range fits {
 		fits[i] = true
@@ -213,8 +209,8 @@ func keeps(charges []demand.Charge, parts []*part) []bool {
 	return fits
 }
 
-// confirm makes held events stay, all of them or none. Later than their holds count by
-// every clock, somebody else may have their place.
+// confirm makes held events permanent, all of them or none. It fails if it is late: after the end of the holds by any
+// clock, other units may have taken their place.
 func (s *Decider) confirm(ctx context.Context, parts []*part) error {
 	var writes []store.Write
 	for _, p := range parts {
@@ -237,8 +233,8 @@ func (s *Decider) confirm(ctx context.Context, parts []*part) error {
 	return nil
 }
 
-// abandon fails the parts that were to stay when it is unknown whether their holds
-// were confirmed. What can be taken back is: a removal is the later word.
+// abandon fails the parts to be kept if it is not known whether their holds were confirmed. It takes their units back
+// where possible: a removal wins over a confirmation.
 func (s *Decider) abandon(parts []*part, err error) {
 	for _, p := range parts {
 		if p.Err != nil || p.Decision.Recorded != count.RecordedYes {
@@ -252,7 +248,7 @@ func (s *Decider) abandon(parts []*part, err error) {
 	}
 }
 
-// undo gives back what was counted for p, whose units are not admitted.
+// undo gives back p's units, which are not admitted.
 func (s *Decider) undo(ctx context.Context, p *part) {
 	counted := p.Decision.Entry
 	p.Decision = p.Without
@@ -266,7 +262,7 @@ func (s *Decider) undo(ctx context.Context, p *part) {
 	}
 }
 
-// conclude puts the parts' answers together. A charge fails with any of its parts.
+// conclude merges the parts' decisions into those of charges. A charge fails with any of its parts.
 func conclude(charges []demand.Charge, parts []*part) {
 	for _, p := range parts {
 		c := &charges[p.of]
@@ -288,7 +284,7 @@ func conclude(charges []demand.Charge, parts []*part) {
 	}
 }
 
-// absorb puts the answer of p, a part of c, into its place.
+// absorb merges the decision of p, a part of c, into c's.
 func absorb(c *demand.Charge, p *part) {
 	d := &c.Decision
 	if d.Policy == nil {
@@ -301,7 +297,7 @@ func absorb(c *demand.Charge, p *part) {
 	if p.Decision.Recorded != count.RecordedYes {
 		d.Recorded = p.Decision.Recorded
 	}
-	if !p.Plan.Cell || d.Entry == (count.Entry{}) { // a bucket is given back without an id
+	if !p.Plan.Cell || d.Entry == (count.Entry{}) { // a bucket's units are given back without an id
 		d.Entry = p.Decision.Entry
 	}
 }
@@ -319,8 +315,7 @@ func each(parts []*part, do func(*part)) {
 	all.Wait()
 }
 
-// recordedOfParts returns what became of the units of a charge of which a part failed:
-// unknown unless all parts say the same.
+// recordedOfParts returns whether the units of a charge with a failed part count: unknown unless all parts agree.
 func recordedOfParts(parts []*part, charge int) (all count.Recorded) {
 	for _, p := range parts {
 		if p.of != charge {

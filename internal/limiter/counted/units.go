@@ -9,24 +9,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// units are what one attempt writes for a batch.
+// units are the units that one attempt writes for a batch.
 type units struct {
 	batch  []*demand.Request
 	now    store.Instant
-	epoch  store.Instant // the reset that they are counted under
+	epoch  store.Instant // the reset after which they are counted
 	events []store.Event // one for each request of batch, in its order
 	counts []store.Count // the sum of the batch, for each counter
-	totals []store.Count // what this process has counted altogether, for each of counts; nil: in counters
-	dated  bool          // events are stored, and count: only the counts are to be written
-	probes uint64        // by which of the plan's rules the last of them is a probe, of conversions in memory
+	totals []store.Count // this process's running total for each of counts; nil: with counters
+	dated  bool          // events are stored and valid; only counts must be written
+	probes uint64        // of conversions in memory: the rules by which the last unit is a probe, as in count.Plan.Probes
 
-	discounted totals.Refused // what was taken out of the state that was read
+	discounted totals.Refused // units that were subtracted from the state that was read
 
-	mark uint64 // of denials, before anything was written
+	mark uint64 // of denials, before the write
 }
 
-// newUnits returns units for batch, dated now. The error says that this instance's clock is
-// beyond the tolerance.
+// newUnits returns units for batch, dated now. It returns an error if this instance's clock is beyond the tolerance.
 func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -35,7 +34,7 @@ func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, e
 	epoch, _ := c.resets.Get(t.Key)
 	own := &units{batch: batch, epoch: epoch, mark: c.denials.Since(t.Key)}
 	now = max(now, epoch+1)
-	if id := batch[0].ID; id != (store.EventID{}) { // dated by whoever made it, and alone
+	if id := batch[0].ID; id != (store.EventID{}) { // dated by its maker, and in a batch of its own
 		now = id.Instant()
 	}
 	c.date(t.Plan, own, now)
@@ -58,8 +57,8 @@ func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
 // count makes own's counts.
 func (u *units) count(p *demand.Plan) { u.counts = p.AppendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
 
-// renew makes own anew if a reset that came before the read has forgotten it,
-// and reports whether it did: what is forgotten must not be admitted.
+// renew makes own's units anew if a reset before the read has removed them, and reports whether it did so: removed
+// units must not be admitted.
 func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
 	eventsGone := state.Reset >= own.now
 	if !eventsGone && (!t.Plan.Counters || state.Reset <= own.epoch) {
@@ -70,7 +69,7 @@ func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
 	switch {
 	case eventsGone && own.batch[0].ID == (store.EventID{}):
 		c.date(t.Plan, own, state.Reset+1)
-	case eventsGone: // whoever dated it has to do so again
+	case eventsGone: // its maker must date it again
 		own.dated = false
 	default:
 		own.dated = true
@@ -94,8 +93,8 @@ func sumOf(batch []*demand.Request) int64 {
 	return sum
 }
 
-// strip removes own's units from state. It is false when some were not among what
-// was read, though fewer than the limit stood before them: the read missed a write.
+// strip removes own's units from state. It returns false if the read missed a write: some units are missing, though
+// fewer than the limit came before them.
 func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant) (complete bool) {
 	complete = true
 	mine := make(map[store.EventID]bool, len(own.events))
@@ -126,10 +125,11 @@ func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant
 	return complete
 }
 
-// aheadOfLimit is which part of a limit is stored ahead at most: it is lost where this process is killed.
+// aheadOfLimit is the largest part of a limit that is stored ahead, as a fraction's denominator: these units are lost
+// if this process is killed.
 const aheadOfLimit = 100
 
-// ahead returns how many units may be stored ahead, beside u.
+// ahead returns the number of units that may be stored ahead with u.
 func (u *units) ahead() int64 {
 	limits := u.batch[len(u.batch)-1].Decision.Limits()
 	most := int64(math.MaxInt64)
@@ -139,8 +139,7 @@ func (u *units) ahead() int64 {
 	return most
 }
 
-// filter returns the part of u for which keep is true. keep is called for each
-// request in turn.
+// filter returns the part of u for which keep returns true. It calls keep for each request in turn.
 func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
 	part := &units{now: u.now, epoch: u.epoch}
 	for i, r := range u.batch {
@@ -156,9 +155,9 @@ func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
 	return part
 }
 
-// logWrites returns the logs of p that u's events are appended to.
+// logWrites returns the logs of p to which u's events are appended.
 func (u *units) logWrites(p *demand.Plan, o *demand.Settings) []store.LogWrite {
-	if hold := u.batch[0].Hold; hold > 0 { // a request that holds travels alone
+	if hold := u.batch[0].Hold; hold > 0 { // a request that holds has a batch of its own
 		return p.HoldWrites(hold, o)
 	}
 	return p.LogWrites

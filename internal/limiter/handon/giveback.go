@@ -11,9 +11,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// giveBackByOwner has the owner of t's key give back, or confirm, what n says, a receipt's entry that is claimed. It is
-// done once, so whoever does not know whether it was may ask again. It reports whether somebody was asked: else the
-// owner has another policy.
+// giveBackByOwner makes the owner of t's key give back or confirm the units of n, the entry of a claimed receipt. It
+// has an effect once, so after an error it may be repeated. It reports whether an owner was asked: if not, the owner
+// has another policy.
 func (r *Router) giveBackByOwner(ctx context.Context, t *demand.Target, n *count.Entry) (asked bool, err error) {
 	for refused := 0; refused < maxRefused; {
 		place, err := r.owners.Place(ctx, t.Key)
@@ -41,7 +41,7 @@ func (r *Router) giveBackByOwner(ctx context.Context, t *demand.Target, n *count
 	return false, nil
 }
 
-// giveBackBy gives back what n says by right, which it leaves.
+// giveBackBy gives back or confirms n's units by right, which it leaves.
 func (r *Router) giveBackBy(ctx context.Context, t *demand.Target, right owner.Right, n *count.Entry) error {
 	defer right.Leave()
 	if right.Owned() {
@@ -52,7 +52,7 @@ func (r *Router) giveBackBy(ctx context.Context, t *demand.Target, right owner.R
 	return r.shared.GiveBackBy(ctx, t, right, n)
 }
 
-// giveBackForPeer is giveBackBy for another instance, which fills in a.
+// giveBackForPeer is giveBackBy for another instance. It fills in a.
 func (r *Router) giveBackForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, right owner.Right, a *owner.Answer) error {
 	t := demand.Target{Plan: p.At(call.Key), Key: call.Key}
 	if !t.Plan.TakesBack || call.Back == nil {

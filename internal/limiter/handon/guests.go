@@ -13,18 +13,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// What takes more than one step, and does not suit owners (see several.go), counts as it would without: by
-// writing first and counting then. So that owners don't go by memory meanwhile, each key is opened
-// before: its owner remembers nothing of it for openFor, in which it counts like everybody. What
-// is done then is admitted only if this instance's right to be a guest still holds in the end:
-// that is over before any key gets another owner.
+// Calls that need several steps and that owners can't decide (see several.go) are counted as without owners: by writing
+// and then counting. Before, each key is opened, so that its owner does not decide by memory meanwhile: for openFor the
+// owner keeps nothing of the key in memory, and counts like all instances. The units are admitted only if this
+// instance's right as a guest still holds in the end: it ends before any key gets another owner.
 
-// guest is the right to do something for keys that are open.
+// guest has the rights to count for keys that are open.
 type guest struct {
 	rights []owner.Right
 }
 
-// openKeys opens the keys of targets. The error is a StoreError: nothing was counted.
+// openKeys opens the keys of targets. The error is a StoreError that says that nothing was counted.
 func (r *Router) openKeys(ctx context.Context, targets ...*demand.Target) (*guest, error) {
 	g := new(guest)
 	if r.owners == nil {
@@ -35,7 +34,7 @@ func (r *Router) openKeys(ctx context.Context, targets ...*demand.Target) (*gues
 		if err == nil {
 			return g, nil
 		}
-		g.leave() // members may wait for it, and any of the keys may get another owner now: all are opened anew
+		g.leave() // members may wait for this guest, and any key may get another owner now: all are opened anew
 		if again && clock.Pause(ctx, owner.Pause) == nil {
 			continue
 		}
@@ -43,7 +42,7 @@ func (r *Router) openKeys(ctx context.Context, targets ...*demand.Target) (*gues
 	}
 }
 
-// openAll opens the keys of targets, and reports whether it can be tried again where it can't.
+// openAll opens the keys of targets. After an error, again reports whether another attempt may succeed.
 func (r *Router) openAll(ctx context.Context, g *guest, targets []*demand.Target) (again bool, err error) {
 	for _, t := range targets {
 		if again, err = r.openKey(ctx, g, t.Key, t.Plan.Life()); err != nil {
@@ -58,7 +57,7 @@ func (r *Router) openKey(ctx context.Context, g *guest, key store.Key, life time
 	if err != nil {
 		return false, err
 	}
-	g.rights = append(g.rights, mine) // before the owner is asked: it ends before the owner changes
+	g.rights = append(g.rights, mine) // before the owner is asked: the right ends before the owner changes
 	place, err := r.owners.Place(ctx, key)
 	if err != nil {
 		return false, err
@@ -82,7 +81,7 @@ func (r *Router) openKey(ctx context.Context, g *guest, key store.Key, life time
 	return false, err
 }
 
-// open has nothing remembered of key, which right is for, by whoever owns it now or next.
+// open makes the present and the next owner of key, which right is for, keep nothing of it in memory.
 func (r *Router) open(ctx context.Context, right owner.Right, key store.Key, theirs, life time.Duration) error {
 	if err := right.Note(key, life); err != nil {
 		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
@@ -90,7 +89,7 @@ func (r *Router) open(ctx context.Context, right owner.Right, key store.Key, the
 	return r.shared.Open(ctx, key, theirs)
 }
 
-// verify returns nil if all that was done may be admitted. The error is a StoreError.
+// verify returns nil if all units may be admitted. The error is a StoreError.
 func (g *guest) verify(ctx context.Context) error {
 	for _, right := range g.rights {
 		if err := verify(ctx, right); err != nil {
@@ -107,7 +106,7 @@ func (g *guest) leave() {
 	g.rights = nil
 }
 
-// asGuest decides charges, which do not suit their owners' memory, by do.
+// asGuest decides charges, which their owners can't decide by memory, by do.
 func (r *Router) asGuest(ctx context.Context, charges []demand.Charge, do func(context.Context)) {
 	if r.owners == nil {
 		do(ctx)
@@ -137,22 +136,22 @@ func (r *Router) asGuest(ctx context.Context, charges []demand.Charge, do func(c
 	}
 }
 
-// decideAsGuest decides c, which does not suit its owner's memory.
+// decideAsGuest decides c, which its owner can't decide by memory.
 func (r *Router) decideAsGuest(ctx context.Context, c *demand.Charge, now store.Instant) {
 	one := []demand.Charge{*c}
 	r.asGuest(ctx, one, func(ctx context.Context) { r.shared.Decide(ctx, &one[0], now) })
 	*c = one[0]
 }
 
-// failCharges has each of charges fail with err.
+// failCharges fails all charges with err.
 func failCharges(charges []demand.Charge, err error) {
 	for i := range charges {
 		charges[i].Err = err
 	}
 }
 
-// AsGuest does do, which decides for targets, while their keys are open. What it did stands only if the
-// error is nil.
+// AsGuest calls do, which decides for targets, while their keys are open. The result of do is valid only if the error
+// is nil.
 func (r *Router) AsGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
 	g, err := r.openKeys(ctx, targets...)
 	if err != nil {

@@ -16,28 +16,28 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Router decides charges by the owners of their keys: here, if this instance has the right to, or else by handing them
+// Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
 // on. Without owners all instances decide for all keys.
 type Router struct {
 	owners owner.Owners
 	shared *counted.Decider
-	told   denied.Told // what owners denied
+	told   denied.Told // denials reported by owners
 	ids    *store.EventIDs
 	set    *demand.Settings
 }
 
-// New returns one that goes by owners, nil for none.
+// New returns a Router that uses owners, nil for none.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
 	return &Router{owners: owners, shared: shared, told: denied.Told{Opts: set}, ids: ids, set: set}
 }
 
-// Instant is now by a clock that others go by as well: the error says that it is beyond the tolerance.
+// Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
 
 // Decide decides c, and fills in its decision and error.
 func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	if r.owners != nil && c.IsPlain() {
-		r.byOwner(ctx, c) // by whose clock it is decided
+		r.byOwner(ctx, c) // by the owner's clock
 		return
 	}
 	now, err := r.Instant()
@@ -55,7 +55,7 @@ func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 // DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
 	if r.suits(charges) {
-		r.byOwners(ctx, charges) // by whose clocks they are decided
+		r.byOwners(ctx, charges) // by the owners' clocks
 		return
 	}
 	if _, err := r.Instant(); err != nil {
@@ -65,7 +65,7 @@ func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
 	r.asGuest(ctx, charges, func(ctx context.Context) { r.shared.DecideAll(ctx, charges) })
 }
 
-// Recall decides c if what is remembered of its key leaves no room.
+// Recall decides c if its key is full by what is remembered.
 func (r *Router) Recall(c *demand.Charge) bool {
 	now, err := r.Instant()
 	if err != nil {
@@ -77,13 +77,12 @@ func (r *Router) Recall(c *demand.Charge) bool {
 	return r.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now)
 }
 
-// KnownFull denies c, where its policy goes by what this instance knows, if what the store said
-// last leaves no room.
+// KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
 func (r *Router) KnownFull(c *demand.Charge) bool {
 	return r.shared.KnownFull(c, r.set.Timing.Instant())
 }
 
-// GiveBack takes out of the store what n, whose write was acknowledged, counted for t.
+// GiveBack removes n's units for t, whose write was acknowledged, from the store.
 func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	if !t.Plan.Behind {
 		return r.shared.GiveBack(ctx, t, n, sums)
@@ -93,7 +92,7 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 			return err
 		}
 	}
-	g, err := r.openKeys(ctx, t) // it may not be written yet
+	g, err := r.openKeys(ctx, t) // n may not be written yet
 	if err != nil {
 		return err
 	}
@@ -101,20 +100,20 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 	return r.shared.GiveBack(ctx, t, n, sums)
 }
 
-// EndHold is GiveBack of what was held: that it happens once is for its claim to say.
+// EndHold is GiveBack for held units. The caller's claim makes sure that it happens once.
 func (r *Router) EndHold(
 	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ store.Instant, _ store.Key, _ time.Duration,
 ) error {
 	return r.GiveBack(ctx, t, n, sums)
 }
 
-// SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is
-// not there was removed.
+// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
+// event was removed.
 func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
 	return r.shared.SettleEvent(ctx, t, n, removed)
 }
 
-// Reset forgets what is counted for t, and has its owner remember nothing of it. The error is a StoreError.
+// Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
 func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	if !t.Plan.CountsOutsideCells() {
 		return r.shared.Reset(ctx, t)
@@ -123,7 +122,7 @@ func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	return r.AsGuest(ctx, []*demand.Target{t}, func(ctx context.Context) error { return r.shared.Reset(ctx, t) })
 }
 
-// Changed ends what is remembered of key, and what owners told of it.
+// Changed drops what is remembered of key, and owners' denials of it.
 func (r *Router) Changed(key store.Key) {
 	r.shared.Changed(key)
 	r.told.Changes.Note(&key)
@@ -132,14 +131,14 @@ func (r *Router) Changed(key store.Key) {
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
 func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastReset(key) }
 
-// Run does what is to be done beside decisions, until ctx ends, and then what is left of it.
+// Run does the background work until ctx ends, and then finishes it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// maxRefused is how many times an owner may refuse a call before whoever asks counts it as a guest: it
-// has another policy then, as instances do that are given another file one after the other.
+// maxRefused is the number of times that an owner may refuse a call before the caller counts it as a guest: the owner
+// then has another policy, as while instances get a new file one after the other.
 const maxRefused = 3
 
-// byOwner has c decided by who owns its key.
+// byOwner makes the owner of c's key decide c.
 func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	if r.told.Answer(c) {
 		return
@@ -186,7 +185,7 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	r.decideAsGuest(ctx, c, now)
 }
 
-// within is context.WithTimeout, for which nothing is made where ctx ends by then in any case.
+// within is context.WithTimeout, but returns ctx if it ends before the timeout in any case.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if until, ok := ctx.Deadline(); ok && time.Until(until) <= timeout {
 		return ctx, func() {}
@@ -194,21 +193,21 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
-// What comes of asking an owner.
+// Outcomes of asking an owner.
 const (
-	asked       = iota // it may have decided
-	refusedThat        // it surely did not: it has another policy, or the key no longer
-	unreached          // it surely did not
-	superseded         // it surely did not: it has later policies, and so has this instance now
+	asked       = iota // the owner may have decided
+	refusedThat        // it surely did not decide: it has another policy, or no longer owns the key
+	unreached          // it surely did not decide
+	superseded         // it surely did not decide: it has later policies, and so has this instance now
 )
 
-// catchesUp reports whether err is that of an owner with later policies, which are in force here, too, now.
+// catchesUp reports whether err is that of an owner with later policies, and puts these in force here first.
 func (r *Router) catchesUp(ctx context.Context, err error) bool {
 	newer := (*owner.NewerError)(nil)
 	return errors.As(err, &newer) && r.set.AwaitPolicies != nil && r.set.AwaitPolicies(ctx, newer.Version) == nil
 }
 
-// askOwner has another instance decide c.
+// askOwner asks the owner of c's key, another instance, to decide c.
 func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (outcome int) {
 	call := owner.Call{
 		Policy: c.Plan.Name, Print: c.Plan.Print, Version: c.Plan.Version, Key: c.Key, Old: c.Old, Op: c.Op, Cost: c.Cost,
@@ -239,7 +238,7 @@ func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Pl
 	return asked
 }
 
-// decideBy decides c by right, which it leaves, and admits nothing unless that still holds.
+// decideBy decides c by right, which it leaves. It admits c only if right still holds after that.
 func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Right) {
 	defer right.Leave()
 	now, err := r.set.Timing.Checked()
@@ -248,7 +247,7 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 		return
 	}
 	c.Right = right
-	later := c.Plan.Behind && right.Owned() // what is admitted is verified and written
+	later := c.Plan.Behind && right.Owned() // admitted units are verified and written later
 	if later && c.Op != count.OpCheck {
 		if err := r.shared.Holds(ctx, right); err != nil {
 			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
@@ -261,7 +260,7 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 	}
 }
 
-// verify asks until it is known whether right still holds. The error is a StoreError.
+// verify repeats right.Verify until it is known whether right still holds. The error is a StoreError.
 func verify(ctx context.Context, right owner.Right) error {
 	for {
 		err := right.Verify(ctx)
@@ -274,7 +273,7 @@ func verify(ctx context.Context, right owner.Right) error {
 	}
 }
 
-// fill makes d what a says under p.
+// fill sets d to the decision of a under p.
 func fill(d *count.Decision, a *owner.Answer, p *demand.Plan) error {
 	limits := p.Begin(d)
 	if len(a.Verdicts) != len(limits) {
@@ -292,7 +291,7 @@ func fill(d *count.Decision, a *owner.Answer, p *demand.Plan) error {
 	return nil
 }
 
-// steadyFor returns for how long a denial of t, which right decided, stays as it is.
+// steadyFor returns for how long a denial of t, decided by right, remains true.
 func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 	now, err := r.set.Timing.Checked()
 	if err != nil || !right.Owned() || t.Plan.Cell {
@@ -301,13 +300,13 @@ func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 	return r.shared.SteadyFor(t, right, now)
 }
 
-// DecideForPeer decides what another instance handed on, by a plan that suits the call, and fills in a.
+// DecideForPeer decides a call that another instance handed on, by p, the plan that the call asks for, and fills in a.
 func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, a *owner.Answer) error {
 	if r.owners == nil {
 		return owner.ErrRefused
 	}
 	switch call.Op {
-	case owner.OpCommit: // by whatever right it was prepared
+	case owner.OpCommit: // under any right, as it is prepared already
 		a.Recorded = count.RecordedYes
 		r.shared.Commit(call.Key, call.Prepare)
 		return nil

@@ -16,12 +16,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
-// as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
-// A bucket that a unit is given back to has drained less meanwhile than one that never held it, and a cell that is written
-// by compare-and-set is written again for it. Such a demand is never aborted: a call has one at most, which is decided last,
-// once all others are prepared.
-// docs/design/several-steps.md has the protocol.
+// Calls of several demands are decided by the owners of their keys in two phases. Each demand is a take that its key's
+// owner prepares as it decides any take, all at the same time. If all pass, all are committed; else they are aborted. A
+// bucket to which a unit is given back has drained less meanwhile than if it had never held the unit, and a cell that
+// changes by compare-and-set needs another write. So demands of these kinds are never aborted: a call has at most one,
+// which is decided last, once all others are prepared. docs/design/several-steps.md has the protocol.
 
 // suits reports whether each of charges can be decided by the owner of its key.
 func (r *Router) suits(charges []demand.Charge) bool {
@@ -38,13 +37,13 @@ func (r *Router) suits(charges []demand.Charge) bool {
 	return r.owners != nil
 }
 
-// byOwners decides charges, which suit owners, all or none of them.
+// byOwners decides charges, for which suits is true, all or none of them.
 func (r *Router) byOwners(ctx context.Context, charges []demand.Charge) {
 	all := make(several, len(charges))
 	for i := range charges {
 		all[i] = &charges[i]
 	}
-	if charges[0].Op != count.OpTake { // what is recorded is not undone
+	if charges[0].Op != count.OpTake { // records are not undone
 		all.each(func(c *demand.Charge) { r.byOwner(ctx, c) })
 		return
 	}
@@ -55,7 +54,7 @@ func (r *Router) byOwners(ctx context.Context, charges []demand.Charge) {
 	r.concludeAll(ctx, all)
 }
 
-// several are charges that stand or fall together, in the order of their keys.
+// several are charges that are allowed or denied together, in the order of their keys.
 type several []*demand.Charge
 
 // each calls do for all at the same time and waits for them.
@@ -71,7 +70,7 @@ func (s several) each(do func(*demand.Charge)) {
 	others.Wait()
 }
 
-// that returns those of s that are such.
+// that returns the charges of s for which are returns true.
 func (s several) that(are func(*demand.Charge) bool) (some several) {
 	for _, c := range s {
 		if are(c) {
@@ -81,12 +80,12 @@ func (s several) that(are func(*demand.Charge) bool) (some several) {
 	return some
 }
 
-// prepareAll has each of all prepared, or says why not all are. Those that are likely to deny come first, as
-// they spare the others, together with those that count in any case.
+// prepareAll prepares all, or stops at charges that deny the call. Charges that are likely to deny come first, as they
+// spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
 	last := all.that(comesLast)
 	all = all.that(func(c *demand.Charge) bool { return !comesLast(c) })
-	var first, rest several // each is in one of them: what is known of its key may change meanwhile
+	var first, rest several // decided once for each charge, as WasDenied may change meanwhile
 	for _, c := range all {
 		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
 			first = append(first, c)
@@ -112,10 +111,10 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	}
 }
 
-// comesLast reports whether what c counts can't be aborted, so that all others are prepared before.
+// comesLast reports whether c's units can't be aborted, so that all others are prepared before.
 func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable }
 
-// foresee answers c, of which nothing counts, if there is no room for it.
+// foresee denies c, of which nothing counts, if there is no room for it.
 func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
 	r.foretell(ctx, c)
 	if c.Asked = c.Err == nil && !c.Decision.Stands(); !c.Asked {
@@ -123,8 +122,8 @@ func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// prepareInOrder has those prepared that depend on other calls. It waits for these only while it has prepared
-// nothing for a key that comes later: no two calls wait for each other.
+// prepareInOrder prepares the charges that depend on other calls. It waits for another call only while it has nothing
+// prepared for a later key, so that no two calls wait for each other.
 func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	at := slices.IndexFunc(all, isInDoubt)
 	if at < 0 {
@@ -141,7 +140,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	}
 }
 
-// prepare has the owner of c's key decide it. At once: it does not wait for other calls.
+// prepare makes the owner of c's key decide it. If atOnce, it does not wait for other calls.
 func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
 	if c.CanAbort() && !comesLast(c) {
@@ -154,7 +153,7 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	r.shared.Saw(c.Key, c.Decision.Stands())
 }
 
-// isInDoubt reports whether nobody could tell what becomes of c.
+// isInDoubt reports whether the decision on c was in doubt.
 func isInDoubt(c *demand.Charge) bool { return c.Err != nil && errors.Is(c.Err, counted.ErrInDoubt) }
 
 // isPrepared reports whether c is prepared, or may be.
@@ -166,7 +165,7 @@ func isPrepared(c *demand.Charge) bool {
 	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || errors.As(c.Err, &failed) && failed.Recorded != count.RecordedNo
 }
 
-// blocked reports whether some of s denies all of them, for good.
+// blocked reports whether some charge of s denies the call for sure.
 func (s several) blocked() bool {
 	return slices.ContainsFunc(s, func(c *demand.Charge) bool { return c.Asked && !isInDoubt(c) && deniesCall(c) })
 }
@@ -179,8 +178,8 @@ func deniesCall(c *demand.Charge) bool {
 	return !c.Decision.Stands()
 }
 
-// concludeAll commits what was prepared if all pass, or else aborts it. What is not counted is answered as if
-// it were checked then.
+// concludeAll commits prepared charges if all pass, or else aborts them. Charges that do not count get the decision of
+// a check.
 func (r *Router) concludeAll(ctx context.Context, all several) {
 	if !slices.ContainsFunc(all, func(c *demand.Charge) bool { return !c.Asked || deniesCall(c) }) {
 		for _, c := range all.that(isPrepared) {
@@ -188,7 +187,7 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 		}
 		return
 	}
-	if all.blocked() { // whatever becomes of other calls
+	if all.blocked() { // independently of other calls
 		for _, c := range all.that(isInDoubt) {
 			c.Err, c.Asked = nil, false
 		}
@@ -198,8 +197,8 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 	undone.that(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
 }
 
-// foretell answers c, of which nothing counts, as a check would be. If that can't be told, what was told before
-// is as good, or nothing is.
+// foretell gives c, of which nothing counts, the decision of a check. If the check fails, c keeps its decision or,
+// without one, gets that of an empty key.
 func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
 	check := *c
 	check.Op, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, false
@@ -217,7 +216,7 @@ func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// commit says that what was prepared for c stays. Should that get lost, the key is in doubt for a while.
+// commit makes c's prepared units permanent. If the message is lost, the key stays in doubt for a while.
 func (r *Router) commit(c *demand.Charge) {
 	if c.Owner == nil {
 		r.shared.Commit(c.Key, c.Prepare)
@@ -226,8 +225,8 @@ func (r *Router) commit(c *demand.Charge) {
 	c.Owner.Tell(&owner.Call{Op: owner.OpCommit, Key: c.Key, Prepare: c.Prepare})
 }
 
-// abort gives back what was prepared for each of all, whoever waits for them or not. What can't be given back
-// in time is later, and Recorded says so.
+// abort gives back the prepared units of all, even after the caller has left. Units that can't be given back in time
+// are given back later, and Recorded is then unknown.
 func (r *Router) abort(ctx context.Context, all several) {
 	until, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
@@ -246,7 +245,7 @@ func (r *Router) abort(ctx context.Context, all several) {
 	})
 }
 
-// undoing returns what gives back what was prepared for c, which is safe to repeat.
+// undoing returns a function that gives back c's prepared units, and is safe to repeat.
 func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
 	key, id, by := c.Key, c.Prepare, c.Owner
 	if by == nil {
@@ -258,10 +257,11 @@ func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
 	}
 }
 
-// patience is the least time, in parts of the store timeout, in which who is in doubt asks once more.
+// patience is the part of the store timeout that must remain, as a fraction's denominator, to ask once more about a
+// charge in doubt.
 const patience = 8
 
-// mayAskAgain reports whether c depends on other calls, and has time to be asked again.
+// mayAskAgain reports whether c depends on other calls, and has time for another attempt.
 func (r *Router) mayAskAgain(ctx context.Context, c *demand.Charge) bool {
 	if c.AtOnce || !isInDoubt(c) || ctx.Err() != nil {
 		return false
