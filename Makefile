@@ -120,7 +120,7 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	clients/generated/check
 
 .PHONY: hosts
-hosts: ## the same on more of the hosts that clients are for: every Python that is here, Next 14 to 16, and clients generated for Ruby and PHP
+hosts: ## the same on more of the hosts that clients are for: every Python that is here, Next 14 to 16, and clients generated for Ruby, PHP and Kotlin
 	PYTHONS=all $(MAKE) clients
 	cd clients/typescript && node hosts/next.mjs
 	clients/generated/others/check

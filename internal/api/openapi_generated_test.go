@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +15,9 @@ import (
 )
 
 // TestDocumentGeneratesClients holds the document to what generators of clients read. Of
-// `const: true`, openapi-python-client 0.29 makes Python that does not compile. It loses
-// what stands beside an allOf of one, and a oneOf with an allOf in it.
+// `const: true`, openapi-python-client 0.29 makes Python that does not compile, and of `enum: [true]`
+// openapi-generator 7.25 Kotlin that does not. The former loses what stands beside an allOf of one, and
+// a oneOf with an allOf in it. The latter takes an integer for one of 32 bits.
 func TestDocumentGeneratesClients(t *testing.T) {
 	var doc any
 	if err := yaml.Unmarshal(openAPI, &doc); err != nil {
@@ -26,6 +28,8 @@ func TestDocumentGeneratesClients(t *testing.T) {
 	}
 	for name, schema := range map[string]string{
 		"a constant":        "schemas: {A: {properties: {b: {const: true}}}}",
+		"a boolean enum":    "schemas: {A: {properties: {b: {type: boolean, enum: [true]}}}}",
+		"a long integer":    "schemas: {A: {properties: {b: {type: [integer, 'null'], minimum: 0}}}}",
 		"an allOf of one":   "schemas: {A: {allOf: [{type: object}], properties: {b: {type: string}}}}",
 		"an allOf in oneOf": "schemas: {A: {oneOf: [{allOf: [{type: object}, {type: object}]}]}}",
 	} {
@@ -46,8 +50,10 @@ func oddities(node any, path string) (found []string) {
 	case map[string]any:
 		all, _ := node["allOf"].([]any)
 		switch {
-		case is[bool](node["const"]):
-			found = append(found, path+": write {type: boolean, enum: [true]}")
+		case is[bool](node["const"]), node["type"] == "boolean" && node["enum"] != nil && !strings.HasPrefix(path, ".components.headers."):
+			found = append(found, path+": write {type: boolean, not: {enum: [false]}}")
+		case mayBeLong(node):
+			found = append(found, path+": write format: int64, or a maximum")
 		case len(all) == 1 && is[map[string]any](node["properties"]):
 			found = append(found, path+": put the properties into a schema of allOf, too")
 		case len(all) > 0 && strings.Contains(path[strings.LastIndexByte(path, '.')+1:], "oneOf["):
@@ -60,6 +66,16 @@ func oddities(node any, path string) (found []string) {
 		}
 	}
 	return found
+}
+
+// mayBeLong reports whether a schema is of integers that 32 bits may not hold, and does not say so.
+func mayBeLong(schema map[string]any) bool {
+	kinds, _ := schema["type"].([]any)
+	if schema["type"] != "integer" && !slices.Contains(kinds, any("integer")) || schema["const"] != nil || schema["enum"] != nil {
+		return false
+	}
+	most, bounded := schema["maximum"].(int)
+	return schema["format"] != "int64" && (!bounded || most > math.MaxInt32)
 }
 
 func is[T any](v any) bool {

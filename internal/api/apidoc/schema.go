@@ -96,6 +96,8 @@ func (p *page) typeOf(schema any) string {
 		return code(o.text("const"))
 	case o.get("enum") != nil:
 		return values(o.list("enum"))
+	case o.text("type") == "boolean" && o.get("not") != nil: // as is said to generators of clients
+		return code("true")
 	case len(o.list("allOf")) == 1:
 		return p.typeOf(o.list("allOf")[0])
 	case o.text("type") == "array":
