@@ -23,11 +23,14 @@ const (
 type Demand struct {
 	Policy     string
 	Identifier string // who is counted: 1 to 1024 bytes of UTF-8; the service stores a hash of it
-	Cost       int64  // units; 0 means 1
+	Cost       int64  // units; 0 means 1; CostNothing: a settlement used none
 	// Limit is how many units the identifier may have, under a policy that takes its limit from requests; 0: its default.
 	// It must be what the application knows of its customer, never what an end user sends.
 	Limit int64
 }
+
+// CostNothing is the cost, of a Demand or a Call that settles a reservation, that gives back all that it holds.
+const CostNothing int64 = -1
 
 // Call is one question with all that it may have. Check, Record and Take are shorter for
 // most.
@@ -41,6 +44,9 @@ type Call struct {
 	Reserve time.Duration
 	// Reservation is what a check answered that a record settles; empty: none.
 	Reservation string
+	// Cost is how many units each demand of a Reservation used, in a call without Demands: 0 means as many as are held,
+	// and CostNothing none.
+	Cost int64
 	// Receipt is what a confirm is of, which has nothing else; empty: it is no confirm.
 	Receipt string
 	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
@@ -97,6 +103,8 @@ func (c *Call) Validate() error {
 		return refuse("reserve_ms", "Only a check reserves.")
 	case c.Reservation != "" && c.Op != OpRecord:
 		return refuse("reservation", "Only a record settles a reservation.")
+	case c.Cost < CostNothing || c.Cost != 0 && (c.Reservation == "" || len(c.Demands) > 0):
+		return refuse("cost", "It must be 0 or more, beside a reservation and no demands.")
 	case !printable(c.IdempotencyKey) || len(c.IdempotencyKey) > maxKeyLen || strings.TrimSpace(c.IdempotencyKey) != c.IdempotencyKey:
 		return refuse("idempotency_key", "It must be up to 255 bytes of printable ASCII, without a blank at either end.")
 	case !utf8.ValidString(c.Reservation):
@@ -109,7 +117,7 @@ func (c *Call) validateConfirm() error {
 	switch {
 	case !isReceipt(c.Receipt):
 		return refuse("receipt", wantReceipt)
-	case len(c.Demands) > 0 || c.Reserve != 0 || c.Reservation != "" || c.IdempotencyKey != "":
+	case len(c.Demands) > 0 || c.Reserve != 0 || c.Reservation != "" || c.Cost != 0 || c.IdempotencyKey != "":
 		return refuse("op", "A confirm has a receipt, and nothing else.")
 	}
 	return nil
@@ -169,6 +177,9 @@ func (c *Call) appendMembers(b []byte) []byte {
 	if c.Reserve > 0 {
 		b = strconv.AppendInt(append(b, `,"reserve_ms":`...), c.Reserve.Milliseconds(), 10)
 	}
+	if c.Cost != 0 {
+		b = strconv.AppendInt(append(b, `"cost":`...), max(0, c.Cost), 10)
+	}
 	if c.Reservation != "" {
 		if len(b) > start {
 			b = append(b, ',')
@@ -184,7 +195,10 @@ func (c *Call) appendMembers(b []byte) []byte {
 func (d *Demand) appendMembers(b []byte) []byte {
 	b = appendText(append(b, `"policy":`...), d.Policy)
 	b = appendText(append(b, `,"identifier":`...), d.Identifier)
-	if d.Cost != 0 {
+	switch {
+	case d.Cost == CostNothing:
+		b = append(b, `,"cost":0`...)
+	case d.Cost != 0:
 		b = strconv.AppendInt(append(b, `,"cost":`...), d.Cost, 10)
 	}
 	if d.Limit != 0 {

@@ -72,8 +72,8 @@ func (c *Client) Take(ctx context.Context, demands ...Demand) (Decision, error) 
 	return c.Do(ctx, Call{Op: OpTake, Demands: demands})
 }
 
-// Reserve checks demands and, if they are allowed, holds their units for so long. A Settle of
-// the Decision's Reservation makes them count; without one they are free again in time.
+// Reserve checks demands and, if they are allowed, holds their units for so long. A Settle or a SettleAt of
+// the Decision's Reservation makes them count, a Release frees them; without these they are free again in time.
 func (c *Client) Reserve(ctx context.Context, hold time.Duration, demands ...Demand) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpCheck, Demands: demands, Reserve: hold})
 }
@@ -81,6 +81,29 @@ func (c *Client) Reserve(ctx context.Context, hold time.Duration, demands ...Dem
 // Settle records what a Reserve holds.
 func (c *Client) Settle(ctx context.Context, reservation string) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpRecord, Reservation: reservation})
+}
+
+// SettleAt records what a Reserve was for, at the units that each of its demands used: 0 or more. Less than it holds
+// gives the rest back, and more counts whatever the limit: see Decision.Over. The first settlement has the say.
+func (c *Client) SettleAt(ctx context.Context, reservation string, units int64) (Decision, error) {
+	return c.Do(ctx, Settlement(reservation, units))
+}
+
+// Settlement returns the call of a SettleAt.
+func Settlement(reservation string, units int64) Call {
+	switch {
+	case units == 0:
+		units = CostNothing
+	case units < 0: // Validate refuses it
+		units--
+	}
+	return Call{Op: OpRecord, Reservation: reservation, Cost: units}
+}
+
+// Release frees at once what a Reserve holds. Its errors are those of Refund: ErrNoReceipt says that it was settled or
+// released before, or is over.
+func (c *Client) Release(ctx context.Context, reservation string) error {
+	return c.Refund(ctx, reservation)
 }
 
 // Do makes one call that is no confirm. Its error is a *CallError. A denial is no error.

@@ -66,6 +66,8 @@ type Decision struct {
 	Reason     Reason   // the policy's rule about numbers that denies; empty: none does
 	Degraded   bool     // the store, or the service, did not answer: something else decided
 	Recorded   Recorded // of a degraded decision, and otherwise empty
+	Settled    int64    // units that a settled reservation counts; of several demands, each of Demands has its own
+	Over       int64    // of these, the units that the reservation did not hold: they count whatever the limit
 
 	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
 	Reservation string     // by which a record settles what a check holds; empty: it holds nothing

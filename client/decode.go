@@ -171,6 +171,10 @@ func (s decoder) readDecisionMember(name []byte, d *Decision, decided, verdictGi
 		d.Remaining = s.Integer()
 	case "used":
 		d.Used = s.Integer()
+	case "settled":
+		d.Settled = s.Integer()
+	case "over":
+		d.Over = s.Integer()
 	case "reset_after_ms":
 		d.ResetAfter = s.milliseconds()
 	case "retry_after_ms":

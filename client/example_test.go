@@ -117,7 +117,7 @@ func ExampleClient_Reserve() {
 		return
 	}
 	// Do what is limited, and record it if it was done.
-	settled, err := limits.Settle(ctx, held.Reservation)
+	settled, err := limits.Settle(ctx, held.Reservation) // or SettleAt, if it came to something else
 	fmt.Println(settled.Used, err)
 	// Output: 1 <nil>
 }

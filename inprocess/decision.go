@@ -15,7 +15,7 @@ import (
 func engineCall(c *client.Call) limiter.Call {
 	call := limiter.Call{
 		Op: count.Op(c.Op), Demands: make([]limiter.Demand, len(c.Demands)),
-		IdempotencyKey: c.IdempotencyKey, Reserve: c.Reserve, Reservation: c.Reservation,
+		IdempotencyKey: c.IdempotencyKey, Reserve: c.Reserve, Reservation: c.Reservation, Cost: c.Cost,
 	}
 	if c.Op == client.OpCheck && c.Reserve == 0 { // it can be repeated as it is
 		call.IdempotencyKey = ""
@@ -50,9 +50,15 @@ func decisionOf(a *limiter.Answer) client.Decision {
 	}
 	d := demandOf(&a.Decision, inShadow)
 	d.Receipt, d.Reservation, d.Replayed = a.Receipt, a.Reservation, a.Replayed
+	if len(a.Settled) == 1 {
+		d.Settled, d.Over = a.Settled[0].Cost, a.Settled[0].Over
+	}
 	for i := range a.Demands {
 		one := &a.Demands[i]
 		d.Demands = append(d.Demands, demandOf(one, one.Policy.Mode == policy.ModeShadow))
+		if a.Settled != nil {
+			d.Demands[i].Settled, d.Demands[i].Over = a.Settled[i].Cost, a.Settled[i].Over
+		}
 	}
 	return d
 }

@@ -138,6 +138,16 @@ func (l *Limits) Settle(ctx context.Context, reservation string) (client.Decisio
 	return l.Do(ctx, client.Call{Op: client.OpRecord, Reservation: reservation})
 }
 
+// SettleAt records what a Reserve was for, as a client.Client's does.
+func (l *Limits) SettleAt(ctx context.Context, reservation string, units int64) (client.Decision, error) {
+	return l.Do(ctx, client.Settlement(reservation, units))
+}
+
+// Release frees at once what a Reserve holds.
+func (l *Limits) Release(ctx context.Context, reservation string) error {
+	return l.Refund(ctx, reservation)
+}
+
 // Wait takes demands as soon as their limits allow, as a client.Client's does.
 func (l *Limits) Wait(ctx context.Context, demands ...client.Demand) (d client.Decision, err error) {
 	key := line.Key(demands, func(d client.Demand) (string, string) { return d.Policy, d.Identifier })

@@ -29,6 +29,8 @@ type both interface {
 	Wait(context.Context, ...client.Demand) (client.Decision, error)
 	Reserve(context.Context, time.Duration, ...client.Demand) (client.Decision, error)
 	Settle(context.Context, string) (client.Decision, error)
+	SettleAt(context.Context, string, int64) (client.Decision, error)
+	Release(context.Context, string) error
 	Batch(context.Context, []client.Call) ([]client.Result, error)
 	Refund(context.Context, string) error
 	Confirm(context.Context, string) error
@@ -230,6 +232,18 @@ func tokens(t *testing.T, limits, remote both) {
 		settled, settleErr := l.Settle(t.Context(), held.Reservation)
 		if err != nil || settleErr != nil || settled.Used != 1 || settled.Receipt == "" {
 			t.Errorf("%s: %+v settled as %+v: %v, %v", name, held, settled, err, settleErr)
+		}
+		if err := l.Reset(t.Context(), "log", "tokens"); err != nil {
+			t.Error(err)
+		}
+		held, err = l.Reserve(t.Context(), time.Minute, d)
+		settled, settleErr = l.SettleAt(t.Context(), held.Reservation, 2)
+		if err != nil || settleErr != nil || settled.Used != 2 || settled.Settled != 2 || settled.Over != 1 {
+			t.Errorf("%s: %+v settled as %+v: %v, %v", name, held, settled, err, settleErr)
+		}
+		held, err = l.Reserve(t.Context(), time.Minute, d)
+		if released := l.Release(t.Context(), held.Reservation); err != nil || released != nil {
+			t.Errorf("%s: released: %v, %v", name, err, released)
 		}
 		if err := l.Reset(t.Context(), "log", "tokens"); err != nil {
 			t.Error(err)

@@ -30,6 +30,7 @@ type step struct {
 	HoldMS         int64             `json:"hold_ms"`
 	WithinMS       int64             `json:"within_ms"`
 	Reservation    string            `json:"reservation"`
+	Cost           *int64            `json:"cost"` // nil: what is held
 	IdempotencyKey string            `json:"idempotency_key"`
 	Receipt        string            `json:"receipt"`
 	Policy         string            `json:"policy"`
@@ -203,6 +204,8 @@ func (s *step) single(t *testing.T, limits *client.Client) any {
 		return done(t, limits.Confirm(ctx, s.Receipt))
 	case "reset":
 		return done(t, limits.Reset(ctx, s.Policy, s.Identifier))
+	case "release":
+		return done(t, limits.Release(ctx, s.Reservation))
 	case "explain":
 		e, err := limits.Explain(ctx, s.Policy, s.Identifier)
 		return explained(t, &e, err)
@@ -227,6 +230,9 @@ func (s *step) call() client.Call {
 		c.Op, c.Reserve = client.OpCheck, time.Duration(s.HoldMS)*time.Millisecond
 	case "settle":
 		c.Op, c.Reservation = client.OpRecord, s.Reservation
+		if s.Cost != nil {
+			c.Cost = client.Settlement("", *s.Cost).Cost
+		}
 	}
 	return c
 }
@@ -304,7 +310,7 @@ func viewOf(d *client.Decision) map[string]any {
 	v := map[string]any{
 		"allowed": d.Allowed, "would_allow": d.WouldAllow, "policy": d.Policy, "limit": d.Limit, "remaining": d.Remaining,
 		"used": d.Used, "reset_after_ms": d.ResetAfter.Milliseconds(), "retry_after_ms": wait(d.RetryAfter),
-		"mode": d.Mode, "blocked": d.Blocked, "degraded": d.Degraded, "replayed": d.Replayed,
+		"settled": d.Settled, "over": d.Over, "mode": d.Mode, "blocked": d.Blocked, "degraded": d.Degraded, "replayed": d.Replayed,
 	}
 	limits := make([]any, len(d.Limits))
 	for i := range d.Limits {

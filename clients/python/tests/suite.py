@@ -111,7 +111,10 @@ async def _ask(ask: Asker, step: Any) -> Any:
     if do == "wait":
         return await ask("wait", *demands, within=step["within_ms"] / 1000)
     if do == "settle":
-        return await ask("settle", step["reservation"], **key)
+        cost = {"cost": step["cost"]} if "cost" in step else {}
+        return await ask("settle", step["reservation"], **cost, **key)
+    if do == "release":
+        return await ask("release", step["reservation"])
     if do in ("refund", "confirm"):
         return await ask(do, step["receipt"])
     if do in ("reset", "explain"):

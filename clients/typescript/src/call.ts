@@ -29,6 +29,8 @@ export interface Call {
   readonly reserveMs?: number;
   /** What a check answered that a record settles. */
   readonly reservation?: string;
+  /** Units that each demand of a `reservation` used, in a call without `demands`: 0 or more; absent: those it holds. */
+  readonly cost?: number;
   /** Makes a repetition of a take or record count once: 1 to 255 bytes of printable ASCII, no blank at either end. */
   readonly idempotencyKey?: string;
 }
@@ -101,6 +103,7 @@ function membersOf(call: Call | Confirm): object {
   }));
   return {
     ...(demands.length === 1 ? demands[0] : demands.length > 1 ? { demands } : {}),
+    ...(call.cost !== undefined && { cost: call.cost }),
     reserve_ms: call.reserveMs,
     reservation: call.reservation,
   };
@@ -129,7 +132,7 @@ function validate(call: Call | Confirm): void {
     return;
   }
   const refuse = (field: string, detail: string) => InvalidCallError.refused(call.op, field, detail);
-  const { demands = [], reserveMs, reservation, idempotencyKey } = call;
+  const { demands = [], reserveMs, reservation, cost, idempotencyKey } = call;
   if (!["check", "record", "take"].includes(call.op)) {
     throw refuse("op", "It must be one of check, record, take, confirm.");
   }
@@ -147,6 +150,12 @@ function validate(call: Call | Confirm): void {
   }
   if (reservation !== undefined && (reservation === "" || loneSurrogate.test(reservation))) {
     throw refuse("reservation", "It must be given back as it was answered.");
+  }
+  if (cost !== undefined && !(Number.isInteger(cost) && cost >= 0 && cost <= maxCost)) {
+    throw refuse("cost", `It must be a whole number from 0 to ${maxCost}.`);
+  }
+  if (cost !== undefined && (reservation === undefined || demands.length > 0)) {
+    throw refuse("cost", "It is for a reservation without demands.");
   }
   if (idempotencyKey !== undefined && !keyPattern.test(idempotencyKey)) {
     const detail = "It must be 1 to 255 bytes of printable ASCII, without a blank at either end.";

@@ -33,6 +33,12 @@ export interface CountingOptions extends CallOptions {
   readonly idempotencyKey?: string;
 }
 
+/** Options of {@link Client.settle}. */
+export interface SettleOptions extends CountingOptions {
+  /** Units that each demand of the reservation used: 0 or more. Default: those it holds. */
+  readonly cost?: number;
+}
+
 export type Demands = Demand | readonly Demand[];
 
 /** What became of one call of a batch. */
@@ -88,15 +94,24 @@ export class Client {
 
   /**
    * Checks demands and, if they are allowed, holds their units for `holdMs`. A {@link settle} of the decision's
-   * `reservation` makes them count; without one they are free again in time.
+   * `reservation` makes them count, a {@link release} frees them; without these they are free again in time.
    */
   reserve(demands: Demands, holdMs: number, options?: CallOptions): Promise<Decision> {
     return this.do({ op: "check", demands: listOf(demands), reserveMs: holdMs }, options);
   }
 
-  /** Records what a {@link reserve} holds. */
-  settle(reservation: string, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
-    return this.do({ op: "record", reservation, ...keyed(idempotencyKey) }, options);
+  /**
+   * Records what a {@link reserve} holds, or the `cost` that each of its demands turned out to have: 0 or more. Less gives
+   * the rest back, and more counts whatever the limit: see `over`. The first settlement has the say.
+   */
+  settle(reservation: string, { idempotencyKey, cost, ...options }: SettleOptions = {}): Promise<Decision> {
+    const call = { op: "record", reservation, ...(cost !== undefined && { cost }) } as const;
+    return this.do({ ...call, ...keyed(idempotencyKey) }, options);
+  }
+
+  /** Frees at once what a {@link reserve} holds. Errors are those of {@link refund}. */
+  release(reservation: string, options?: CallOptions): Promise<void> {
+    return this.refund(reservation, options);
   }
 
   /**

@@ -55,6 +55,10 @@ export interface DemandDecision {
   readonly degraded: boolean;
   /** Of a degraded decision, whether its units count. */
   readonly recorded?: Recorded;
+  /** Units that a settled reservation counts; of several demands, each of `demands` has its own. */
+  readonly settled?: number;
+  /** Of the settled units, those that the reservation did not hold: they count whatever the limit. */
+  readonly over?: number;
 }
 
 /**

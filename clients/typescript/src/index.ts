@@ -11,6 +11,7 @@ export {
   type ConfirmResult,
   type CountingOptions,
   type Demands,
+  type SettleOptions,
 } from "./client.js";
 export type {
   Decision,

@@ -130,6 +130,7 @@ function demandDecisionOf(m: Members): DemandDecision {
     ...(override !== undefined && { override }),
     ...(reason !== undefined && { reason }),
     ...(recorded !== undefined && { recorded }),
+    ...(m.settled !== undefined && { settled: integer(m, "settled"), over: integer(m, "over") }),
   };
 }
 

@@ -32,11 +32,12 @@ interface CallOfCase {
 }
 
 export interface Step {
-  do: Op | "reserve" | "settle" | "wait" | "refund" | "confirm" | "reset" | "explain" | "batch" | "close";
+  do: Op | "reserve" | "settle" | "release" | "wait" | "refund" | "confirm" | "reset" | "explain" | "batch" | "close";
   demands?: Demand[];
   hold_ms?: number;
   within_ms?: number;
   reservation?: string;
+  cost?: number;
   idempotency_key?: string;
   receipt?: string;
   policy?: string;
@@ -155,7 +156,9 @@ async function ask(client: Client, step: Step): Promise<unknown> {
     case "wait":
       return client.wait(demands, within_ms);
     case "settle":
-      return client.settle(reservation, options);
+      return client.settle(reservation, { ...options, ...(step.cost !== undefined && { cost: step.cost }) });
+    case "release":
+      return client.release(reservation);
     case "refund":
       return client.refund(receipt);
     case "confirm":

@@ -73,15 +73,25 @@ class AsyncClient:
     async def reserve(self, *demands: Demand, hold: float) -> Decision:
         """Checks demands and, if they are allowed, holds their units for so many seconds.
 
-        A ``settle`` of the decision's reservation makes them count; without one they are free
-        again in time.
+        A ``settle`` of the decision's reservation makes them count, a ``release`` frees them;
+        without these they are free again in time.
         """
         return await self.do(Call("check", demands, reserve=hold))
 
-    async def settle(self, reservation: str, *, idempotency_key: str | None = None) -> Decision:
-        """Records what a ``reserve`` holds."""
-        call = Call("record", reservation=reservation, idempotency_key=idempotency_key)
+    async def settle(
+        self, reservation: str, *, cost: int | None = None, idempotency_key: str | None = None
+    ) -> Decision:
+        """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
+
+        That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
+        ``over``. The first settlement has the say.
+        """
+        call = Call("record", reservation=reservation, cost=cost, idempotency_key=idempotency_key)
         return await self.do(call)
+
+    async def release(self, reservation: str) -> None:
+        """Frees at once what a ``reserve`` holds. It raises what ``refund`` does."""
+        await self.refund(reservation)
 
     async def wait(self, *demands: Demand, within: float) -> Decision:
         """Takes demands as soon as their limits allow, within so many seconds.

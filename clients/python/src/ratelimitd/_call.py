@@ -43,6 +43,9 @@ class Call:
     hour."""
     reservation: str | None = None
     """What a check answered that a record settles."""
+    cost: int | None = None
+    """Units that each demand of a reservation used, in a call without demands: 0 or more; ``None``:
+    those it holds."""
     idempotency_key: str | None = None
     """Makes a repetition of a take or record count once: 1 to 255 bytes of printable ASCII, no
     blank at either end."""
@@ -108,6 +111,8 @@ def _members_of(call: Call | Confirm) -> dict[str, Any]:
         members |= demands[0]
     elif demands:
         members["demands"] = demands
+    if call.cost is not None:
+        members["cost"] = call.cost
     if call.reserve is not None:
         members["reserve_ms"] = round(call.reserve * 1000)
     if call.reservation is not None:
@@ -155,6 +160,10 @@ def _wrong(call: Call) -> InvalidCallError | None:
         return refused(call.op, "reservation", "Only a record settles a reservation.")
     if call.reservation is not None and not _is_token(call.reservation):
         return refused(call.op, "reservation", "It must be given back as it was answered.")
+    if call.cost is not None and (type(call.cost) is not int or call.cost < 0):
+        return refused(call.op, "cost", "It must be an int, 0 or more.")
+    if call.cost is not None and (call.reservation is None or call.demands):
+        return refused(call.op, "cost", "It is for a reservation without demands.")
     if call.idempotency_key is not None and not _KEY.fullmatch(call.idempotency_key):
         detail = "It must be 1 to 255 bytes of printable ASCII, without a blank at either end."
         return refused(call.op, "idempotency_key", detail)

@@ -66,6 +66,12 @@ class DemandDecision:
     """The store, or the service, did not answer: something else decided."""
     recorded: Recorded | None = None
     """Of a degraded decision, whether its units count."""
+    settled: int | None = None
+    """Units that a settled reservation counts. Of several demands, each of ``demands`` has its
+    own."""
+    over: int | None = None
+    """Of the settled units, those that the reservation did not hold: they count whatever the
+    limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

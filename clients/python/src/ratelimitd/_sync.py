@@ -53,9 +53,21 @@ class Client:
         """
         return self._run(lambda client: client.reserve(*demands, hold=hold))
 
-    def settle(self, reservation: str, *, idempotency_key: str | None = None) -> Decision:
-        """Records what a ``reserve`` holds."""
-        return self._run(lambda client: client.settle(reservation, idempotency_key=idempotency_key))
+    def settle(
+        self, reservation: str, *, cost: int | None = None, idempotency_key: str | None = None
+    ) -> Decision:
+        """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
+
+        That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
+        ``over``. The first settlement has the say.
+        """
+        return self._run(
+            lambda client: client.settle(reservation, cost=cost, idempotency_key=idempotency_key)
+        )
+
+    def release(self, reservation: str) -> None:
+        """Frees at once what a ``reserve`` holds. It raises what ``refund`` does."""
+        self.refund(reservation)
 
     def wait(self, *demands: Demand, within: float) -> Decision:
         """Takes demands as soon as their limits allow, within so many seconds.

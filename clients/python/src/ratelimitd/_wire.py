@@ -170,6 +170,8 @@ def _demand_members(m: _Members) -> dict[str, Any]:
         "reason": m.optional("reason", str),
         "degraded": m.get("degraded", bool),
         "recorded": m.optional("recorded", str),
+        "settled": m.optional("settled", int),
+        "over": m.optional("over", int),
     }
 
 

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.OptionalLong;
 
 /**
  * One question with all that it may have, for {@link RatelimitdClient#send} and {@link RatelimitdClient#batch}. The
@@ -16,6 +17,8 @@ import java.util.Optional;
  * @param reserve how long a check that allows holds the units: whole milliseconds, from 1 to an hour. Empty: it holds
  *     nothing.
  * @param reservation the reservation that a record settles; empty: none
+ * @param cost units that each demand of the reservation used, in a call without demands: 0 or more; empty: those that it
+ *     holds
  * @param receipt the receipt that a confirm is of; empty: the call is no confirm
  * @param idempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable ASCII, without a blank
  *     at either end. It is for takes and records. Empty: there is none, unless the client makes one because it
@@ -26,6 +29,7 @@ public record Call(
         List<Demand> demands,
         Optional<Duration> reserve,
         Optional<String> reservation,
+        OptionalLong cost,
         Optional<String> receipt,
         Optional<String> idempotencyKey) {
     /**
@@ -35,6 +39,7 @@ public record Call(
      * @param demands they stand or fall together; copied
      * @param reserve how long a check that allows holds the units
      * @param reservation the reservation that a record settles
+     * @param cost units that each demand of the reservation used
      * @param receipt the receipt that a confirm is of
      * @param idempotencyKey makes a repetition of this call count once
      * @throws NullPointerException if an argument, or one of the demands, is null
@@ -48,6 +53,7 @@ public record Call(
         demands = List.copyOf(demands);
         Objects.requireNonNull(reserve, "reserve");
         Objects.requireNonNull(reservation, "reservation");
+        Objects.requireNonNull(cost, "cost");
         Objects.requireNonNull(receipt, "receipt");
         Objects.requireNonNull(idempotencyKey, "idempotencyKey");
     }
@@ -55,7 +61,8 @@ public record Call(
     private static Call of(Op op, Demand[] demands) {
         Objects.requireNonNull(demands, "demands");
         return new Call(
-                op, Arrays.asList(demands), Optional.empty(), Optional.empty(), Optional.empty(), Optional.empty());
+                op, Arrays.asList(demands), Optional.empty(), Optional.empty(), OptionalLong.empty(), Optional.empty(),
+                Optional.empty());
     }
 
     /**
@@ -99,7 +106,8 @@ public record Call(
         Call check = of(Op.CHECK, demands);
         Objects.requireNonNull(hold, "hold");
         return new Call(
-                Op.CHECK, check.demands, Optional.of(hold), Optional.empty(), Optional.empty(), Optional.empty());
+                Op.CHECK, check.demands, Optional.of(hold), Optional.empty(), OptionalLong.empty(), Optional.empty(),
+                Optional.empty());
     }
 
     /**
@@ -109,9 +117,25 @@ public record Call(
      * @return the call
      */
     public static Call settle(String reservation) {
+        return settle(reservation, OptionalLong.empty());
+    }
+
+    /**
+     * Returns a call that records what a reservation was for, at what it came to.
+     *
+     * @param reservation the {@link Decision#reservation} of a check that holds units
+     * @param cost units that each of its demands used: 0 or more
+     * @return the call
+     */
+    public static Call settle(String reservation, long cost) {
+        return settle(reservation, OptionalLong.of(cost));
+    }
+
+    private static Call settle(String reservation, OptionalLong cost) {
         Objects.requireNonNull(reservation, "reservation");
         return new Call(
-                Op.RECORD, List.of(), Optional.empty(), Optional.of(reservation), Optional.empty(), Optional.empty());
+                Op.RECORD, List.of(), Optional.empty(), Optional.of(reservation), cost, Optional.empty(),
+                Optional.empty());
     }
 
     /**
@@ -123,7 +147,8 @@ public record Call(
     public static Call confirm(String receipt) {
         Objects.requireNonNull(receipt, "receipt");
         return new Call(
-                Op.CONFIRM, List.of(), Optional.empty(), Optional.empty(), Optional.of(receipt), Optional.empty());
+                Op.CONFIRM, List.of(), Optional.empty(), Optional.empty(), OptionalLong.empty(), Optional.of(receipt),
+                Optional.empty());
     }
 
     /**
@@ -134,7 +159,7 @@ public record Call(
      */
     public Call withIdempotencyKey(String key) {
         Objects.requireNonNull(key, "key");
-        return new Call(op, demands, reserve, reservation, receipt, Optional.of(key));
+        return new Call(op, demands, reserve, reservation, cost, receipt, Optional.of(key));
     }
 
     /**

@@ -3,6 +3,7 @@ package io.github.ratelimitd.client;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 
 /**
  * What the service says to a call. Of several demands it speaks of the tightest limit, but for {@code allowed},
@@ -25,6 +26,8 @@ import java.util.Optional;
  * @param degraded whether the store, or the service, did not answer, so that something else decided
  * @param recorded whether the units count, of a degraded decision; empty: what a take or record allows counts, and
  *     nothing else
+ * @param settled units that a settled reservation counts; empty: none was settled, or each of {@code demands} has its own
+ * @param over of the settled units, those that the reservation did not hold: they count whatever the limit
  * @param receipt by which the units that were recorded can be refunded or confirmed once; empty: none were
  * @param reservation by which a record settles what a check holds; empty: it holds nothing
  * @param replayed whether this is the recorded answer to an earlier call with the same idempotency key
@@ -46,6 +49,8 @@ public record Decision(
         Optional<Reason> reason,
         boolean degraded,
         Optional<Recorded> recorded,
+        OptionalLong settled,
+        OptionalLong over,
         Optional<String> receipt,
         Optional<String> reservation,
         boolean replayed,
@@ -61,7 +66,7 @@ public record Decision(
     private static Decision failedOpen(String policy, Optional<Recorded> recorded, List<Decision> demands) {
         return new Decision(
                 true, true, policy, 0, 0, 0, Duration.ZERO, Optional.of(Duration.ZERO), List.of(), Mode.ENFORCE,
-                Optional.empty(), false, Optional.empty(), true, recorded, Optional.empty(), Optional.empty(), false,
-                demands);
+                Optional.empty(), false, Optional.empty(), true, recorded, OptionalLong.empty(), OptionalLong.empty(),
+                Optional.empty(), Optional.empty(), false, demands);
     }
 }

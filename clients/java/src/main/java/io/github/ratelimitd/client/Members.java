@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.function.Function;
 
 /** The members of an object, by type. A member that is missing or of another type is {@link Unreadable}. */
@@ -56,6 +57,10 @@ record Members(Map<?, ?> values) {
             return n;
         }
         throw new Unreadable(name + " is no whole number");
+    }
+
+    OptionalLong optionalInteger(String name) {
+        return has(name) ? OptionalLong.of(integer(name)) : OptionalLong.empty();
     }
 
     int status() {

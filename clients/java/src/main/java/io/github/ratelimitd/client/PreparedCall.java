@@ -94,6 +94,7 @@ final class PreparedCall {
         } else if (demands.size() > 1) {
             members.put("demands", demands);
         }
+        call.cost().ifPresent(units -> members.put("cost", units));
         call.reserve().ifPresent(hold -> members.put("reserve_ms", hold.toMillis()));
         call.reservation().ifPresent(reservation -> members.put("reservation", reservation));
         call.receipt().ifPresent(receipt -> members.put("receipt", receipt));
@@ -137,6 +138,10 @@ final class PreparedCall {
         if (call.reservation().filter(r -> !isReceipt(r)).isPresent()) {
             throw refused("reservation", AS_ANSWERED);
         }
+        boolean settlesAlone = call.reservation().isPresent() && call.demands().isEmpty();
+        if (call.cost().isPresent() && (call.cost().getAsLong() < 0 || !settlesAlone)) {
+            throw refused("cost", "It must be 0 or more, beside a reservation and no demands.");
+        }
         if (call.idempotencyKey().filter(key -> !KEY.matcher(key).matches()).isPresent()) {
             throw refused(
                     "idempotency_key", "It must be 1 to 255 bytes of printable ASCII, without a blank at either end.");
@@ -152,7 +157,8 @@ final class PreparedCall {
     private void validateConfirm() {
         validateReceipt(op, call.receipt().orElse(""));
         Optional<String> key = call.idempotencyKey();
-        if (!call.demands().isEmpty() || call.reserve().isPresent() || call.reservation().isPresent() || key.isPresent()) {
+        boolean reserves = call.reserve().isPresent() || call.reservation().isPresent() || call.cost().isPresent();
+        if (!call.demands().isEmpty() || reserves || key.isPresent()) {
             throw refused("op", "A confirm has a receipt, and nothing else.");
         }
     }

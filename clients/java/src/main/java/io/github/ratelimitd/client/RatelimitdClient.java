@@ -150,8 +150,8 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Checks demands and, if they are allowed, holds their units. A {@link #settle} of the decision's reservation makes
-     * them count; without one they are free again in time.
+     * Checks demands and, if they are allowed, holds their units. A {@link #settle(String)} of the decision's reservation
+     * makes them count, a {@link #release} frees them; without these they are free again in time.
      *
      * @param hold how long: whole milliseconds, from 1 to an hour
      * @param demands at least one
@@ -185,13 +185,58 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Asks as {@link #settle} does, without blocking.
+     * Asks as {@link #settle(String)} does, without blocking.
      *
      * @param reservation the {@link Decision#reservation} of a {@link #reserve}
      * @return what the service says
      */
     public CompletableFuture<Decision> settleAsync(String reservation) {
         return sendAsync(Call.settle(reservation));
+    }
+
+    /**
+     * Records what a {@link #reserve} was for, at what it came to. Less than it holds gives the rest back, and more counts
+     * whatever the limit: see {@link Decision#over}. The first settlement has the say.
+     *
+     * @param reservation its {@link Decision#reservation}
+     * @param cost units that each of its demands used: 0 or more
+     * @return what the service says
+     * @throws CallException if there is no decision
+     */
+    public Decision settle(String reservation, long cost) {
+        return send(Call.settle(reservation, cost));
+    }
+
+    /**
+     * Asks as {@link #settle(String, long)} does, without blocking.
+     *
+     * @param reservation the {@link Decision#reservation} of a {@link #reserve}
+     * @param cost units that each of its demands used: 0 or more
+     * @return what the service says
+     */
+    public CompletableFuture<Decision> settleAsync(String reservation, long cost) {
+        return sendAsync(Call.settle(reservation, cost));
+    }
+
+    /**
+     * Frees at once what a {@link #reserve} holds.
+     *
+     * @param reservation its {@link Decision#reservation}
+     * @throws NoReceiptException if it was settled or released before, or is over
+     * @throws CallException if it is not known whether it was released
+     */
+    public void release(String reservation) {
+        refund(reservation);
+    }
+
+    /**
+     * Asks as {@link #release} does, without blocking.
+     *
+     * @param reservation the {@link Decision#reservation} of a {@link #reserve}
+     * @return completes when it was released
+     */
+    public CompletableFuture<Void> releaseAsync(String reservation) {
+        return refundAsync(reservation);
     }
 
     /**

@@ -111,6 +111,8 @@ final class Wire {
                 m.optionalNamed("reason", Reason.class, Reason.UNKNOWN),
                 m.flag("degraded"),
                 m.optionalNamed("recorded", Recorded.class, Recorded.UNKNOWN),
+                m.optionalInteger("settled"),
+                m.optionalInteger("over"),
                 receipt,
                 reservation,
                 replayed,

@@ -182,6 +182,7 @@ class ConformanceTest {
         String what = (String) step.get("do");
         switch (what) {
             case "refund" -> client.refund(text(step, "receipt"));
+            case "release" -> client.release(text(step, "reservation"));
             case "confirm" -> client.confirm(text(step, "receipt"));
             case "reset" -> client.reset(text(step, "policy"), text(step, "identifier"));
             case "close" -> client.close();
@@ -205,6 +206,7 @@ class ConformanceTest {
         String what = (String) step.get("do");
         switch (what) {
             case "refund" -> client.refundAsync(text(step, "receipt")).join();
+            case "release" -> client.releaseAsync(text(step, "reservation")).join();
             case "confirm" -> client.confirmAsync(text(step, "receipt")).join();
             case "reset" -> client.resetAsync(text(step, "policy"), text(step, "identifier")).join();
             case "close" -> client.close();
@@ -253,7 +255,9 @@ class ConformanceTest {
                     case "check", "reserve" -> hold == null
                             ? Call.check(demands)
                             : Call.reserve(Duration.ofMillis((Long) hold), demands);
-                    case "settle" -> Call.settle(text(c, "reservation"));
+                    case "settle" -> c.containsKey("cost")
+                            ? Call.settle(text(c, "reservation"), (Long) c.get("cost"))
+                            : Call.settle(text(c, "reservation"));
                     case "confirm" -> Call.confirm(text(c, "receipt"));
                     default -> throw new IllegalArgumentException(what);
                 };
@@ -314,6 +318,8 @@ class ConformanceTest {
         d.override().ifPresent(o -> v.put("override", name(o)));
         d.reason().ifPresent(r -> v.put("reason", name(r)));
         d.recorded().ifPresent(r -> v.put("recorded", name(r)));
+        d.settled().ifPresent(n -> v.put("settled", n));
+        d.over().ifPresent(n -> v.put("over", n));
         d.receipt().ifPresent(r -> v.put("receipt", r));
         d.reservation().ifPresent(r -> v.put("reservation", r));
         if (!d.demands().isEmpty()) {

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.function.Consumer;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
@@ -114,7 +115,7 @@ class OptionsTest {
     }
 
     private static Call call(Op op, Demand demand, Optional<Duration> reserve, Optional<String> reservation) {
-        return new Call(op, List.of(demand), reserve, reservation, Optional.empty(), Optional.empty());
+        return new Call(op, List.of(demand), reserve, reservation, OptionalLong.empty(), Optional.empty(), Optional.empty());
     }
 
     @Test
