@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -116,7 +115,6 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm tells each time that the chart links to deploy/monitoring
 	code := m.Run()
 	if folder, _ := buildOnce(); folder != "" {
 		_ = os.RemoveAll(folder)

@@ -3,7 +3,9 @@
 package monitoring_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +24,24 @@ const (
 	reference = "../../docs/reference/metrics.md"
 	runbook   = "../../docs/runbook.md"
 )
+
+var update = flag.Bool("update", false, "write the chart's copies anew")
+
+// TestChartHasCopies holds that the chart has the alerts and the dashboard of this folder. It has copies, because a link
+// is lost in archives, and on systems without links.
+func TestChartHasCopies(t *testing.T) {
+	for _, name := range []string{"alerts.yaml", "dashboard.json"} {
+		original, copied := read(t, name), filepath.Join("../helm/ratelimitd/monitoring", name)
+		if *update {
+			if err := os.WriteFile(copied, original, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(read(t, copied), original) {
+			t.Errorf("%s is not %s: run go test ./deploy/monitoring -update", copied, name)
+		}
+	}
+}
 
 // alert is one of alerts.yaml.
 type alert struct {
