@@ -13,18 +13,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
-// Caveat is a reason why a cluster may forget what it acknowledged, or misjudge when it was.
+// Caveat is a reason why a cluster may lose acknowledged writes, or misjudge their times.
 type Caveat string
 
 // The caveats.
 const (
 	CaveatReplication Caveat = "replication_factor" // a single copy
-	CaveatCommitlog   Caveat = "commitlog_sync"     // what is acknowledged is on no disk yet
-	CaveatNodeClocks  Caveat = "node_clocks"        // they are farther apart than the tolerance
+	CaveatCommitlog   Caveat = "commitlog_sync"     // acknowledged writes are on no disk yet
+	CaveatNodeClocks  Caveat = "node_clocks"        // the nodes' clocks differ by more than the tolerance
 )
 
-// Caveats returns a sentence for each caveat that the cluster has, and an empty one for each that it has
-// not. An error joins why others could not be found out.
+// Caveats returns a sentence for each caveat that the cluster has, and an empty one for each that it does not have. The
+// error joins those of checks that failed.
 func (s *Store) Caveats(ctx context.Context) (map[Caveat]string, error) {
 	found := make(map[Caveat]string)
 	var failed []error
@@ -42,7 +42,7 @@ func (s *Store) Caveats(ctx context.Context) (map[Caveat]string, error) {
 	return found, errors.Join(failed...)
 }
 
-// Caveats is Store.Caveats. Until the cluster is reached it fails.
+// Caveats is Store.Caveats. It fails until the cluster is reached.
 func (l *Later) Caveats(ctx context.Context) (map[Caveat]string, error) {
 	s, err := l.now()
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) singleCopy(ctx context.Context) (string, error) {
 	return ofSingleCopy(replication), nil
 }
 
-// ofSingleCopy says where a keyspace of that replication has one copy, if it has.
+// ofSingleCopy returns the caveat of a keyspace with this replication, which names the data centres with one copy.
 func ofSingleCopy(replication map[string]string) string {
 	var where []string
 	for name, factor := range replication { // data centres, or "replication_factor"
@@ -93,7 +93,7 @@ func (s *Store) lateCommitlogs(ctx context.Context) (string, error) {
 	return ofLateCommitlogs(late), errors.Join(failed...)
 }
 
-// ofLateCommitlogs says which nodes acknowledge first and write to disk later.
+// ofLateCommitlogs returns the caveat of nodes that acknowledge writes before they are on disk.
 func ofLateCommitlogs(nodes []string) string {
 	if len(nodes) == 0 {
 		return ""
@@ -105,20 +105,19 @@ func ofLateCommitlogs(nodes []string) string {
 func (s *Store) nodesApart(ctx context.Context) (string, error) {
 	samples := make(map[string]clockSample)
 	for _, host := range s.nodes.Hosts() {
-		if best, ok := s.bestSample(ctx, host); ok { // else it is down
+		if best, ok := s.bestSample(ctx, host); ok { // else the node is down
 			samples[host.ConnectAddress().String()] = best
 		}
 	}
 	return ofNodesApart(samples, s.config.ClockTolerance), nil
 }
 
-// ofNodesApart says which two nodes have clocks that surely differ by more than the tolerance; zero:
-// nobody asks.
+// ofNodesApart returns the caveat of two nodes whose clocks surely differ by more than the tolerance; zero: no check.
 func ofNodesApart(samples map[string]clockSample, tolerance time.Duration) string {
 	if len(samples) == 0 || tolerance <= 0 {
 		return ""
 	}
-	slow, fast := "", "" // this clock is ahead of the one by most, and of the other by least
+	slow, fast := "", "" // the nodes of which this clock is ahead by the most and by the least
 	for _, name := range sortedNames(samples) {
 		s := samples[name]
 		if slow == "" || s.ahead-s.doubt > samples[slow].ahead-samples[slow].doubt {
@@ -145,7 +144,7 @@ func sortedNames(samples map[string]clockSample) []string {
 	return names
 }
 
-// mostNamed is how many nodes a sentence names.
+// mostNamed is the most nodes that a sentence names.
 const mostNamed = 10
 
 func fewOf(nodes []string) string {

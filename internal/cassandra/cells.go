@@ -13,19 +13,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// The requests to the table of cells. All writes are parts of one conditional batch,
-// and none carries a time of its own: Cassandra orders them by their ballots, which
-// plain writes would not respect. Each condition is a statement of its own, for what
-// doesn't exist is not a value that could be bound.
+// Requests to the table of cells. All writes are parts of one conditional batch, and none has a timestamp of its own:
+// Cassandra orders them by their ballots, which plain writes would not respect. Each condition is a statement of its
+// own, as a missing value can't be bound.
 //
-// A cell is in static columns, which are read with a row only. So it has a row of its
-// own, cellRow, which is written, expires and is removed with it, by one statement. Its
-// id is the last one there is: a read that is bounded by instants, as every read must be
-// that isn't to walk over all that has expired, comes by it first.
+// A cell is in static columns, which are read only with a row. So it has a row of its own, cellRow, which is written,
+// expires and is removed with it, by one statement. Its id is the last possible one: reads must be bounded by instants,
+// so as not to walk over expired rows, and such a read meets this row first.
 //
-// The condition on ends_at, which is null in that row, always holds. It makes Cassandra
-// look at that row alone; for the version alone it would look for the first row there
-// is, over all that has expired.
+// The condition on ends_at, which is null in that row, always holds. It makes Cassandra read that row alone; for the
+// version alone it would search for the first row, over all that have expired.
 const (
 	cellRow = "key = ? AND event_id = ffffffff-ffff-1fff-bf7f-7f7f7f7f7f7f"
 
@@ -46,16 +43,16 @@ const (
 var cellRowID = gocql.UUID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xbf, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f}
 
 const (
-	// longLog is how many rows are worth a second request, so that the value, of a
-	// kilobyte or so, comes once and not with every row.
+	// longLog is the number of rows from which on a second request pays, so that the value, of a kilobyte or so, is
+	// sent once rather than with every row.
 	longLog = 64
-	// longLogReads is how often that is tried while somebody else changes the cell in
-	// between. Then the value comes with every row.
+	// longLogReads is the number of attempts at that while others change the cell in between. Then the value is read
+	// with every row.
 	longLogReads = 3
 )
 
-// readCell returns the cell that q asks for and the log beside it, as they were at the
-// same time. It reads on where holds are in the log, like readLog.
+// readCell returns the cell and the log beside it that q asks for, as of the same time. It reads further rows if there
+// are holds in the log, like readLog.
 func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *store.Query) (store.State, error) {
 	key := q.Key.Bytes()
 	if len(q.Logs) == 0 {
@@ -83,9 +80,8 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *store.
 	}
 }
 
-// readCellRows returns the cell and the newest events beside it that are later than
-// after, newest first, of as many rows as limit allows; whole if there are no others.
-// The value is read apart, or with every row.
+// readCellRows returns the cell and the newest events beside it that are later than after, newest first, from at most
+// limit rows; whole reports that there are no others. It reads the value apart, or with every row.
 func (s *Store) readCellRows(
 	ctx context.Context, level gocql.Consistency, key []byte, after store.Instant, limit int, apart bool,
 ) (cell store.Cell, events []store.Event, whole bool, err error) {
@@ -122,7 +118,7 @@ func (s *Store) readCellRows(
 	return cell, events, read < limit, nil
 }
 
-// errCellMoved is a cell that was written between two requests that read it.
+// errCellMoved means that a cell was written between two requests that read it.
 var errCellMoved = errors.New("the cell changed while it was read")
 
 // readCellAlone returns the cell without a log.
@@ -136,8 +132,8 @@ func (s *Store) readCellAlone(ctx context.Context, level gocql.Consistency, key 
 	return store.Cell{Version: store.EventID(version), Value: value}, nil
 }
 
-// writeCell makes the conditional write w. The driver sends it once: what became of an
-// attempt without an answer is for the caller to find out.
+// writeCell makes the conditional write w. The driver sends it once: after an attempt without an answer, the caller
+// must find out whether it was stored.
 func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *store.Write) error {
 	serial, err := conn.SerialLevel(string(w.Cell.Serial))
 	if err != nil {
@@ -157,8 +153,7 @@ func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *store
 	return s.applyIf(batch)
 }
 
-// cellStatement returns the statement, with its values, that puts c in place if its
-// condition holds.
+// cellStatement returns the statement, with its values, that applies c if its condition holds.
 func cellStatement(key []byte, c *store.CellWrite) (statement string, args []any) {
 	version := gocql.UUID(c.Version)
 	creates, deletes := c.If == store.EventID{}, c.Version == store.EventID{}
@@ -173,7 +168,7 @@ func cellStatement(key []byte, c *store.CellWrite) (statement string, args []any
 	return cellSet + cellIs, []any{whole(c.TTL), version, notNull(c.Value), key, gocql.UUID(c.If)}
 }
 
-// notNull returns b such that the driver binds no null for it.
+// notNull returns b, or an empty slice for nil, which the driver would bind as null.
 func notNull(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -181,10 +176,10 @@ func notNull(b []byte) []byte {
 	return b
 }
 
-// applyIf sends a conditional batch to cells, and says whether its condition held.
+// applyIf sends a conditional batch to the table of cells. It returns ErrConflict if the condition did not hold.
 func (s *Store) applyIf(batch *gocql.Batch) error {
 	var key []byte
-	var id, version gocql.UUID // of a cell that is another one
+	var id, version gocql.UUID // of the cell that does not meet the condition
 	var ends int64
 	applied, rows, err := s.session.ExecuteBatchCAS(batch, &key, &id, &ends, &version)
 	if err == nil {
@@ -201,9 +196,9 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 	return nil
 }
 
-// neverProposed reports whether a conditional write failed before any node was asked to
-// accept it: none could be reached, or too few were alive to agree on anything. That
-// too few are left to commit what was accepted is the other level's error.
+// neverProposed reports whether a conditional write failed before any node was asked to accept it: none could be
+// reached, or too few were alive for the serial level. An error with the commit's level means that it may have been
+// accepted.
 func neverProposed(err error) bool {
 	var refused *gocql.RequestErrUnavailable
 	if errors.As(err, &refused) {

@@ -11,37 +11,37 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
-// clockOffset knows how far this instance's clock is from the cluster's.
+// clockOffset measures how far this instance's clock is from the cluster's.
 type clockOffset struct {
-	last  atomic.Pointer[clockReading] // nil: there was no answer yet
+	last  atomic.Pointer[clockReading] // nil: no answer yet
 	every time.Duration                // between measurements
-	again chan struct{}                // has it measured at once; of one place
+	again chan struct{}                // triggers a measurement; of capacity one
 }
 
-// clockReading is by how much this instance's clock was ahead of the cluster's, less the
-// error of measuring, when it read.
+// clockReading is a measurement: the time by which this instance's clock was ahead of the cluster's, less the error of
+// measurement.
 type clockReading struct {
 	ahead time.Duration
-	wall  time.Time     // what it read, without a monotonic reading
-	at    time.Time     // that, by the process's monotonic clock, or a moment before
-	gap   time.Duration // how long before at most
+	wall  time.Time     // this instance's clock at that time, without a monotonic reading
+	at    time.Time     // the same by the monotonic clock, or up to gap before
+	gap   time.Duration // the most time from at to wall
 }
 
 const (
-	clockInterval = 2 * time.Second // between measurements: that is how long a clock may drift unseen
-	clockSamples  = 3               // of each node; the one with the shortest round trip counts
-	clockNodes    = 9               // asked at most: their median needs no more
-	clockLooks    = 3               // at a clock that seems to have been set, before that is believed
+	clockInterval = 2 * time.Second // between measurements, in which a clock may drift unseen
+	clockSamples  = 3               // for each node; the one with the shortest round trip is used
+	clockNodes    = 9               // the most nodes that are asked: the median needs no more
+	clockLooks    = 3               // checks of a clock that seems to have been set
 
-	// nodeTick is how finely a node tells the time, as now() in CQL is of whole milliseconds, and
-	// what makes it unique: it read its clock up to that much later than it says.
+	// nodeTick is the resolution of a node's now() in CQL, whose lower digits only make it unique: the node read its
+	// clock up to a tick after the time in it.
 	nodeTick = time.Millisecond
 
 	clusterTimeLasts = time.Minute // without an answer
 )
 
-// now returns by how much the clock, which is wall, is ahead now: as measured, and by what it
-// was set since, which the monotonic clock tells.
+// now returns by how much the clock, which reads wall, is ahead now: by the measurement, and by changes of the clock
+// since, which show against the monotonic clock.
 func (r *clockReading) now(wall time.Time) time.Duration {
 	ahead := r.ahead + wall.Round(0).Sub(r.wall) - time.Since(r.at)
 	if ahead < 0 {
@@ -65,7 +65,7 @@ func (c *clockOffset) run(ctx context.Context, s *Store) {
 	}
 }
 
-// soon has the clock measured at once.
+// soon triggers a measurement at once.
 func (c *clockOffset) soon() {
 	select {
 	case c.again <- struct{}{}:
@@ -73,8 +73,7 @@ func (c *clockOffset) soon() {
 	}
 }
 
-// measure asks the nodes for their time, and tells the sweeper. Without an answer the
-// last offset stays.
+// measure asks the nodes for their time, and passes it to the sweeper. Without an answer the last offset stays.
 func (c *clockOffset) measure(ctx context.Context, s *Store) {
 	ctx, cancel := context.WithTimeout(ctx, clockInterval)
 	defer cancel()
@@ -97,8 +96,8 @@ func (c *clockOffset) measure(ctx context.Context, s *Store) {
 	s.sweeper.time.Store(&median.said)
 }
 
-// medianOf returns the median of samples, which it sorts: of two in the middle the one that
-// this clock is nearer to, so that half of the nodes can't make it wrong.
+// medianOf returns the median of samples, which it sorts. Of two in the middle it returns the one nearer to this clock,
+// so that half of the nodes can't make this clock appear wrong.
 func medianOf(samples []clockSample) *clockSample {
 	slices.SortFunc(samples, func(a, b clockSample) int { return cmp.Compare(a.certain(), b.certain()) })
 	median, lower := &samples[len(samples)/2], &samples[(len(samples)-1)/2]
@@ -108,18 +107,18 @@ func medianOf(samples []clockSample) *clockSample {
 	return median
 }
 
-// clockSample is one node's answer to what time it is.
+// clockSample is one node's answer to the question for its time.
 type clockSample struct {
-	said  clusterTime   // by that node
-	began time.Time     // the round trip, by the monotonic clock
-	gap   time.Duration // until this clock was read, at most
-	read  time.Time     // by this clock then
-	ahead time.Duration // it was, judged at the middle of the round trip
-	doubt time.Duration // ahead is off by that at most
+	said  clusterTime   // the node's time
+	began time.Time     // the start of the round trip, by the monotonic clock
+	gap   time.Duration // the most time from began to read
+	read  time.Time     // this clock at that time
+	ahead time.Duration // by which this clock was ahead, if the node answered in the middle of the round trip
+	doubt time.Duration // the largest error of ahead
 }
 
-// newClockSample returns what a node says that was asked when this clock read read, in a round
-// trip of an earlier beginning.
+// newClockSample returns the sample of a node that said said, in a round trip from began to ended, after this clock
+// read read.
 func newClockSample(began, read, ended, said time.Time) clockSample {
 	trip := ended.Sub(began)
 	return clockSample{
@@ -128,7 +127,7 @@ func newClockSample(began, read, ended, said time.Time) clockSample {
 	}
 }
 
-// certain returns how far this clock is ahead or, below 0, behind, for sure.
+// certain returns by how much this clock is surely ahead or, if negative, behind.
 func (s clockSample) certain() time.Duration {
 	switch {
 	case s.ahead > s.doubt:
@@ -143,7 +142,7 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 	for range clockSamples {
 		var id gocql.UUID
 		began := time.Now()
-		before := s.config.Now() // after the monotonic clock, so that what came in between is a part of the trip
+		before := s.config.Now() // after the monotonic clock, so that time in between is a part of the trip
 		gap := time.Since(began)
 		query := s.session.Query("SELECT now() FROM system.local").WithContext(conn.Pinned(ctx, host)).Consistency(gocql.One)
 		if err := query.Scan(&id); err != nil {
@@ -158,9 +157,8 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 	return best, ok
 }
 
-// ClockOffset returns how far this instance's clock is ahead of the cluster's or,
-// below 0, behind: the median over nodes, less the error of measuring, and what it was set
-// since. It is 0 and false before the first answer.
+// ClockOffset returns by how much this instance's clock is ahead of the cluster's or, if negative, behind: the median
+// over nodes, less the error of measurement, and changes of the clock since. It is 0 and false before the first answer.
 func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
 	last := s.clock.last.Load()
 	if last == nil {
@@ -169,29 +167,29 @@ func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
 	return last.now(s.config.Now()), true
 }
 
-// Skewed reports whether this instance's clock is beyond the configured tolerance now, also
-// where it was set since it was measured.
+// Skewed reports whether this instance's clock is beyond the configured tolerance now, changes since the last
+// measurement included.
 func (s *Store) Skewed() bool {
 	last, tolerance := s.clock.last.Load(), s.config.ClockTolerance
 	if last == nil || tolerance <= 0 {
 		return false
 	}
-	for range clockLooks { // a process that stood still between the two readings sees the same
+	for range clockLooks { // a process that stood still between the two readings also gets here
 		if last.now(s.config.Now()).Abs() <= tolerance {
 			return false
 		}
 	}
-	if last.ahead.Abs() <= tolerance { // or a machine that slept, whose monotonic clock stood still
+	if last.ahead.Abs() <= tolerance { // perhaps the machine slept, and its monotonic clock stood still
 		s.clock.soon()
 	}
 	return true
 }
 
-// clusterTime is what the cluster's time was at an instant of this process. It goes on by
-// the process's monotonic clock: no step of this machine's clock changes it.
+// clusterTime is the cluster's time at an instant of this process. It advances by the monotonic clock, so that changes
+// of this machine's clock don't affect it.
 type clusterTime struct{ was, at time.Time }
 
-// now returns the cluster's time, and false if it was not measured lately.
+// now returns the cluster's time, false if it was not measured recently.
 func (c *clusterTime) now() (time.Time, bool) {
 	if c == nil {
 		return time.Time{}, false

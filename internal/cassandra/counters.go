@@ -11,20 +11,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// The requests to the table of counters, at the policy's levels like those to the
-// tables of events. An addition is never sent twice: it may have counted when it
-// timed out.
+// Requests to the table of counters, at the policy's levels like those to the tables of events. An addition is never
+// sent twice, as it may have counted even if it timed out.
 const (
 	countersAdd = "UPDATE counters SET units = units + ? " +
 		"WHERE key = ? AND expires_at = ? AND limit_id = ? AND window_start = ? AND epoch = ?"
 	countersUnread = "SELECT expires_at, limit_id, window_start, epoch, units FROM counters WHERE key = ? AND expires_at > ?"
 )
 
-// resetLimitID marks the row that says a key was reset: no limit has an empty id.
+// resetLimitID marks the row of a key's reset: no limit has an empty id.
 const resetLimitID = ""
 
-// limitName is a limit's id as rows have it. There are few, so rows share their text while
-// any of it is remembered: what is remembered of a row keeps none of its own.
+// limitName is a limit's id in a row. There are few ids, so rows share their texts: a remembered row keeps no text of
+// its own.
 type limitName policy.LimitID
 
 var _ gocql.Unmarshaler = (*limitName)(nil)
@@ -37,8 +36,7 @@ func (n *limitName) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 	return nil
 }
 
-// readCounts returns the counters of key that expire after the instant, and the
-// latest reset among them.
+// readCounts returns the counters of key that expire after an instant, and the latest reset among them.
 func (s *Store) readCounts(
 	ctx context.Context, key []byte, level gocql.Consistency, after store.Instant,
 ) (counts []store.Count, reset store.Instant, err error) {
@@ -59,9 +57,8 @@ func (s *Store) readCounts(
 	return counts, reset, rows.Close()
 }
 
-// addCounts adds to one or several counters of key. They share a partition, so
-// one batch carries them; that does not make them one: each may have counted
-// without the others after an error.
+// addCounts adds to one or several counters of key. They share a partition, so one batch carries them. It is not
+// atomic: after an error some may have counted.
 func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []store.Count) error {
 	if len(add) == 1 {
 		query := s.session.Query(countersAdd, counterArgs(key, &add[0])...).WithContext(ctx).Consistency(level)
@@ -75,8 +72,7 @@ func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consisten
 	return s.execBatch(batch)
 }
 
-// resetCounts writes the row that says when key was reset. It expires as the
-// windows that it makes forget do.
+// resetCounts writes the row of key's reset. It expires with the windows that it resets.
 func (s *Store) resetCounts(ctx context.Context, key []byte, level gocql.Consistency, w *store.Write) error {
 	marker := store.Count{Limit: resetLimitID, Start: w.Reset, Expires: w.Reset.Add(w.ResetTTL), Epoch: w.Reset, Units: 1}
 	return s.addCounts(ctx, key, level, []store.Count{marker})

@@ -2,12 +2,11 @@
 // Cassandra's tables. It also measures this instance's clock against the cluster's, and sweeps
 // expired counters.
 //
-// What is inside: package conn connects to the cluster and knows its nodes, migrate brings the
-// tables up to date, and lease lets one process at a time do something. This package says how
-// things are stored and read, and when they expire.
+// Package conn connects to the cluster and knows its nodes, migrate brings the tables up to date, and lease lets one
+// process at a time do a task. This package defines how rows are written and read, and when they expire.
 //
-// gocql is used here and nowhere else. The package knows nothing of policies or algorithms. It
-// never sees an identifier, only store.Key.
+// No other package uses gocql. The package knows nothing of policies or algorithms. It never sees an identifier, only
+// store.Key.
 package cassandra
 
 import (
@@ -17,10 +16,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/migrate"
 )
 
-// Config says where the cluster is and how to speak to it.
+// Config has the cluster's addresses, and the settings of connections to it.
 type Config = conn.Config
 
-// Mistake is why a cluster that answers can't be used until a person mends something.
+// Mistake is the reason why a cluster that answers can't be used until an operator mends something.
 type Mistake = conn.Mistake
 
 // Defaults of a Config.
@@ -33,7 +32,7 @@ const (
 // IsMistake reports whether err is, or wraps, a Mistake.
 func IsMistake(err error) bool { return conn.IsMistake(err) }
 
-// Migrate creates the keyspace if it is not there, and brings its tables up to date. Instances
-// that migrate at the same time take turns. It logs whom it waits for, goes on without nodes
-// that do not answer, and returns a Mistake where waiting does not help.
+// Migrate creates the keyspace if it does not exist, and brings its tables up to date. Instances that migrate at the
+// same time take turns. It logs the instance for which it waits, goes on without nodes that do not answer, and returns
+// a Mistake if waiting does not help.
 func Migrate(ctx context.Context, config Config) error { return migrate.Run(ctx, config) }

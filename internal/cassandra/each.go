@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// WriteEach stores each of w as Write does. Writes that take one request share trips, without a
-// goroutine for each.
+// WriteEach stores each of w as Write does. Writes of one request share trips, without a goroutine for each.
 func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	e := &each{store: s, wrote: wrote, riders: make([]rider[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
 	for i := range w {
@@ -28,24 +27,23 @@ func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int
 	e.all.Wait()
 }
 
-// each is the writes of one WriteEach.
+// each has the writes of one WriteEach.
 type each struct {
 	store     *Store
 	wrote     func(i int, err error)
 	all       sync.WaitGroup
-	riders    []rider[*keyWrite] // by the writes' indexes
+	riders    []rider[*keyWrite] // by index of the writes
 	keyWrites []keyWrite
 	lanes     []boarded // few: one for each node
 }
 
-// boarded is the writes for one lane.
+// boarded has the writes for one lane.
 type boarded struct {
 	lane   lane
 	riders []*rider[*keyWrite]
 }
 
-// riderOf makes a rider of w, and returns the lane that it is for; false if w takes more than one
-// request, or none.
+// riderOf makes the rider for w, and returns its lane; false if w needs more than one request, or none.
 func (e *each) riderOf(i int, w *store.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
 	if err != nil {
@@ -63,8 +61,8 @@ func (e *each) riderOf(i int, w *store.Write) (lane, bool) {
 	return e.store.laneOf(said.key, span, level), true
 }
 
-// keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w takes more
-// than one request: it has to be of events alone, or of running totals alone.
+// keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w needs more than one request: it
+// must have events alone, or running totals alone.
 func keyWriteOf(w *store.Write) (said keyWrite, span store.Span, ok bool) {
 	if w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
 		return keyWrite{}, 0, false
@@ -81,7 +79,7 @@ func keyWriteOf(w *store.Write) (said keyWrite, span store.Span, ok bool) {
 	return keyWrite{}, 0, false
 }
 
-// board adds r to those for l.
+// board adds r to the riders for l.
 func (e *each) board(l lane, r *rider[*keyWrite]) {
 	for i := range e.lanes {
 		if e.lanes[i].lane == l {

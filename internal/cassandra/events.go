@@ -10,26 +10,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// eventStatements are the requests to one table of events. The level is the
-// policy's for all of them: appends at its write level, so that a later read at
-// its read level meets them; removals and resets likewise.
+// eventStatements are the requests to one table of events. All have the policy's levels: appends, removals and resets
+// the write level, so that a later read at the read level sees them.
 //
-// Every word on an event carries a timestamp that is made of the event's own instant
-// and of what is said, so that the later word stands whichever clocks and nodes they
-// came by, and however late: a removal that overtakes its event, or comes from an
-// instance whose clock is behind, removes it all the same. By the instances' clocks,
-// which Cassandra goes by otherwise, an event could outlive its removal, and a hold
-// that was settled end.
+// Every write of an event has a timestamp of the event's own instant and the kind of write, so that the last kind wins,
+// independently of clocks, nodes and delays: a removal that overtakes its event, or is sent by an instance whose clock
+// is behind, removes it all the same. By instances' clocks, which Cassandra uses by default, an event could survive its
+// removal, and a settled hold could end.
 type eventStatements struct {
 	insert string // repeatable: the same id is the same row
-	hold   string // repeatable; with when it ends, 0 once it is settled
+	hold   string // repeatable; with the hold's end, 0 once it is settled
 	newest string
 	all    string // the newest of several keys
 	remove string // repeatable
 	reset  string // repeatable; its timestamp is the reset's own instant, so that the latest reset wins
 }
 
-// The words on an event, in microseconds after its instant: a later one stands.
+// The kinds of writes of an event, in microseconds after its instant: the latest wins.
 const (
 	saysAppend = iota
 	saysSettle
@@ -38,7 +35,7 @@ const (
 
 const microsPerMilli = 1000
 
-// timestamp returns that of a word on the event called id.
+// timestamp returns the timestamp of a write of this kind to the event id.
 func timestamp(id store.EventID, word int64) int64 {
 	return int64(id.Instant())*microsPerMilli + word
 }
@@ -62,8 +59,8 @@ func newEventStatements(table string) eventStatements {
 	}
 }
 
-// readLog returns the newest events that q asks for, and the reset that was read
-// beside them. Without events there is nothing that a reset could forget.
+// readLog returns the newest events that q asks for, and the reset that was read with them. Without events a reset has
+// no effect.
 func (s *Store) readLog(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery,
 ) (log store.Log, reset store.Instant, err error) {
@@ -82,8 +79,8 @@ func (s *Store) readLog(
 	return r.log, r.reset, nil
 }
 
-// readLogAlone reads limit rows, and on, where holds are among them: one that has ended,
-// and whose row has not expired yet, must not take the place of an event that counts.
+// readLogAlone reads limit rows, and further ones if holds are among them: a hold that has ended, and whose row has not
+// expired yet, must not take the place of an event that counts.
 func (s *Store) readLogAlone(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery, limit int,
 ) (log store.Log, reset store.Instant, err error) {
@@ -106,7 +103,7 @@ func (s *Store) readLogAlone(
 	}
 }
 
-// settledAmong returns how many of events are no holds.
+// settledAmong returns the number of events that are no holds.
 func settledAmong(events []store.Event) (n int) {
 	for i := range events {
 		if events[i].Ends == 0 {
@@ -116,8 +113,8 @@ func settledAmong(events []store.Event) (n int) {
 	return n
 }
 
-// eventOf returns the event of a row; what is null there is 0. A row counts for a unit at
-// least: one that says less is damaged, and must not make room for others.
+// eventOf returns the event of a row; null columns are 0. A row counts for at least one unit: a smaller cost is damage,
+// and must not make room for others.
 func eventOf(id gocql.UUID, cost, ends int64) store.Event {
 	eventID := store.EventID(id)
 	return store.Event{ID: eventID, At: eventID.Instant(), Cost: max(1, cost), Ends: store.Instant(ends)}
@@ -128,8 +125,8 @@ func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consis
 	return s.writeKey(ctx, key, log.Span, level, appendEntries(key, log, w))
 }
 
-// appendEntry returns the request to store e. What was never a hold says nothing of
-// when it ends, which would cost a column in every row.
+// appendEntry returns the request to store e. An event that was never a hold has no end, which would cost a column in
+// every row.
 func appendEntry(key []byte, log *store.LogWrite, e *store.Event, settle bool) gocql.BatchEntry {
 	statements, ttl := &eventTables[log.Span], whole(log.TTL)
 	entry := gocql.BatchEntry{Idempotent: true}
@@ -159,9 +156,8 @@ func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistenc
 	return s.exec(query.WithContext(ctx).Consistency(level))
 }
 
-// batch returns an empty batch that retries on another node if all its entries may
-// be sent twice, and goes there at once where the first is slow, unless it is a logged one,
-// which costs several nodes more.
+// batch returns an empty batch that retries on another node if all its entries may be sent twice. If the first node is
+// slow, it is also sent to another at once, unless it is logged, which costs several nodes more.
 func (s *Store) batch(ctx context.Context, kind gocql.BatchType, level gocql.Consistency) *gocql.Batch {
 	batch := s.session.NewBatch(kind).WithContext(ctx)
 	batch.SetConsistency(level)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// The requests to the table of changes, at the store's own levels unless others are asked
-// for: a change is no policy's. Publishing is repeatable: the same id is the same row.
+// Requests to the table of changes, at the store's own levels unless the request has others, as a change belongs to no
+// policy. Publishing is repeatable: the same id is the same row.
 const (
 	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes, details) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 	changesBetween = "SELECT id, kind, key, until, strikes, details FROM changes " +
@@ -21,25 +21,22 @@ const (
 )
 
 const (
-	changeBucket = store.Instant(time.Hour / time.Millisecond) // how much time a partition holds
-	// longestChange is the longest life of a change, and how far back one is looked for:
-	// half as long again as the longest reset is remembered.
+	changeBucket = store.Instant(time.Hour / time.Millisecond) // the time span of a partition
+	// longestChange is the longest life of a change, and how far back changes are read: one and a half times as long as
+	// the longest reset is kept.
 	longestChange = 3 * policy.MaxWindow
-	// changesAhead is how far ahead of this instance's clock the one may be that dated a
-	// change.
+	// changesAhead is how far the clock that dated a change may be ahead of this instance's.
 	changesAhead = time.Hour
-	// changeBuckets is how many partitions one request reads: who polls needs two or
-	// three of them, who starts some hundreds.
+	// changeBuckets is the most partitions that one request reads: a poll needs two or three, a start some hundreds.
 	changeBuckets = 32
 	changeRows    = 500 // of one page
-	// shortestPoll is the shortest time that is asked for when longer ones are too long
-	// for a node, in milliseconds.
+	// shortestPoll is the shortest span that is read if longer ones are too long for a node, in milliseconds.
 	shortestPoll store.Instant = 100
 )
 
 var _ store.Feed = (*Store)(nil)
 
-// Publish makes c known to every instance for as long as c lives. An override is kept as well, together with its news.
+// Publish makes c known to every instance for c's time to live. An override is also kept, atomically with its news.
 func (s *Store) Publish(ctx context.Context, c *store.Change) error {
 	level, err := levelOf(cmp.Or(c.Level, s.config.Consistency.Write))
 	if err != nil {
@@ -62,7 +59,7 @@ func (s *Store) Publish(ctx context.Context, c *store.Change) error {
 	return nil
 }
 
-// Changes returns what q asks for of what still lives.
+// Changes returns the changes of q that have not expired.
 func (s *Store) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	level, err := levelOf(cmp.Or(q.Level, s.config.Consistency.Read))
 	if err != nil {
@@ -81,9 +78,8 @@ func (s *Store) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Chan
 	return changes, nil
 }
 
-// appendChanges appends to changes those from an instant until another. Those whose
-// life is over are still there for gc_grace, and a node refuses to walk over very many
-// of them at once: it is asked for halves then.
+// appendChanges appends the changes between two instants to changes. Expired ones remain as tombstones for gc_grace,
+// and a node refuses to walk over very many of them at once: then it reads the two halves.
 func (s *Store) appendChanges(
 	ctx context.Context, level gocql.Consistency, changes []store.Change, from, until store.Instant,
 ) ([]store.Change, error) {
@@ -122,8 +118,7 @@ func (s *Store) appendChangesAtOnce(
 	return changes, rows.Close()
 }
 
-// detailsOf returns what is bound for c's details: nothing at all, which leaves no
-// tombstone, where there are none.
+// detailsOf returns the value to bind for c's details: unset if there are none, which leaves no tombstone.
 func detailsOf(c *store.Change) any {
 	if c.Details == "" {
 		return gocql.UnsetValue
@@ -131,8 +126,7 @@ func detailsOf(c *store.Change) any {
 	return c.Details
 }
 
-// changeOf returns the change of a row; false for one of a later version, whose keys are
-// others.
+// changeOf returns the change of a row; false for one of a later version, with another kind of keys.
 func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int) (store.Change, bool) {
 	if len(key) != store.KeySize {
 		return store.Change{}, false
@@ -143,5 +137,5 @@ func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int
 	}, true
 }
 
-// bucketOf returns the start of the hour that i is in.
+// bucketOf returns the start of the hour of i.
 func bucketOf(i store.Instant) store.Instant { return i - i%changeBucket }

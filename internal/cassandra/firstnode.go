@@ -12,30 +12,28 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// firstNodes knows which node the driver asks first for a key, part by part of the ring. To ask
-// the driver for each key costs as much as a tenth of a take. At the edges of a node's ranges,
-// and for a while after the cluster has changed, it may name another node. That costs a hop
-// and nothing else: the driver routes requests.
+// firstNodes caches the node that the driver asks first for a key, for each part of the ring. Asking the driver for
+// each key costs a tenth of a take. At the edges of a node's ranges, and for a while after the cluster has changed, it
+// may name another node. That costs only a hop, as the driver routes requests.
 type firstNodes struct {
 	parts [2][ringParts]atomic.Pointer[firstNode] // for levels that count in the local data centre, and others
 }
 
-// firstNode is that of a part of the ring.
+// firstNode is the first node of a part of the ring.
 type firstNode struct {
 	host  string // its id
 	until time.Time
 }
 
 const (
-	// ringParts is how many there are: a few for each of the ranges of a cluster of 50
-	// nodes with 16 each.
+	// ringParts is the number of parts: a few for each of the ranges of a cluster of 50 nodes with 16 each.
 	ringParts = 1 << 12
-	// firstNodeFor is how long a first node is believed to be the same.
+	// firstNodeFor is how long a first node is cached.
 	firstNodeFor = 5 * time.Second
 )
 
-// laneOf returns the lane of requests for key: those whose first replica is the same
-// node, which needs no other to answer for them at a level of one.
+// laneOf returns the lane of requests for key. A lane's requests have the same first replica, which at a level of one
+// answers them without another node.
 func (s *Store) laneOf(key []byte, span store.Span, level gocql.Consistency) lane {
 	return lane{node: s.firstNodeOf(key, level), span: span, level: level}
 }
@@ -58,21 +56,20 @@ func (s *Store) firstNodeOf(key []byte, level gocql.Consistency) string {
 	return known.host
 }
 
-// reading returns l for reads of what is later than an instant.
+// reading returns l for reads of rows later than an instant.
 func (l lane) reading(after, now store.Instant) lane {
 	l.reach = bits.Len64(uint64(max(0, now-after)))
 	return l
 }
 
-// partOf returns the part of the ring that token is in.
+// partOf returns the part of the ring with token.
 func partOf(token int64) int {
 	const width = 1 << 64 / ringParts
 	return int((uint64(token) ^ 1<<63) / width)
 }
 
-// tokenOf returns the place of a key on the ring by Cassandra's Murmur3Partitioner: the
-// first half of MurmurHash3_x64_128 (Austin Appleby's, in the public domain) of a whole
-// number of 16-byte blocks, which keys are.
+// tokenOf returns the token of a key by Cassandra's Murmur3Partitioner: the first half of MurmurHash3_x64_128 (Austin
+// Appleby's, in the public domain). It handles whole 16-byte blocks only, as keys are.
 func tokenOf(key []byte) int64 {
 	const c1, c2 = 0x87c37b91114253d5, 0x4cf5ad432745937f
 	h1, h2, n := uint64(0), uint64(0), uint64(len(key))

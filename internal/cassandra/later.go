@@ -13,16 +13,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Later is a Store that is there as soon as its cluster can be reached. Until then every request
-// fails at once, with store.ErrUnavailable and store.ErrNotConnected. Make one with
-// OpenLater, and Close it after use, when Run has returned.
+// Later is a Store that connects as soon as its cluster can be reached. Until then every request fails at once, with
+// store.ErrUnavailable and store.ErrNotConnected. Make one with OpenLater, and Close it after use, when Run has
+// returned.
 type Later struct {
 	config Config
 	opened time.Time
-	move   func(datacenter string) error // nil: nobody is told
+	move   func(datacenter string) error // nil: no call
 
-	mu         sync.Mutex // held while local changes, and until store has
-	local      bool       // some policy needs a local data centre
+	mu         sync.Mutex // held while local or store changes
+	local      bool       // a policy needs a local data centre
 	datacenter atomic.Pointer[string]
 	store      atomic.Pointer[Store]
 	waits      atomic.Pointer[error] // why there is no store
@@ -34,12 +34,11 @@ var (
 	_ store.Feed        = (*Later)(nil)
 )
 
-// OpenLater connects as Open does, after migrating where config says so. If the cluster can't be
-// reached or does not answer, it logs that, and Run goes on trying. The error is a Mistake, or
-// ctx's.
+// OpenLater connects as Open does, after a migration if config says so. If the cluster can't be reached or does not
+// answer, it logs that, and Run tries again. The error is a Mistake, or ctx's.
 func OpenLater(ctx context.Context, config Config) (*Later, error) {
 	l := &Later{config: config.WithDefaults(), opened: time.Now(), local: config.UsesLocalLevels}
-	name := config.Datacenter // if there is none yet, that is known when a cluster tells its own
+	name := config.Datacenter // if empty, the cluster's own name is used once it is reached
 	l.datacenter.Store(&name)
 	err := l.connect(ctx)
 	switch {
@@ -54,9 +53,8 @@ func OpenLater(ctx context.Context, config Config) (*Later, error) {
 	return l, nil
 }
 
-// OnMove has move called with the name of the local data centre, should that only be known when
-// the cluster is reached: nothing is answered before, nor for a store timeout after. Call it
-// before Run.
+// OnMove sets a function that is called with the name of the local data centre, if that is known only once the cluster
+// is reached. No request is answered before that call, nor for a store timeout after. Call OnMove before Run.
 func (l *Later) OnMove(move func(datacenter string) error) { l.move = move }
 
 // Run connects, unless OpenLater has, and does what Store.Run does. Its error is a Mistake.
@@ -104,11 +102,11 @@ func (l *Later) open(ctx context.Context) (*Store, error) {
 		}
 	}
 	config := l.config
-	config.UsesLocalLevels = false // adopt looks at the policies that are in force then
+	config.UsesLocalLevels = false // adopt checks the policies that are in force then
 	return Open(ctx, config)
 }
 
-// adopt has s answer from now on.
+// adopt makes s answer from now on.
 func (l *Later) adopt(ctx context.Context, s *Store) error {
 	if name := s.Datacenter(); name != l.Datacenter() {
 		l.datacenter.Store(&name)
@@ -132,22 +130,22 @@ func (l *Later) adopt(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// Close ends the connections. Requests under way fail.
+// Close ends the connections. Requests in progress fail.
 func (l *Later) Close() {
 	if s := l.store.Load(); s != nil {
 		s.Close()
 	}
 }
 
-// Datacenter returns the name of the local data centre; empty when the cluster has several and
-// none was chosen, or none was chosen and the cluster has not been reached.
+// Datacenter returns the name of the local data centre. It is empty if none was chosen and the cluster has several or
+// has not been reached.
 func (l *Later) Datacenter() string { return *l.datacenter.Load() }
 
 // Connected reports whether the cluster has been reached.
 func (l *Later) Connected() bool { return l.store.Load() != nil }
 
-// CanPromise is Store.CanPromise. Before the cluster is reached all can be promised: should it
-// have several data centres then, and none be chosen, Run fails.
+// CanPromise is Store.CanPromise. Before the cluster is reached it returns nil: if the cluster then has several data
+// centres, and none is chosen, Run fails.
 func (l *Later) CanPromise(policies []policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +187,7 @@ func (l *Later) Sweeps() Sweeps {
 	return Sweeps{}
 }
 
-// Of every request before the cluster is reached.
+// Errors of requests before the cluster is reached.
 var (
 	errLater       = fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrNotConnected)
 	errStoredLater = fmt.Errorf("%w: %w", errLater, store.ErrNotStored)
@@ -240,7 +238,7 @@ func (l *Later) WriteThenRead(
 	return store.State{}, false, errStoredLater
 }
 
-// Publish tells the store.
+// Publish publishes to the store.
 func (l *Later) Publish(ctx context.Context, c *store.Change) error {
 	if s := l.store.Load(); s != nil {
 		return s.Publish(ctx, c)
@@ -248,7 +246,7 @@ func (l *Later) Publish(ctx context.Context, c *store.Change) error {
 	return errStoredLater
 }
 
-// Overrides asks the store.
+// Overrides reads from the store.
 func (l *Later) Overrides(ctx context.Context, level policy.Level) ([]store.Change, error) {
 	if s := l.store.Load(); s != nil {
 		return s.Overrides(ctx, level)
@@ -256,7 +254,7 @@ func (l *Later) Overrides(ctx context.Context, level policy.Level) ([]store.Chan
 	return nil, errLater
 }
 
-// Changes asks the store.
+// Changes reads from the store.
 func (l *Later) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	if s := l.store.Load(); s != nil {
 		return s.Changes(ctx, q)

@@ -2,21 +2,20 @@ package cassandra
 
 import "github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 
-// Members returns where the members of namespace are kept that decide within the store's data
-// centre.
+// Members returns the store of the members of namespace that decide within the store's data centre.
 func (s *Store) Members(namespace string) *members.Members {
 	return members.New(namespace, func() (*members.Cluster, error) { return s.reached(), nil })
 }
 
-// Members is Store.Members. Until the cluster is reached every request fails.
+// Members is Store.Members. Every request fails until the cluster is reached.
 func (l *Later) Members(namespace string) *members.Members { return members.New(namespace, l.reached) }
 
-// Settings returns where the instances of namespace publish their settings.
+// Settings returns the store in which the instances of namespace publish their settings.
 func (s *Store) Settings(namespace string) *members.Settings {
 	return members.NewSettings(namespace, func() (*members.Cluster, error) { return s.reached(), nil })
 }
 
-// Settings is Store.Settings. Until the cluster is reached every request fails.
+// Settings is Store.Settings. Every request fails until the cluster is reached.
 func (l *Later) Settings(namespace string) *members.Settings {
 	return members.NewSettings(namespace, l.reached)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// The requests to the table of overrides. A TTL of 0 is none.
+// Requests to the table of overrides. A TTL of 0 means that a row does not expire.
 const (
 	overridesInsert = "INSERT INTO overrides (part, key, value) VALUES (?, ?, (?, ?, ?)) USING TTL ? AND TIMESTAMP ?"
 	overridesRead   = "SELECT key, value FROM overrides WHERE part IN ?"
@@ -34,7 +34,7 @@ func keepEntry(c *store.Change) gocql.BatchEntry {
 	}}
 }
 
-// Overrides returns the latest override of each key, of those without end and of those that were made of late.
+// Overrides returns the latest override of each key, of those without end and of recent ones.
 func (s *Store) Overrides(ctx context.Context, level policy.Level) ([]store.Change, error) {
 	consistency, err := levelOf(cmp.Or(level, s.config.Consistency.Read))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/policies"
 )
 
-// Policies returns where versions of the policies of namespace are kept. Until the cluster is reached every
-// request fails.
+// Policies returns the store of versions of the policies of namespace. Every request fails until the cluster is
+// reached.
 func (l *Later) Policies(namespace string) *policies.Store {
 	return policies.New(namespace, func() (*gocql.Session, *conn.Config, error) {
 		s, err := l.now()

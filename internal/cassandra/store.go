@@ -40,9 +40,8 @@ var (
 	_ store.WriteReader = (*Store)(nil)
 )
 
-// Open connects to a cluster whose tables are there and that this binary can
-// serve from, and measures its clock. The error says what is missing, and is a Mistake where
-// waiting does not help.
+// Open connects to a cluster whose tables exist and fit this binary, and measures its clock. The error says what is
+// missing, and is a Mistake if waiting does not help.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	config = config.WithDefaults()
 	if err := config.Check(); err != nil {
@@ -73,7 +72,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-// openRoads lets requests travel together.
+// openRoads sets up the trips, by which requests are batched.
 func (s *Store) openRoads() {
 	timeout, traced := s.config.Timeout, s.config.Traced
 	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
@@ -87,16 +86,15 @@ func (s *Store) openRoads() {
 	}
 }
 
-// Close ends the connections. Requests under way fail.
+// Close ends the connections. Requests in progress fail.
 func (s *Store) Close() { s.session.Close() }
 
-// Datacenter returns the name of the local data centre; empty when the cluster
-// has several and none was chosen.
+// Datacenter returns the name of the local data centre. It is empty if the cluster has several and none was chosen.
 func (s *Store) Datacenter() string { return s.datacenter }
 
-// CanPromise returns an error if one of policies is promised within one data centre and
-// nobody said which is the local one, as those that the store was opened for need none: their
-// reads and writes would go to any.
+// CanPromise returns an error if the guarantee of one of policies holds within one data centre and none was chosen as
+// the local one, as the policies for which the store was opened need none: reads and writes would go to any data
+// centre.
 func (s *Store) CanPromise(policies []policy.Policy) error {
 	if s.datacenter != "" {
 		return nil
@@ -169,8 +167,8 @@ func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	return state, nil
 }
 
-// Write stores w at w's level. Events and counters are stored side by side: either
-// may be there without the other after an error.
+// Write stores w at w's level. Events and counters are stored independently: after an error either may be stored
+// without the other.
 func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	level, err := levelOf(w.Level)
 	if err != nil {
@@ -208,7 +206,7 @@ func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	return written(all.run(ctx), len(all))
 }
 
-// written returns what a write that took so many requests says of the error of one of them.
+// written returns the error of a write of this many requests, given the error of one of them.
 func written(err error, requests int) error {
 	switch {
 	case err == nil:
@@ -216,15 +214,15 @@ func written(err error, requests int) error {
 	case requests == 1 && errors.Is(err, store.ErrNotStored):
 		return conn.Unavailable("writing", err)
 	}
-	return conn.Unavailable("writing", notSure(err)) // some of it may be stored
+	return conn.Unavailable("writing", notSure(err)) // some requests may be stored
 }
 
-// WriteAll stores events of several keys by a logged batch: once a coordinator has it,
-// two more nodes keep it until all of it is stored.
+// WriteAll stores events of several keys by a logged batch: once a coordinator has it, two more nodes keep it until all
+// is stored.
 func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
 	kind := gocql.LoggedBatch
 	if len(w) <= 1 {
-		kind = gocql.UnloggedBatch // of one partition: it is stored as one anyway
+		kind = gocql.UnloggedBatch // one partition's batch is atomic anyway
 	}
 	var asked []policy.Level
 	var entries []gocql.BatchEntry
@@ -257,7 +255,7 @@ type tasks []func(context.Context) error
 
 func (t *tasks) add(task func(context.Context) error) { *t = append(*t, task) }
 
-// run does all tasks, a single one without a goroutine. It returns their errors.
+// run runs all tasks, a single one without a goroutine. It returns their errors.
 func (t tasks) run(ctx context.Context) error {
 	switch len(t) {
 	case 0:
@@ -268,7 +266,7 @@ func (t tasks) run(ctx context.Context) error {
 	errs := make([]error, len(t))
 	var all sync.WaitGroup
 	for i, task := range t {
-		all.Go(func() { errs[i] = task(ctx) }) // one that fails does not stop the others half way
+		all.Go(func() { errs[i] = task(ctx) }) // a failure does not stop the others
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -282,12 +280,10 @@ func levelOf(name policy.Level) (gocql.Consistency, error) {
 	return level, nil
 }
 
-// repeated marks q as safe to send twice: to another node when the first is gone, and at
-// the same time when it is slow.
+// repeated marks q as safe to send twice: to another node if the first is gone, and at the same time if it is slow.
 func (s *Store) repeated(q *gocql.Query) *gocql.Query { return s.config.Repeatable(q) }
 
-// exec sends a write that is safe to repeat, and once more to another node when
-// the first fails or is slow.
+// exec sends a write that is safe to repeat, and sends it to another node, too, if the first fails or is slow.
 func (s *Store) exec(q *gocql.Query) error {
 	s.repeated(q)
 	began := time.Now()
@@ -299,10 +295,9 @@ func (s *Store) execBatch(batch *gocql.Batch) error {
 	return s.stored(s.session.ExecuteBatch(batch), batch.Attempts(), began)
 }
 
-// stored adds store.ErrNotStored to the error of a write that failed before any
-// node did it: none could be reached, or the coordinator knew that too few replicas
-// were alive. Nothing is known of one attempt by the error of another. The driver counts
-// attempts when they end: once it may have sent the second, the first may be under way.
+// stored adds store.ErrNotStored to the error of a write that no node has executed: none could be reached, or the
+// coordinator knew that too few replicas were alive. The error of one attempt does not show the outcome of another. The
+// driver counts attempts when they end: once it may have sent the second, the first may still be in progress.
 func (s *Store) stored(err error, attempts int, began time.Time) error {
 	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/conn.SpeculateAfter
 	if alone && (errors.Is(err, gocql.ErrNoConnections) || conn.TooFew(err)) {
@@ -311,5 +306,5 @@ func (s *Store) stored(err error, attempts int, began time.Time) error {
 	return err
 }
 
-// whole returns d in whole seconds, as a TTL is given.
+// whole returns d in whole seconds, as a TTL.
 func whole(d time.Duration) int { return int(d / time.Second) }

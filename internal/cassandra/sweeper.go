@@ -16,24 +16,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// sweeper deletes counters that have expired. One process of all does it at a
-// time, by a lease; it goes over the whole ring, slice by slice.
+// sweeper deletes counters that have expired. One process does so at a time, by a lease. It walks the whole ring, slice
+// by slice.
 type sweeper struct {
 	session *gocql.Session
 	config  *Config
-	// time is nil, and nothing is deleted, where this instance's clock is beyond the
-	// tolerance or no node has said what time it is.
+	// time is nil, and nothing is deleted, if this instance's clock is beyond the tolerance or no node has returned its
+	// time.
 	time atomic.Pointer[clusterTime]
 
-	slices  atomic.Int64 // of the current pass that are done
-	deleted atomic.Int64 // keys that counters were deleted of, since the start
+	slices  atomic.Int64 // slices of the current pass that are done
+	deleted atomic.Int64 // keys with deleted counters, since the start
 
-	finished atomic.Int64 // when the last pass ended, in milliseconds; 0: none has
+	finished atomic.Int64 // the end of the last pass, in milliseconds; 0: none has ended
 }
 
-// The requests of a sweep. Reading at ONE may miss what is swept the next time;
-// deleting by range needs no policy to know. A deletion is dated when what it deletes
-// had to have expired: it hides nothing that is written later.
+// Requests of a sweep. A read at ONE may miss rows, which the next sweep finds. A deletion by range needs no policy.
+// Its timestamp is the bound of expiry, so that it does not hide later writes.
 const (
 	sweepRead   = "SELECT key, expires_at FROM counters WHERE token(key) >= ? AND token(key) <= ? PER PARTITION LIMIT 1"
 	sweepDelete = "DELETE FROM counters WHERE key = ? AND expires_at < ?"
@@ -42,28 +41,27 @@ const (
 const (
 	sweepLease    = "sweep"
 	sweepLeaseTTL = time.Minute
-	// sweepLeaseRenew leaves time for a slice, and for a renewal that fails.
+	// sweepLeaseRenew leaves time for a slice and for a failed renewal.
 	sweepLeaseRenew = 15 * time.Second
-	sweepLeaseRetry = 2 * time.Second // how often those who wait ask
+	sweepLeaseRetry = 2 * time.Second // interval of attempts by waiting processes
 
 	sweepSlices   = 1024 // of the ring in one pass
-	sweepHalvings = 10   // of a slice at most: the smallest part is a millionth of the ring
+	sweepHalvings = 10   // the most for a slice: the smallest part is a millionth of the ring
 	sweepRows     = 500  // of one page
 	sweepTimeout  = 20 * time.Second
-	// sweepDeletions is how many are under way at the same time. One by one, each waiting
-	// for a sync of the commit log, they would be a hundred a second, and new keys may
-	// come faster.
+	// sweepDeletions is the number of concurrent deletions. One by one, each waiting for a sync of the commit log, they
+	// would reach a hundred a second, which new keys may exceed.
 	sweepDeletions = 32
 )
 
-// Sweeps says how far the sweeper is.
+// Sweeps is the progress of the sweeper.
 type Sweeps struct {
-	Progress float64   // of the current pass, 0 to 1; 0 where another instance sweeps
-	Deleted  int64     // keys that counters were deleted of, since this process started
-	Finished time.Time // when the last pass ended; zero: none of this instance's has
+	Progress float64   // of the current pass, 0 to 1; 0 if another instance sweeps
+	Deleted  int64     // keys with deleted counters, since this process started
+	Finished time.Time // the end of this instance's last pass; zero: none has ended
 }
 
-// Sweeps returns how far this instance's sweeper is.
+// Sweeps returns the progress of this instance's sweeper.
 func (s *Store) Sweeps() Sweeps {
 	sweeps := Sweeps{Progress: float64(s.sweeper.slices.Load()) / sweepSlices, Deleted: s.sweeper.deleted.Load()}
 	if at := s.sweeper.finished.Load(); at != 0 {
@@ -72,10 +70,10 @@ func (s *Store) Sweeps() Sweeps {
 	return sweeps
 }
 
-// errNoTime is that of a sweep that must not be.
+// errNoTime means that a sweep is not safe.
 var errNoTime = errors.New("the cluster's time is not known well enough to say what has expired")
 
-// Sweep goes over the whole table once, without pauses and without the lease.
+// Sweep sweeps the whole table once, without pauses and without the lease.
 func (s *Store) Sweep(ctx context.Context) error {
 	now, ok := s.sweeper.time.Load().now()
 	if !ok {
@@ -89,11 +87,11 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// run sweeps while it holds the lease, until ctx ends. A process that doesn't know the time
-// leaves the lease to others. Each begins at a slice of its own: where processes end
-// sooner than a pass does, the last slices would never be swept.
+// run sweeps while it holds the lease, until ctx ends. A process that doesn't know the time leaves the lease to others.
+// Each process begins at a random slice: otherwise, if processes lived shorter than a pass, the last slices would never
+// be swept.
 func (w *sweeper) run(ctx context.Context) {
-	level, _ := conn.SerialLevel(w.config.SerialConsistency) // Config.check has seen it
+	level, _ := conn.SerialLevel(w.config.SerialConsistency) // Config.Check has checked it
 	turn := sweepTurn{session: w.session, holder: rand.Text(), level: level}
 	tick := time.NewTicker(w.config.SweepPause)
 	defer tick.Stop()
@@ -124,7 +122,7 @@ func (w *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweepTurn is whose turn it is to sweep, as far as one process knows.
+// sweepTurn is one process's knowledge of the sweep lease.
 type sweepTurn struct {
 	session *gocql.Session
 	holder  string
@@ -134,8 +132,7 @@ type sweepTurn struct {
 	asked   time.Time
 }
 
-// mine reports whether this process has the lease. It asks now and then only: taking a
-// lease is compare-and-set.
+// mine reports whether this process has the lease. It asks only at intervals, as taking a lease is a compare-and-set.
 func (t *sweepTurn) mine(ctx context.Context) (held bool, err error) {
 	every := sweepLeaseRetry
 	if t.held {
@@ -145,18 +142,18 @@ func (t *sweepTurn) mine(ctx context.Context) (held bool, err error) {
 		return t.held, nil
 	}
 	t.held, err = lease.Take(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
-	t.asked, t.taken = time.Now(), t.held || err != nil // without an answer it may be taken
+	t.asked, t.taken = time.Now(), t.held || err != nil // without an answer the lease may be taken
 	return t.held, err
 }
 
-// end lets others sweep.
+// end releases the lease, so that others can sweep.
 func (t *sweepTurn) end() {
 	if t.taken {
 		lease.Release(context.Background(), t.session, sweepLease, t.holder, t.level)
 	}
 }
 
-// swept notes that as many slices as next were tried.
+// swept notes that next slices have been tried.
 func (w *sweeper) swept(next int) {
 	w.slices.Store(int64(next % sweepSlices))
 	if next%sweepSlices == 0 {
@@ -164,8 +161,7 @@ func (w *sweeper) swept(next int) {
 	}
 }
 
-// slice deletes what expired long before now, the cluster's time, in the i-th part of
-// the ring.
+// slice deletes counters that expired SweepAge before now, the cluster's time, in the i-th part of the ring.
 func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -174,9 +170,9 @@ func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	return w.part(ctx, first, first+(width-1), now.Add(-w.config.SweepAge).UnixMilli(), sweepHalvings)
 }
 
-// part deletes what expired before an instant in the part of the ring from first to
-// last. What was deleted is still there for gc_grace, and a node refuses to walk over
-// very much of it at once: it is asked for halves then.
+// part deletes counters that expired before an instant in the part of the ring from first to last. Deleted rows remain
+// as tombstones for gc_grace, and a node refuses to walk over very many of them at once: then part reads the two
+// halves.
 func (w *sweeper) part(ctx context.Context, first, last, expired int64, halvings int) error {
 	err := w.partAtOnce(ctx, first, last, expired)
 	if halvings == 0 || !tooLong(err) {
@@ -213,9 +209,8 @@ func (w *sweeper) partAtOnce(ctx context.Context, first, last, expired int64) er
 	return nil
 }
 
-// tooLong reports whether a read failed in a way that a shorter one may not: the node
-// refused to walk over so many tombstones, or was not done in time. An older protocol
-// does not tell the first from a node's other failures.
+// tooLong reports whether a shorter read may succeed: the node refused to walk over so many tombstones, or was not done
+// in time. An older protocol does not distinguish the first from a node's other failures.
 func tooLong(err error) bool {
 	var refused *gocql.RequestErrReadFailure
 	var late *gocql.RequestErrReadTimeout
@@ -224,7 +219,7 @@ func tooLong(err error) bool {
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
 	level := conn.Levels[w.config.Consistency.Write]
-	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // which CQL has no words for, of counters
+	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // CQL has no syntax for this with counters
 	if err := query.WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
 		return err
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// tallyStatements are the requests to one table of running totals, at the policy's
-// levels like those to the tables of events. A total carries its writer's own stamp, so
-// that the later of two stands, in whatever order they come.
+// tallyStatements are the requests to one table of running totals, at the policy's levels like those to the tables of
+// events. A total has its writer's own stamp, so that the later of two wins, in any order of arrival.
 type tallyStatements struct {
 	put    string // repeatable
 	unread string
@@ -37,7 +36,7 @@ func newTallyStatements(table string) tallyStatements {
 	}
 }
 
-// tallyRead is a read of one key's running totals on its way, and what came of it.
+// tallyRead is a read of one key's running totals, and its result.
 type tallyRead struct {
 	key    []byte
 	after  store.Instant
@@ -45,15 +44,15 @@ type tallyRead struct {
 	reset  store.Instant
 }
 
-// readTallies returns the running totals of key that expire after the instant, and the
-// reset that was read beside them. Without totals there is nothing that it could forget.
+// readTallies returns the running totals of key that expire after an instant, and the reset that was read with them.
+// Without totals a reset has no effect.
 func (s *Store) readTallies(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.Query,
 ) ([]store.Count, store.Instant, error) {
 	r := &tallyRead{key: key, after: q.ExpireAfter}
 	l := s.laneOf(key, q.Span, level)
 	if err := s.tallies.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readTally(ctx, l, r) }); err != nil {
-		return nil, 0, err // a trip that is still under way may be writing to r
+		return nil, 0, err // a trip in progress may be writing to r
 	}
 	return r.counts, r.reset, nil
 }
@@ -64,9 +63,8 @@ func (s *Store) readTally(ctx context.Context, l lane, r *tallyRead) error {
 	return s.scanTallies(query, func([]byte) *tallyRead { return r })
 }
 
-// readTalliesTogether reads for all riders by one request, which asks for as much as the
-// one of them that needs most: each takes its own part of that. If it fails, each reads
-// by itself.
+// readTalliesTogether reads for all riders by one request, with the earliest bound of all of them. Each takes its own
+// part of the answer. If the request fails, each reads by itself.
 func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider[*tallyRead]) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(riders))
@@ -98,7 +96,7 @@ func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider
 	}
 }
 
-// take takes from what was read of r's key what r asked for.
+// take adds the rows of read, of r's key, that r asked for.
 func (r *tallyRead) take(read *tallyRead) {
 	r.reset = read.reset
 	for _, c := range read.counts {
@@ -108,7 +106,7 @@ func (r *tallyRead) take(read *tallyRead) {
 	}
 }
 
-// scanTallies adds each row that query finds to what into returns for its key.
+// scanTallies adds each row that query finds to the tallyRead that into returns for its key.
 func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *tallyRead) error {
 	rows := s.repeated(query).Iter()
 	var key []byte

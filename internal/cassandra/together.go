@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// maxReadTogether is the most rows of a key that a request for several asks for: maxRead
-// times as many fit in one page. Longer logs are read alone.
+// maxReadTogether is the most rows of a key in a request for several keys: maxRead times as many fit in one page.
+// Longer logs are read alone.
 const maxReadTogether = 200
 
 // logRead is a read of one key's log, and its result.
@@ -25,22 +25,20 @@ type logRead struct {
 	reset store.Instant
 }
 
-// keyWrite is requests that write to one key: all to one partition, and safe to repeat.
+// keyWrite has the requests of a write to one key: all to one partition, and safe to repeat.
 type keyWrite struct {
 	key     []byte
 	entries []gocql.BatchEntry
 }
 
-// writeKey writes entries, which are of key, to the table of span. Other keys may share the
-// request.
+// writeKey writes entries of key to the table of span. Other keys may share the request.
 func (s *Store) writeKey(ctx context.Context, key []byte, span store.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	return s.writes.do(ctx, s.laneOf(key, span, level), &keyWrite{key, entries}, len(entries), func(ctx context.Context) error {
 		return s.writeKeyAlone(ctx, level, entries)
 	})
 }
 
-// writeKeyAlone writes entries, which are of one partition, by one request: a single one without
-// a batch around it.
+// writeKeyAlone writes entries of one partition by one request: a single entry without a batch.
 func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	if len(entries) == 1 {
 		return s.exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
@@ -50,13 +48,13 @@ func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entr
 	return s.execBatch(batch)
 }
 
-// writeKeysTogether writes what riders have, by one batch, or by several if that is too much for one.
+// writeKeysTogether writes the entries of riders by one batch, or by several if they are too many for one.
 func (s *Store) writeKeysTogether(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
 	inBatches(riders, maxWritten, func(some []*rider[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
 }
 
-// inBatches calls do with at most most riders at a time: with as few batches as that takes, of
-// about the same size, all at the same time.
+// inBatches calls do concurrently with batches of riders: as few as possible of at most most riders, of about the same
+// size.
 func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
 	if len(riders) <= most {
 		do(riders)
@@ -70,9 +68,8 @@ func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
 	all.Wait()
 }
 
-// writeKeysAsOne writes what riders have by one batch. The batch is not atomic: after an error
-// some of it may be stored. So each rider's write is then sent once more, by itself, to learn
-// its own outcome.
+// writeKeysAsOne writes the entries of riders by one batch. The batch is not atomic: after an error some entries may be
+// stored. So each rider's write is then sent once more, by itself, to learn its own outcome.
 func (s *Store) writeKeysAsOne(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
 	if len(riders) == 1 {
 		riders[0].err = s.writeKeyAlone(ctx, l.level, riders[0].request.entries)
@@ -93,7 +90,7 @@ func (s *Store) writeKeysAsOne(ctx context.Context, l lane, riders []*rider[*key
 	apart(riders, func(r *rider[*keyWrite]) { r.err = notSure(s.writeKeyAlone(ctx, l.level, r.request.entries)) })
 }
 
-// notSure returns err without the promise that nothing is stored.
+// notSure returns err without ErrNotStored.
 func notSure(err error) error {
 	switch {
 	case !errors.Is(err, store.ErrNotStored):
@@ -135,8 +132,8 @@ type logRows struct {
 	reset  store.Instant
 }
 
-// readKeys reads the newest rows of each rider's key, limit at most, that are as late
-// as any of them asks.
+// readKeys reads the newest rows of each rider's key, at most limit, that are later than the earliest bound of all
+// riders.
 func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead], limit int) (map[string]logRows, error) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(riders))
@@ -158,7 +155,7 @@ func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead],
 	return found, rows.Close()
 }
 
-// newestOf returns what q asks for of rows that are newest first, oldest first.
+// newestOf returns the events that q asks for from rows, which are newest first. It returns them oldest first.
 func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	settled := 0
 	var events []store.Event
@@ -175,7 +172,7 @@ func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	return events
 }
 
-// apart does something for each rider by itself, for all at the same time.
+// apart calls do for each rider, for all at the same time.
 func apart[R any](riders []*rider[R], do func(*rider[R])) {
 	var all sync.WaitGroup
 	for _, r := range riders {

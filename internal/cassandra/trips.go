@@ -13,51 +13,50 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// trips has requests of one kind, for different keys, share trips to Cassandra: ten rows in one
-// request cost it a third of what they cost in ten. A request goes at once, and alone, unless
-// another trip is under way in its lane. Requests that come meanwhile wait, and go together as
-// soon as no trip is under way, they fill one, or tripPatience is over. So a lone request waits
-// for no other, and the busier a node is the fuller the trips.
+// trips batches requests of one kind, for different keys, into trips to Cassandra: ten rows in one request cost it a
+// third of ten requests. A request is sent at once, and alone, unless another trip is in progress in its lane. Requests
+// that arrive meanwhile wait, and are sent together as soon as no trip is in progress, they fill one, or tripPatience
+// is over. So a lone request waits for no other, and the busier a node is, the fuller the trips.
 type trips[R any] struct {
-	send    func(context.Context, lane, []*rider[R]) // answers every rider of a trip; it must not panic
+	send    func(context.Context, lane, []*rider[R]) // sends a trip and sets its riders' results; it must not panic
 	most    int                                      // keys in a trip
 	timeout time.Duration                            // of a trip
-	traced  bool                                     // trips are parts of the traces of riders
+	traced  bool                                     // trips are parts of their riders' traces
 
 	mu    sync.Mutex
 	roads map[lane]*road[R]
 }
 
-// lane is what requests must have in common to share a trip.
+// lane has the properties that requests must share to share a trip.
 type lane struct {
-	node  string // host id of the node that they are sent to first
+	node  string // host id of the node to which they are sent first
 	span  store.Span
 	level gocql.Consistency
 	then  gocql.Consistency // the level of the read that follows a write
-	reach int               // how far back they read, to a power of two: a read further back would walk over expired rows
+	reach int               // how far back they read, as a power of two: a longer read would walk over expired rows
 }
 
-// road is the trips of one lane, and the requests that wait for them.
+// road has the trips of one lane, and the requests that wait for them.
 type road[R any] struct {
 	underWay int
 	waiting  []*rider[R]
-	parts    int         // of those that wait
-	patience *time.Timer // that of the first that waits, or of one that is gone
-	waits    bool        // patience is running
+	parts    int         // of the waiting requests
+	patience *time.Timer // the timer of the first waiting request, or of an earlier one
+	waits    bool        // the timer is running
 }
 
-// rider is a request that waits for its trip, or is on it.
+// rider is a request that waits for its trip, or is part of one.
 type rider[R any] struct {
 	request R
-	ctx     context.Context // whose trace the trip is part of; nil: no trace
-	parts   int             // how much of a trip it takes
+	ctx     context.Context // whose trace includes the trip; nil: no trace
+	parts   int             // its size, in parts of a trip
 	since   time.Time
 	err     error
-	done    chan struct{} // closed when it is answered; nil: told is called
+	done    chan struct{} // closed when it is answered; nil: told is called instead
 	told    func(*rider[R])
 }
 
-// answered tells the caller of r.
+// answered notifies the caller of r.
 func (r *rider[R]) answered() {
 	if r.told != nil {
 		r.told(r)
@@ -68,26 +67,25 @@ func (r *rider[R]) answered() {
 
 // Bounds of trips.
 const (
-	// tripsUnderWay is how many full trips go at the same time to one node, for one table at
-	// one level: enough to keep a node's cores busy.
+	// tripsUnderWay is the most concurrent full trips to one node, for one table at one level: enough to keep a node's
+	// cores busy.
 	tripsUnderWay = 4
-	// tripPatience is how long a request waits at most: a few round trips, so that a node
-	// which does not answer holds up those that it was asked for, and no others.
+	// tripPatience is the longest time that a request waits: a few round trips, so that a node that does not answer
+	// delays only its own requests.
 	tripPatience = 10 * time.Millisecond
-	// maxWritten is how many partitions a batch may have before Cassandra warns.
+	// maxWritten is the most partitions in a batch without a warning of Cassandra.
 	maxWritten = 10
-	// maxRead is how many keys a read may have; Cassandra minds none. 25 at a time cost the
-	// service a sixth less of a take than 10, and more keep the first waiting.
+	// maxRead is the most keys in a read, for which Cassandra has no limit. With 25 a take costs the service a sixth
+	// less than with 10; with more, the first one waits longer.
 	maxRead = 25
-	// maxTripParts is how many rows of some 100 bytes stay under 4 KiB; Cassandra warns of
-	// batches over 5.
+	// maxTripParts is the number of rows of some 100 bytes that stay under 4 KiB; Cassandra warns of batches over 5.
 	maxTripParts = 40
-	// maxTripWaiting bounds a lane: beyond, waiting would outlast the store timeout.
+	// maxTripWaiting bounds the waiting requests of a lane: more would wait beyond the store timeout.
 	maxTripWaiting = 1 << 14
 )
 
-// do has r answered, by calling alone if it can go at once. The error wraps store.ErrNotStored
-// if r was not sent.
+// do sends r and waits for its answer. If r can be sent at once, it calls alone. The error wraps store.ErrNotStored if
+// r was not sent.
 func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(context.Context) error) error {
 	mine, err := t.enter(ctx, l, r, parts)
 	switch {
@@ -108,7 +106,7 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 	}
 }
 
-// enter returns the rider for a request that has to wait, nil for one that may go.
+// enter returns the rider for a request that must wait, nil for one that may be sent.
 func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*rider[R], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +125,8 @@ func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*rider[R]
 	return mine, nil
 }
 
-// doAll has riders answered, and calls told of each. Unlike in do, the first one waits for the
-// others instead of going alone.
+// doAll sends riders, and calls told of each once it is answered. Unlike in do, the first one waits for the others
+// instead of being sent alone.
 func (t *trips[R]) doAll(l lane, riders []*rider[R]) {
 	if !t.enterAll(l, riders) {
 		for _, r := range riders {
@@ -157,7 +155,7 @@ func (t *trips[R]) enterAll(l lane, riders []*rider[R]) bool {
 
 var errTooManyWait = fmt.Errorf("%w: %w: %d requests wait for one node", store.ErrNotStored, store.ErrOverloaded, maxTripWaiting)
 
-// road returns l's, made if there is none. The lock is held.
+// road returns the road of l, a new one if there is none. The caller holds the lock.
 func (t *trips[R]) road(l lane) *road[R] {
 	if t.roads == nil {
 		t.roads = make(map[lane]*road[R])
@@ -170,7 +168,7 @@ func (t *trips[R]) road(l lane) *road[R] {
 	return on
 }
 
-// setOff sends off the requests that may go, and has the others sent off in time.
+// setOff sends the requests that may be sent, and sets the timer for the others.
 func (t *trips[R]) setOff(l lane, on *road[R]) {
 	t.goOn(l, on)
 	if len(on.waiting) > 0 {
@@ -178,7 +176,7 @@ func (t *trips[R]) setOff(l lane, on *road[R]) {
 	}
 }
 
-// goOn sends off waiting requests, as long as they may go.
+// goOn sends waiting requests, as long as they may be sent.
 func (t *trips[R]) goOn(l lane, on *road[R]) {
 	for len(on.waiting) > 0 && (on.underWay == 0 || t.full(on) && on.underWay < tripsUnderWay) {
 		t.sendOff(l, on)
@@ -190,7 +188,7 @@ func (t *trips[R]) full(on *road[R]) bool {
 	return len(on.waiting) >= t.most || on.parts >= maxTripParts
 }
 
-// end notes that a trip is over, and sends off those that wait.
+// end notes that a trip has ended, and sends waiting requests.
 func (t *trips[R]) end(l lane) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +197,7 @@ func (t *trips[R]) end(l lane) {
 	t.goOn(l, on)
 }
 
-// depart sends off the requests that have waited for tripPatience, and comes back for the others.
+// depart sends the requests that have waited for tripPatience, and sets the timer for the others.
 func (t *trips[R]) depart(l lane, on *road[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,8 +211,8 @@ func (t *trips[R]) depart(l lane, on *road[R]) {
 	}
 }
 
-// wait has on departed when the patience of the first that waits is over. One timer does
-// for all: it runs on when those that it was set for are gone.
+// wait calls depart when the first waiting request has waited for tripPatience. One timer serves all requests: it runs
+// on after those for which it was set have been sent.
 func (t *trips[R]) wait(l lane, on *road[R]) {
 	switch {
 	case on.waits:
@@ -227,7 +225,7 @@ func (t *trips[R]) wait(l lane, on *road[R]) {
 	on.waits = true
 }
 
-// leave takes mine out of those that wait; false when it is on its way.
+// leave removes mine from the waiting requests. It returns false if mine has been sent.
 func (t *trips[R]) leave(l lane, mine *rider[R]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -250,7 +248,7 @@ func (r *road[R]) index(mine *rider[R]) int {
 	return -1
 }
 
-// sendOff begins a trip of the requests that have waited longest.
+// sendOff begins a trip with the requests that have waited the longest.
 func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	n, parts := 1, on.waiting[0].parts
 	for n < min(len(on.waiting), t.most) && parts+on.waiting[n].parts <= maxTripParts {
@@ -272,7 +270,7 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	}()
 }
 
-// ofAll returns a context that is that of all riders of a trip, and ends with none of theirs.
+// ofAll returns a context with the traces of all riders of a trip. It does not end with any of their contexts.
 func (t *trips[R]) ofAll(trip []*rider[R]) context.Context {
 	if !t.traced || !slices.ContainsFunc(trip, func(r *rider[R]) bool { return tracing.Sampled(r.ctx) }) {
 		return context.Background()

@@ -8,12 +8,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// maxWrittenAndRead is how many keys a trip may have that writes to them and reads them then: two
-// batches and one read. With those of one batch, reads had too few keys: new callers cost a
-// fifth more than with two or three.
+// maxWrittenAndRead is the most keys of a trip that writes to them and then reads them: two batches and one read. With
+// one batch, reads had too few keys: new callers cost a fifth more than with two or three.
 const maxWrittenAndRead = 2 * maxWritten
 
-// writeRead is a write to one key and the read of it that follows, on their way.
+// writeRead is a write to one key and the read of it that follows.
 type writeRead[R any] struct {
 	write rider[*keyWrite]
 	read  rider[R]
@@ -25,9 +24,9 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return e.err.Error() }
 func (e *unreadError) Unwrap() error { return e.err }
 
-// WriteThenRead stores w and then reads what q asks for of the same key. If each takes one
-// request, both are one trip: keys that are written together are read together. They don't wait
-// for another trip in between, nor for each caller to wake up.
+// WriteThenRead stores w and then reads q, which has the same key. If each needs one request, both are one trip: keys
+// that are written together are read together. They don't wait for another trip in between, nor for each caller to wake
+// up.
 func (s *Store) WriteThenRead(
 	ctx context.Context, w *store.Write, q *store.Query,
 ) (state store.State, wrote bool, err error) {
@@ -54,8 +53,7 @@ func (s *Store) WriteThenRead(
 	return store.State{}, false, written(err, 1)
 }
 
-// bothWaysOf returns w as a keyWrite, and the lane for it and the read of q. It returns false if
-// they can't share a trip.
+// bothWaysOf returns w as a keyWrite, and the lane of w and the read of q. It returns false if they can't share a trip.
 func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (said keyWrite, l lane, ok bool) {
 	if !canGoBothWays(w, q) {
 		return keyWrite{}, lane{}, false
@@ -74,8 +72,7 @@ func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (said keyWrite, l lan
 	return said, l, true
 }
 
-// canGoBothWays reports whether q reads, by one request, what w writes to: the same log, or the
-// same table of running totals.
+// canGoBothWays reports whether q reads, by one request, the log or the table of running totals to which w writes.
 func canGoBothWays(w *store.Write, q *store.Query) bool {
 	switch {
 	case q.Cell || q.Counts:
@@ -87,7 +84,7 @@ func canGoBothWays(w *store.Write, q *store.Query) bool {
 		q.Logs[0].Span == w.Logs[0].Span && q.Logs[0].Max <= maxReadTogether
 }
 
-// appendThenRead stores events, and returns what q asks for of their log.
+// appendThenRead stores events, and returns the part of their log that q asks for.
 func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *store.LogQuery) (store.State, error) {
 	r := &logRead{key: said.key, query: q}
 	err := goBothWays(ctx, &s.logsWritten, l, said, r, func(ctx context.Context) (err error) {
@@ -118,8 +115,8 @@ func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *store
 	return store.State{Counts: r.counts, Reset: r.reset}, nil
 }
 
-// goBothWays has said written and then r read, by calling alone if they can go at once. The error
-// is an unreadError if the write is stored and the read failed.
+// goBothWays writes said and then reads r. It calls alone if they can be sent at once. The error is an unreadError if
+// the write is stored and the read failed.
 func goBothWays[R any](
 	ctx context.Context, t *trips[*writeRead[R]], l lane, said keyWrite, r R, alone func(context.Context) error,
 ) error {
@@ -127,8 +124,8 @@ func goBothWays[R any](
 	return t.do(ctx, l, both, both.write.parts, alone)
 }
 
-// bothWays returns the sender of trips that write first, and read when all writes are
-// acknowledged. A key whose write failed is not read.
+// bothWays returns the sender of trips that write, and read once all writes are acknowledged. It does not read a key
+// whose write failed.
 func bothWays[R any](
 	write func(context.Context, lane, []*rider[*keyWrite]), read func(context.Context, lane, []*rider[R]),
 ) func(context.Context, lane, []*rider[*writeRead[R]]) {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// aside is whether this instance stands aside, as it may not decide: its clock is wrong. It belongs to the
-// goroutine that tends the seat.
+// aside is whether this instance stands aside, which it does while its clock is wrong and it may not decide. It belongs
+// to the goroutine that tends the seat.
 type aside struct {
 	is    bool
-	since time.Time // when it ceased to be as it should; zero: it is
+	since time.Time // when is began to differ from what StandAside says; zero: it does not differ
 }
 
-// For how long an instance may not decide before it stands aside, and may before it comes back: a clock
-// at the edge of what is tolerated changes no views.
+// How long an instance must be wrong before it stands aside, and right before it comes back, so that a clock at the
+// edge of the tolerance does not change views.
 const (
 	asideAfter = time.Second
 	backAfter  = 5 * time.Second

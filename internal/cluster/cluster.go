@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Cluster is this instance's place among those that decide together. It is safe for
-// concurrent use; make one with New.
+// Cluster is this instance's membership in the group of instances that decide together. It is safe for concurrent use;
+// make one with New.
 type Cluster struct {
 	store  Store
 	opts   Options
 	routes atomic.Pointer[routes]
-	kick   chan struct{} // holds a token when there is reason to look at the view at once
+	kick   chan struct{} // holds a token if there is a reason to read the view at once
 	ways   ways
 	aside  aside
 	inbox  inbox
@@ -30,25 +30,25 @@ type Cluster struct {
 	busyFor, quietFor time.Duration // constants but in tests
 }
 
-// Options of a Cluster. The zero value is of an instance that others can't reach.
+// Options of a Cluster. The zero value is for an instance that others can't reach.
 type Options struct {
-	Address string       // where others reach this instance, host:port; empty: nowhere
-	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
+	Address string       // where others reach this instance, host:port; empty: they can't
+	Logger  *slog.Logger // gets one line for every change of deciders; nil: no log
 
-	// StandAside reports whether this instance may not decide now; nil: it may. Among others it leaves then, hands
-	// on calls, and comes back when it may.
+	// StandAside reports whether this instance may not decide now; nil: it may. If there are other members, it then
+	// leaves, hands on calls, and comes back when it may decide.
 	StandAside func() bool
-	Flush      func(ctx context.Context) // writes what was admitted and is not written yet; nil: all is
+	Flush      func(ctx context.Context) // writes admitted units that are not written yet; nil: there are none
 
-	Load   func() Load // how much of what it has this instance uses; nil: nothing
-	AllOwn bool        // all members are to own slices, however little there is to do
+	Load   func() Load // the share of its resources that this instance uses; nil: none
+	AllOwn bool        // all members own slices, even under a small load
 
-	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
-	LookThrough LookThrough // nil: until windows are over
+	HandOver    HandOver    // nil: the next owner of a slice must find out which keys are counted
+	LookThrough LookThrough // nil: a key set is incomplete until windows have ended
 }
 
-// New returns a cluster that keeps its members in store. A nil opts means the zero Options.
-// Nobody decides until Run has joined.
+// New returns a cluster that keeps its members in store. A nil opts means the zero Options. This instance does not
+// decide until Run has joined.
 func New(store Store, opts *Options) *Cluster {
 	if opts == nil {
 		opts = &Options{}
@@ -64,17 +64,17 @@ func New(store Store, opts *Options) *Cluster {
 	return c
 }
 
-// Pauses before an instance that was set out joins anew. Each is twice the one before, so that
-// an instance which others can't go by does not keep them busy.
+// Pauses before an instance that was set out joins again. Each is twice the one before, so that an unreliable instance
+// does not keep the others busy.
 const (
 	minRejoin    = 50 * time.Millisecond
 	maxRejoin    = time.Minute
-	rejoinForget = 2 * time.Minute // of membership, after which the next pause is the shortest again
+	rejoinForget = 2 * time.Minute // the length of a membership after which the next pause is the shortest again
 )
 
-// Run is a member until ctx ends: it joins, does what the views say, and joins anew under
-// another id whenever it was set out. When ctx ends it leaves, within leaveWithin. It returns nil, or an error that
-// wraps ErrAddressTaken.
+// Run keeps this instance a member until ctx ends: it joins, follows the views, and joins again under another id
+// whenever it was set out. When ctx ends it leaves, within leaveWithin. It returns nil, or an error that wraps
+// ErrAddressTaken.
 func (c *Cluster) Run(ctx context.Context) error {
 	pause := minRejoin
 	for {
@@ -108,11 +108,11 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 }
 
-// ErrAddressTaken is an instance that starts with the address of another one that lives: calls for either would reach
-// whichever is there.
+// ErrAddressTaken means that this instance started with the address of another living one: calls for one would reach
+// the other.
 var ErrAddressTaken = errors.New("another living instance has this address: give each instance its own, no load balancer's")
 
-// sit is one membership. It returns why that ended.
+// sit runs one membership. It returns the reason for its end.
 func (c *Cluster) sit(ctx context.Context) error {
 	s := newSeat(c)
 	s.first = c.seats.Add(1) == 1
@@ -125,7 +125,7 @@ func (c *Cluster) sit(ctx context.Context) error {
 	ended := s.endAll()
 	c.put(&routes{left: ctx.Err() != nil})
 	left := s.leave(lasting)
-	stop() // not before: who falls silent while its row still says in is set out
+	stop() // not before: a member that falls silent while its row says in is set out
 	beats.Wait()
 	if left {
 		s.pulse.beat(lasting, true)
@@ -134,20 +134,20 @@ func (c *Cluster) sit(ctx context.Context) error {
 	return err
 }
 
-// put puts r in place.
+// put replaces the routes by r.
 func (c *Cluster) put(r *routes) {
 	r.changed = make(chan struct{})
 	close(c.routes.Swap(r).changed)
 }
 
-// Notice says that somebody knows the view of that number. If this instance does not, it looks.
+// Notice reports that another instance knows the view with this number. If this instance does not, it reads the view.
 func (c *Cluster) Notice(view int64) {
 	if view > c.routes.Load().view.Number {
 		c.look()
 	}
 }
 
-// look has the view looked at without delay.
+// look makes the membership read the view without delay.
 func (c *Cluster) look() {
 	select {
 	case c.kick <- struct{}{}:
@@ -155,10 +155,10 @@ func (c *Cluster) look() {
 	}
 }
 
-// ErrMoved is a call that was handed to an instance which does not decide for its key.
+// ErrMoved means that a call was handed on to an instance that does not decide for its key.
 var ErrMoved = errors.New("another instance decides for the key")
 
-// Self returns the id of this instance's present membership, empty while it has none.
+// Self returns the id of this instance's present membership, empty if it has none.
 func (c *Cluster) Self() ID {
 	if s := c.routes.Load().seat; s != nil {
 		return s.self.ID
@@ -166,25 +166,25 @@ func (c *Cluster) Self() ID {
 	return ""
 }
 
-// Known returns the number of the latest view that this instance knows; 0: none.
+// Known returns the number of the latest view that this instance knows, 0 if it knows none.
 func (c *Cluster) Known() int64 { return c.routes.Load().view.Number }
 
-// Status is what a cluster looks like from one member.
+// Status is the state of a cluster as one instance knows it.
 type Status struct {
-	Self      ID    // empty: this instance is no member
-	View      View  // the latest one that it knows
-	Installed bool  // it is in force
-	Owned     int   // slices that it decides for; all of them in mode Shared
-	Complete  int   // of these, slices of which it knows all keys
-	SetOut    int64 // how often this instance was set out, or lost its view, and joined anew
-	Unread    int64 // of these, how often as its own row could not be read or written
-	Asides    int64 // how often it left as it might not decide
+	Self      ID    // empty if this instance is no member
+	View      View  // the latest view that it knows
+	Installed bool  // the view is in force
+	Owned     int   // slices for which it decides; all of them in mode Shared
+	Complete  int   // owned slices of which it knows all keys
+	SetOut    int64 // how often this instance was set out, or lost its view, and joined again
+	Unread    int64 // how often of these its own row could not be read or written
+	Asides    int64 // how often it left as it was not allowed to decide
 
-	Unreached                []Member // of the view, that this instance would hand calls on to and does not reach
-	HandedOver, HandedInVain int64    // slices of which it told the next owner what it knew, and tried to
+	Unreached                []Member // members of the view to which this instance would hand calls on and which it does not reach
+	HandedOver, HandedInVain int64    // slices whose key sets it handed over, and failed to hand over
 }
 
-// Status returns what this instance knows.
+// Status returns the state of the cluster as this instance knows it.
 func (c *Cluster) Status() Status {
 	r := c.routes.Load()
 	st := Status{
@@ -211,7 +211,7 @@ func (c *Cluster) Status() Status {
 	return st
 }
 
-// Shares returns how many slices each of v's members owns, in their order.
+// Shares returns the number of slices that each of v's members owns, in their order.
 func (v *View) Shares() []int {
 	shares := make([]int, len(v.Members))
 	for _, i := range v.owners() {

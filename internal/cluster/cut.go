@@ -2,15 +2,15 @@ package cluster
 
 import "time"
 
-// Members that are cut off from each other decide in mode Shared, until all have reached each other
-// for wholeFor, and twice as long after each further cut, at most wholeFor << (maxCuts - 1).
+// Members that are cut off from each other decide in mode Shared, until all have reached each other for wholeFor. That
+// time doubles after each further cut, up to wholeFor << (maxCuts - 1).
 const (
 	wholeFor = time.Minute
 	maxCuts  = 5
 )
 
-// isCut reports whether members are to decide in mode Shared in the view after this one. Of a sole owner
-// that others do not reach, all own first: it may be too busy to answer.
+// isCut reports whether members should decide in mode Shared in the next view. If others do not reach a sole owner, all
+// members own slices first, as it may be too busy to answer.
 func (s *seat) isCut(members []Member) bool {
 	switch {
 	case s.view.wasCut():
@@ -21,14 +21,14 @@ func (s *seat) isCut(members []Member) bool {
 	return time.Since(s.owned) >= cutFor && len(s.pulse.lost(members, cutFor)) > 0
 }
 
-// wasCut reports whether v's members decide in mode Shared because some did not reach others.
+// wasCut reports whether v is in mode Shared because some members did not reach others.
 func (v *View) wasCut() bool { return v.Mode == Shared && modeFor(v.Members) == Owners }
 
-// wholeFor returns for how long v's members have to reach each other before keys have owners again.
+// wholeFor returns how long v's members must reach each other before keys have owners again.
 func (v *View) wholeFor() time.Duration { return wholeFor << (max(v.Cuts, 1) - 1) }
 
-// cuts returns the Cuts of next. They are counted from one again after keys have had owners for
-// twice as long as they had none.
+// cuts returns the Cuts of next. The count begins at one again if keys have had owners for more than twice v's
+// wholeFor.
 func (s *seat) cuts(next *View) int {
 	if !next.wasCut() || s.view.wasCut() {
 		return s.view.Cuts

@@ -1,8 +1,7 @@
-// Package cluster agrees on which instance owns which keys. Keys fall into Slices; the
-// instances that decide are members of a numbered view; each slice has one owner in a view,
-// and no slice has two owners that can admit at the same time, whatever members crash, stand
-// still or are cut off, and whatever their clocks say. The view, and a row for each member,
-// are kept in a store that compares and sets.
+// Package cluster makes instances agree on the owner of each key. Keys fall into Slices; the instances that decide are
+// members of a numbered view; each slice has one owner in a view, and no slice has two owners that can admit at the
+// same time, even if members crash, stand still or are cut off, and independently of their clocks. The view, and a row
+// for each member, are in a store with compare-and-set.
 //
-// It does not know limits, keys, calls between instances, or Cassandra.
+// It does not know limits, calls between instances, or Cassandra.
 package cluster

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Fence reads a member's own row for everybody that wants to admit something. A read serves
-// those that asked before it began.
+// Fence reads a member's own row for all calls that are about to admit something. A read serves the calls that asked
+// before it began.
 type Fence struct {
 	read func(ctx context.Context) (in bool, err error)
 
-	seen atomic.Pointer[time.Time] // when the latest read began that said that the member is in; nil: none did
+	seen atomic.Pointer[time.Time] // when the latest read began that found the member in; nil: none did
 
-	turn chan struct{} // holds one token while a read is under way
+	turn chan struct{} // holds one token while a read is in progress
 	mu   sync.Mutex
-	next *fenceRead // that has not begun
+	next *fenceRead // the read that has not begun
 }
 
 // fenceRead is one read of the row.
@@ -32,11 +32,12 @@ func newFence(read func(context.Context) (bool, error)) *Fence {
 	return &Fence{read: read, turn: make(chan struct{}, 1)}
 }
 
-// Verify returns what the next read says: nil, ErrOut, or an error of the store, after which nobody knows.
+// Verify returns the result of the next read: nil if the member is in, ErrOut, or an error of the store, after which it
+// is not known.
 func (f *Fence) Verify(ctx context.Context) error {
 	r, lead := f.join()
 	if lead {
-		go f.lead(context.WithoutCancel(ctx), r) // others wait for it, and may for longer
+		go f.lead(context.WithoutCancel(ctx), r) // others wait for it, perhaps for longer
 	}
 	select {
 	case <-r.done:
@@ -46,14 +47,14 @@ func (f *Fence) Verify(ctx context.Context) error {
 	}
 }
 
-// saw notes that a read which began then said that the member is in.
+// saw notes that a read that began then found the member in.
 func (f *Fence) saw(began time.Time) {
 	if last := f.seen.Load(); last == nil || began.After(*last) {
 		f.seen.Store(&began)
 	}
 }
 
-// join returns the read that has not begun, and whether the caller has to make it.
+// join returns the read that has not begun, and whether the caller must make it.
 func (f *Fence) join() (r *fenceRead, lead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,11 +65,11 @@ func (f *Fence) join() (r *fenceRead, lead bool) {
 	return f.next, true
 }
 
-// lead makes r when the read before it is answered.
+// lead makes r once the read before it is answered.
 func (f *Fence) lead(ctx context.Context, r *fenceRead) {
 	f.turn <- struct{}{}
 	f.mu.Lock()
-	f.next = nil // who comes from now on is not served by this read
+	f.next = nil // calls from now on are not served by this read
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()

@@ -11,16 +11,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// knowledge is what the owner of a slice knows of its keys: those that something may be counted for.
-// It is complete if there are no others. What was counted before the tenure is in it only if the owner
-// before handed it over, or if all that is counted was looked through.
+// knowledge is an owner's set of a slice's counted keys: those for which something may be counted. It is complete if
+// there are no others. It includes keys from before the tenure only if the previous owner handed its set over, or after
+// a look through all counted keys.
 type knowledge struct {
 	keys     seen.Set
 	complete atomic.Bool
 }
 
-// Note says that something is about to be counted for key, and matters until then. ErrOut says that
-// the tenure is over, and that whoever owns the slice next may not know of it.
+// Note adds key, for which something is about to be counted that matters until then. ErrOut means that the tenure has
+// ended, and that the next owner of the slice may not know of key.
 func (t *Tenure) Note(key seen.Hash, until time.Time) error {
 	t.known.keys.Add(key, until)
 	if t.Ended() { // the keys may have been handed over without it
@@ -29,38 +29,38 @@ func (t *Tenure) Note(key seen.Hash, until time.Time) error {
 	return nil
 }
 
-// IsNew reports whether nothing is counted for key, of which nothing matters that was counted longer ago than life.
+// IsNew reports whether nothing is counted for key. Units of key matter for life.
 func (t *Tenure) IsNew(key seen.Hash, life time.Duration) bool {
 	return t.Owned() && (t.known.complete.Load() || time.Since(t.began) > life) && !t.known.keys.Has(key)
 }
 
-// Handed is what the owner of a slice knew of it in the end.
+// Handed is the key set of a slice's owner at the end of its tenure.
 type Handed struct {
 	Slice  int
 	Layers []seen.Layer
 }
 
-// How a member learns what it does not know of slices that it owns, and tells what it knew.
+// The ways in which a member hands its key sets over, and completes those of its slices.
 type (
-	// HandOver tells to what this instance knew of slices that it owned up to the view before that one.
+	// HandOver sends this instance's key sets, of slices that it owned up to the view before view, to a member.
 	HandOver func(ctx context.Context, to Member, view int64, slices []Handed) error
-	// LookThrough tells found every key that something is counted for, in the slice that SliceOf says. An
-	// error that wraps ErrTooManyKeys says that it is not worth another try.
+	// LookThrough calls found with every key for which something is counted, and its slice by SliceOf. An error that
+	// wraps ErrTooManyKeys means that another attempt would fail, too.
 	LookThrough func(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error
 )
 
-// ErrTooManyKeys is more than are looked through.
+// ErrTooManyKeys means that there are more counted keys than LookThrough reads.
 var ErrTooManyKeys = errors.New("there are too many keys to look through")
 
-// inbox holds what is handed over before the tenure begins that it is for.
+// inbox holds key sets that arrive before their tenure begins.
 type inbox struct {
 	mu      sync.Mutex
 	view    int64
 	waiting map[int][]seen.Layer
 }
 
-// Take takes over what the owners of slices up to the view before that one knew of them. What is not for
-// a tenure that begins with the view is dropped: somebody else may have owned the slice in between.
+// Take takes over the key sets of the owners up to the view before view. It drops sets that are not for a tenure that
+// begins with view, as another member may have owned the slice in between.
 func (c *Cluster) Take(view int64, handed []Handed) {
 	c.inbox.mu.Lock()
 	defer c.inbox.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *Cluster) Take(view int64, handed []Handed) {
 	}
 }
 
-// empty gives what was handed over for the view to tenures that begin with it, which are published.
+// empty gives the sets handed over for the view to the tenures that begin with it, which must be published.
 func (b *inbox) empty(view int64, begun []*Tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *inbox) empty(view int64, begun []*Tenure) {
 	clear(b.waiting)
 }
 
-// absorb makes t's knowledge complete by that of the owner before.
+// absorb completes t's key set by that of the previous owner.
 func (t *Tenure) absorb(layers []seen.Layer) {
 	if !t.known.complete.Load() && t.known.keys.Absorb(layers) {
 		t.known.complete.Store(true)
@@ -107,17 +107,17 @@ func (t *Tenure) absorb(layers []seen.Layer) {
 // isComplete reports whether t's owner knows all keys of the slice.
 func (t *Tenure) isComplete() bool { return t.known.complete.Load() }
 
-// Bounds of what is handed over and looked through.
+// Bounds of handing over and looking through.
 const (
 	handOverWithin = 2 * time.Second
 	handedAtOnce   = 256             // slices of one message, or
 	wordsAtOnce    = 1 << 17         // of their sets: a mebibyte
-	lookAfter      = 2 * time.Second // after a view is in force, for others to hand over what they know
+	lookAfter      = 2 * time.Second // after a view is in force, for others to hand their sets over
 	firstLookRetry = 30 * time.Second
 	lastLookRetry  = time.Hour
 )
 
-// handOver tells those that own the slices of ended in view what this member knew of them.
+// handOver sends this member's key sets of ended to the slices' owners in view.
 func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
 	if s.cluster.opts.HandOver == nil {
 		return
@@ -154,7 +154,7 @@ func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
 	all.Wait()
 }
 
-// together returns how many of handed, from the first on, go by one message.
+// together returns how many of handed, from the first on, fit into one message.
 func together(handed []Handed) (n int) {
 	words := 0
 	for n < min(len(handed), handedAtOnce) && words < wordsAtOnce {
@@ -166,7 +166,7 @@ func together(handed []Handed) (n int) {
 	return n
 }
 
-// handOverMoved hands over what ended with the view that is confirmed now.
+// handOverMoved hands over the tenures that ended with the view, once it is confirmed.
 func (s *seat) handOverMoved(ctx context.Context) {
 	moved, view := s.moved, s.view
 	s.moved = nil
@@ -175,8 +175,8 @@ func (s *seat) handOverMoved(ctx context.Context) {
 	}
 }
 
-// handOverLast hands over what this member owned when it left. It goes by the next view as it will be if
-// nobody else comes or goes; in any other one it is dropped.
+// handOverLast hands over the slices that this member owned when it left. It computes the next view as it will be if no
+// other member joins or leaves; in any other view the sets are dropped.
 func (s *seat) handOverLast(ctx context.Context, ended []*Tenure) {
 	stay := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool { return m.ID == s.self.ID })
 	own := ownership{mode: modeFor(stay)}
@@ -190,7 +190,7 @@ func (s *seat) handOverLast(ctx context.Context, ended []*Tenure) {
 	s.handing.Wait()
 }
 
-// findOut has the keys of begun looked through that nobody hands over.
+// findOut starts a look through the keys of begun that no member hands over.
 func (s *seat) findOut(ctx context.Context, begun []*Tenure) {
 	if len(begun) > 0 && s.cluster.opts.LookThrough != nil {
 		alone := len(s.view.Members) == 1
@@ -198,12 +198,11 @@ func (s *seat) findOut(ctx context.Context, begun []*Tenure) {
 	}
 }
 
-// lookThrough makes the knowledge of those of begun complete for which nobody handed over any, and tries
-// again where that fails.
+// lookThrough completes the key sets of begun that were not handed over. It tries again after failures.
 func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 	wait, retry := lookAfter, firstLookRetry
 	if alone {
-		wait = 0 // nobody is there to hand over anything
+		wait = 0 // no other member can hand anything over
 	}
 	for again := true; again; wait, retry = retry, min(2*retry, lastLookRetry) {
 		select {
@@ -215,7 +214,7 @@ func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 	}
 }
 
-// lookOnce reports whether it is worth another try.
+// lookOnce makes one attempt of lookThrough. It reports whether another one is worthwhile.
 func (s *seat) lookOnce(ctx context.Context, begun []*Tenure) (again bool) {
 	wanted := make(map[int]*Tenure)
 	for _, t := range begun {

@@ -2,22 +2,22 @@ package cluster
 
 import "context"
 
-// Listing is the latest view and how its members stand.
+// Listing is the latest view and the state of its members.
 type Listing struct {
-	View    View // the zero View: there is none
+	View    View // the zero View if there is none
 	Members []ListedMember
-	Shares  []int // slices of each of Members
+	Shares  []int // number of slices of each of Members
 }
 
 // ListedMember is a member as the store knows it.
 type ListedMember struct {
 	Member
-	Alive     bool  // it gave a sign of life within BeatTTL
+	Alive     bool  // it beat within BeatTTL
 	In        bool  // it may decide
-	Confirmed int64 // the latest view that it goes by
+	Confirmed int64 // the latest view that it has confirmed
 }
 
-// List returns what store keeps of the instances that decide together.
+// List returns the view and members in store.
 func List(ctx context.Context, store Store) (Listing, error) {
 	view, _, err := readView(ctx, store, true)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 
 const (
 	confirmWithin = 2 * time.Second        // after which a member that has not confirmed a view is set out
-	gatherFor     = 200 * time.Millisecond // in which those that join are put into one view
-	rankWait      = 100 * time.Millisecond // for each member that is to propose before this one
-	joinWait      = 500 * time.Millisecond // for members to propose who joins
+	gatherFor     = 200 * time.Millisecond // for members that join to gather in one view
+	rankWait      = 100 * time.Millisecond // for each member that should propose before this one
+	joinWait      = 500 * time.Millisecond // for members to propose a view with those that join
 )
 
-// propose proposes the next view if there is reason to and it is this member's turn.
+// propose proposes the next view if there is a reason for one and it is this member's turn.
 func (s *seat) propose(ctx context.Context) error {
 	if s.view.Number == 0 {
 		return s.offer(ctx, (&View{}).next([]Member{s.self}, ownership{mode: Owners}, nil))
@@ -32,7 +32,7 @@ func (s *seat) propose(ctx context.Context) error {
 	}
 	heard := slices.DeleteFunc(slices.Clone(s.view.Members), s.pulse.silent)
 	if !s.isTurn(heard, len(heard) < len(s.view.Members)) {
-		return nil // nobody's row is read before
+		return nil // no row is read before
 	}
 	known, err := s.standings(ctx, s.view.involved())
 	if err != nil {
@@ -63,14 +63,14 @@ func (s *seat) propose(ctx context.Context) error {
 	return s.offer(ctx, next)
 }
 
-// mayChange reports whether there may be reason for another view. It asks nobody.
+// mayChange reports whether there may be a reason for another view. It does not read the store.
 func (s *seat) mayChange() bool {
 	return !s.installed || !s.view.Lists(s.self.ID) || len(s.pulse.candidates(&s.view)) > 0 ||
 		slices.ContainsFunc(s.view.Members, s.pulse.silent) || s.nextOwnership(s.view.Members) != s.view.ownership()
 }
 
-// joining returns the members that are to be added to the view: none while it is not in force,
-// so that a view which can't be is followed by smaller ones alone.
+// joining returns the members to add to the view: none while it is not in force, so that only smaller views follow one
+// that can't be.
 func (s *seat) joining(ctx context.Context) (join []Member, err error) {
 	if !s.installed && slices.ContainsFunc(s.view.Members, func(m Member) bool { return !s.pulse.silent(m) }) {
 		return nil, nil
@@ -94,8 +94,8 @@ func (s *seat) joining(ctx context.Context) (join []Member, err error) {
 	return join, nil
 }
 
-// isTurn reports whether this member is to propose now. A death is told of at once by the first
-// of stay, and by others when those before them did not; who joins is waited for a while.
+// isTurn reports whether this member should propose now. After a death the first of stay proposes at once, and each
+// other one if those before it did not. For joins, members wait a while.
 func (s *seat) isTurn(stay []Member, dies bool) bool {
 	now := time.Now()
 	if s.wanted.IsZero() {
@@ -117,14 +117,14 @@ func (s *seat) isTurn(stay []Member, dies bool) bool {
 	return now.Sub(s.wanted) >= wait
 }
 
-// offer puts v in the place of the view that is known, and goes by it if that is so.
+// offer replaces the known view by v, and follows v if that succeeds.
 func (s *seat) offer(ctx context.Context, v View) error {
 	at, err := s.store.Set(ctx, viewCell, s.at, encode(v))
 	switch {
 	case errors.Is(err, ErrConflict):
 		s.doubt = true
 		return nil
-	case err != nil: // it may be the view, now or later
+	case err != nil: // v may become the view, now or later
 		s.doubt = true
 		return err
 	}
@@ -133,8 +133,8 @@ func (s *seat) offer(ctx context.Context, v View) error {
 	return s.learn(v)
 }
 
-// setOutSilent sets out the members of the view that have given no sign of life for too long.
-// That is safe whether they are dead or not.
+// setOutSilent sets out the members of the view that have not beaten for too long. That is safe whether they are dead
+// or not.
 func (s *seat) setOutSilent(ctx context.Context) error {
 	silent := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool {
 		return m.ID == s.self.ID || !s.pulse.silent(m)
@@ -155,7 +155,7 @@ func (s *seat) setOutSilent(ctx context.Context) error {
 	return nil
 }
 
-// setOutLate sets out those that have not confirmed the view in time.
+// setOutLate sets out members that have not confirmed the view in time.
 func (s *seat) setOutLate(ctx context.Context, known map[ID]standing) error {
 	if time.Since(s.learned) < confirmWithin {
 		return nil

@@ -8,61 +8,61 @@ import (
 	"time"
 )
 
-// pulse makes a member's beats, and listens to those of others.
+// pulse makes a member's beats, and reads those of others.
 type pulse struct {
 	store   Store
 	self    Member
 	ways    *ways
-	look    func()      // has the view looked at
+	look    func()      // makes the membership read the view
 	joined  atomic.Bool // this member has a row, and beats
-	hurries atomic.Bool // keys of the dead wait for another owner
-	all     bool        // this member wants all to own slices
-	load    func() Load // nil: it uses nothing
+	hurries atomic.Bool // keys of a dead member need another owner
+	all     bool        // this member wants all members to own slices
+	load    func() Load // nil: no load
 	busyFor time.Duration
 
 	mu    sync.Mutex
 	count int64
 	heard map[ID]*heard
 	at    time.Time     // when beats were read last; zero: never
-	clock time.Duration // for how long this member has listened: what it can't hear makes nobody silent
-	loud  time.Duration // when members together used more than one could do, by the clock
+	clock time.Duration // how long this member has listened: time in which it did not listen makes no member silent
+	loud  time.Duration // when the members' total load last was more than one can take, by clock
 }
 
-// heard is what was heard of one member. Times are those of the listener's clock.
+// heard is what is known of one member by its beats. Times are by pulse.clock.
 type heard struct {
 	beat   Beat
-	last   time.Duration        // when its count was seen to change
-	steady time.Duration        // since when it has beaten without a gap
-	lost   map[ID]time.Duration // since when it has not reached a member
-	beats  int                  // how often its count was seen to change
-	late   map[ID]time.Duration // the same, or since when that has answered late
-	idle   time.Duration        // when it was not busy last
+	last   time.Duration        // when its count last changed
+	steady time.Duration        // when its last beats without a gap began
+	lost   map[ID]time.Duration // members that it does not reach, and since when
+	beats  int                  // number of changes of its count
+	late   map[ID]time.Duration // lost, and members that answer it late, since when
+	idle   time.Duration        // when it was last not busy
 }
 
 const (
 	beatEvery    = 200 * time.Millisecond
-	hurryEvery   = 100 * time.Millisecond // the same while somebody is not reached
-	beatTimeout  = time.Second            // of one beat or one look at others'
-	longestDeaf  = 2 * beatEvery          // that counts as listening, between two looks
+	hurryEvery   = 100 * time.Millisecond // the interval while a member is not reached
+	beatTimeout  = time.Second            // of one beat, or one read of others'
+	longestDeaf  = 2 * beatEvery          // the most time between two reads that counts as listening
 	gapAfter     = time.Second            // of silence
 	forgetBeatAt = time.Minute            // of silence
 )
 
-// After how long without a sign of life a member is taken for dead.
+// The time without a beat after which a member is taken for dead.
 const (
 	silentFor  = 2500 * time.Millisecond
 	refusedFor = 900 * time.Millisecond // if this instance's connections to it are refused
-	goneFor    = 400 * time.Millisecond // if another member's are, too, or if another one has its address
+	goneFor    = 400 * time.Millisecond // if another member's are refused, too, or if another member has its address
 )
 
-// cutFor is how long two members have to beat without reaching each other before they count as cut
-// off: longer than one that stood still takes to be reached again.
+// cutFor is how long two members must beat without reaching each other before they count as cut off: longer than a
+// member that stood still needs to be reached again.
 const cutFor = time.Second
 
-// BeatTTL is for how long a store keeps a beat that is not renewed.
+// BeatTTL is how long a store keeps a beat that is not renewed.
 const BeatTTL = 10 * time.Second
 
-// run listens, and beats once this member has joined, until ctx ends.
+// run reads beats, and beats once this member has joined, until ctx ends.
 func (p *pulse) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p.joined.Load() {
@@ -81,7 +81,7 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
-// beat gives one sign of life. Should it be lost, there is another one soon.
+// beat makes one beat. If it is lost, another one follows soon.
 func (p *pulse) beat(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (p *pulse) beat(ctx context.Context, last bool) {
 	_ = p.store.Beat(ctx, b)
 }
 
-// listen reads others' beats, and reports whether somebody is not reached.
+// listen reads others' beats, and reports whether a living member is not reached.
 func (p *pulse) listen(ctx context.Context) (trouble bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
@@ -148,7 +148,7 @@ func (p *pulse) hear(b *Beat) {
 	h.late = p.since(h.late, slices.Concat(b.lost(), b.Late))
 }
 
-// since returns since when each of ids is in what was heard; before says it of those that were in it already.
+// since returns the time since which each of ids is reported. before has the times of those that were reported already.
 func (p *pulse) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duration {
 	all := make(map[ID]time.Duration)
 	for _, id := range ids {
@@ -160,7 +160,7 @@ func (p *pulse) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duratio
 	return all
 }
 
-// isLost reports whether somebody does not reach id.
+// isLost reports whether some member does not reach id.
 func (p *pulse) isLost(id ID) bool {
 	for _, h := range p.heard {
 		if _, lost := h.lost[id]; lost && p.isAlive(h) {
@@ -171,9 +171,8 @@ func (p *pulse) isLost(id ID) bool {
 	return how == Refused || how == Unreached
 }
 
-// silent reports whether m has given no sign of life for so long that it is taken for dead: sooner
-// if there is a hurry and its address refuses connections. What is not heard because nobody listened
-// says nothing.
+// silent reports whether m has not beaten for so long that it is taken for dead: sooner if keys wait for another owner
+// and its address refuses connections. Time in which this member did not listen does not count.
 func (p *pulse) silent(m Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,8 +209,8 @@ func (p *pulse) isRefusedByOthers(id ID) bool {
 	return false
 }
 
-// isReplaced reports whether a member that was heard of after h has its address: no two processes
-// listen at one.
+// isReplaced reports whether a member that began to beat after h's last beat has its address: two processes can't
+// listen at the same one.
 func (p *pulse) isReplaced(h *heard) bool {
 	if h.beat.Address == "" {
 		return false
@@ -224,12 +223,12 @@ func (p *pulse) isReplaced(h *heard) bool {
 	return false
 }
 
-// rivalBeats is how many beats of a member with this one's address it takes to know that two instances have it, and not one
-// after the other.
+// rivalBeats is the number of beats of a member with this one's address that prove that two instances have it at the same
+// time, rather than one after the other.
 const rivalBeats = 3
 
-// rival returns a living member that others reach at the same address as this one, the zero Member if there is none, and
-// whether it beat before this one did.
+// rival returns a living member with this one's address, the zero Member if there is none, and whether it began to beat
+// before this one.
 func (p *pulse) rival() (rival Member, earlier bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,11 +256,10 @@ func (p *pulse) candidates(v *View) (all []Member) {
 	return all
 }
 
-// way is from one member to another.
+// way is the direction from one member to another.
 type way struct{ From, To Member }
 
-// lost returns the ways between members that are not passed, although both ends have beaten for at
-// least that long meanwhile.
+// lost returns the ways on which a member has not reached another for least, while both have beaten.
 func (p *pulse) lost(members []Member, least time.Duration) (ways []way) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,7 +279,7 @@ func (p *pulse) lost(members []Member, least time.Duration) (ways []way) {
 	return ways
 }
 
-// isWhole reports whether all of members are heard, and reach each other.
+// isWhole reports whether all of members beat, and reach each other.
 func (p *pulse) isWhole(members []Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

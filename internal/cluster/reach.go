@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// Reach is how an instance reaches a member.
+// Reach is the state of an instance's way to a member.
 type Reach int
 
-// What an instance knows of its way to a member.
+// The values of Reach.
 const (
-	Reached   Reach = iota // it answers, or nothing is known yet
+	Reached   Reach = iota // it answers, or it is not known yet
 	Late                   // it answers late
 	Unreached              // it does not answer
 	Refused                // connections to its address are refused: its process is gone, or the way is cut
 )
 
-// ways is how this instance reaches members. What is not in it is reached.
+// ways has this instance's ways to members. Members without an entry are reached.
 type ways struct {
 	changed chan struct{} // holds a token when something has changed
 
@@ -25,7 +25,7 @@ type ways struct {
 	ids map[ID]Reach
 }
 
-// Reach notes how this instance reaches id from now on.
+// Reach sets the state of this instance's way to id.
 func (c *Cluster) Reach(id ID, how Reach) {
 	if !c.ways.put(id, how) {
 		return
@@ -37,8 +37,8 @@ func (c *Cluster) Reach(id ID, how Reach) {
 	c.look()
 }
 
-// Others returns the members of the latest view that others can reach, but for this instance, and
-// what is closed when they may be others.
+// Others returns the other members of the latest view that have an address, and a channel that is closed when they may
+// have changed.
 func (c *Cluster) Others() (others []Member, changed <-chan struct{}) {
 	r := c.routes.Load()
 	return r.others(), r.changed
@@ -63,7 +63,7 @@ func (c *Cluster) unreached(r *routes) (all []Member) {
 	return all
 }
 
-// put reports whether it was not so before.
+// put sets the state of the way to id. It reports whether that is a change.
 func (w *ways) put(id ID, how Reach) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,14 +87,14 @@ func (w *ways) to(id ID) Reach {
 	return w.ids[id]
 }
 
-// keep forgets all but those that were heard of: who is gone for good refuses for ever.
+// keep removes members that have not been heard of: a member that is gone for good refuses connections for ever.
 func (w *ways) keep(known map[ID]*heard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.ids, func(id ID, _ Reach) bool { return known[id] == nil })
 }
 
-// list returns the members that are reached so, in order.
+// list returns the members whose way is in this state, in order.
 func (w *ways) list(how Reach) (ids []ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,5 +107,5 @@ func (w *ways) list(how Reach) (ids []ID) {
 	return ids
 }
 
-// lost returns the members that b's does not reach.
+// lost returns the members that b's member does not reach.
 func (b *Beat) lost() []ID { return slices.Concat(b.Refused, b.Unreached) }

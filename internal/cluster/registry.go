@@ -8,35 +8,32 @@ import (
 	"time"
 )
 
-// Cells keeps small values under names. They change by compare-and-set alone, never expire
-// and are never removed.
+// Cells keeps small values under names. They change only by compare-and-set, never expire and are never removed.
 type Cells interface {
-	// Get returns what is kept under name, the zero Cell if nothing is. A read that is
-	// latest settles what is under way and sees every Set that took effect before; another
-	// one sees every Set that was answered before.
+	// Get returns the cell of name, the zero Cell if there is none. A read with latest completes writes in progress and
+	// sees every Set that took effect before; one without sees every Set that was answered before.
 	Get(ctx context.Context, name string, latest bool) (Cell, error)
-	// Set keeps value under name if what is there still has the version have; zero: if
-	// nothing is there. It returns the new version. An error that wraps ErrConflict says
-	// that it did not hold. After any other error the value may be kept, now or later, for
-	// as long as the version is have.
+	// Set sets the value of name if its version is still have; zero: if there is none. It returns the new version. An
+	// error that wraps ErrConflict means that the condition did not hold. After any other error the value may be set,
+	// now or later, as long as the version is have.
 	Set(ctx context.Context, name string, have Version, value []byte) (Version, error)
 }
 
-// Cell is a value with the version that it is kept under.
+// Cell is a value with its version.
 type Cell struct {
 	Value   []byte
-	Version Version // another one after every change; zero: there is no value
+	Version Version // new after every change; zero if there is no value
 }
 
-// Version tells the states of a cell apart. None is used twice.
+// Version identifies a state of a cell. None is used twice.
 type Version [16]byte
 
-// ErrConflict is a Set whose condition did not hold.
+// ErrConflict means that the condition of a Set did not hold.
 var ErrConflict = errors.New("the cell has changed")
 
-// Beats are members' signs of life. They are gone by themselves when they are not renewed.
+// Beats has members' signs of life. They expire unless they are renewed.
 type Beats interface {
-	// Beat makes b known in place of the member's earlier one.
+	// Beat stores b in place of the member's earlier beat.
 	Beat(ctx context.Context, b Beat) error
 	// Beats returns the latest beat of every member that is alive, and perhaps of some that
 	// died a moment ago.
@@ -46,22 +43,22 @@ type Beats interface {
 // Beat is a member's sign of life.
 type Beat struct {
 	Member
-	Count     int64 `json:"count"`               // beats so far: one more each time
-	Left      bool  `json:"left,omitempty"`      // the last one: its row says out
-	Refused   []ID  `json:"refused,omitempty"`   // members that refuse its connections
-	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer it
-	Late      []ID  `json:"late,omitempty"`      // members that answer it late
-	Load      Load  `json:"load,omitzero"`       // how much of what it has it uses
+	Count     int64 `json:"count"`               // number of beats so far
+	Left      bool  `json:"left,omitempty"`      // it is the last beat: the member's row says out
+	Refused   []ID  `json:"refused,omitempty"`   // members that refuse this one's connections
+	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer this one
+	Late      []ID  `json:"late,omitempty"`      // members that answer this one late
+	Load      Load  `json:"load,omitzero"`       // share of its resources that it uses
 	All       bool  `json:"all,omitempty"`       // it wants all members to own slices
 }
 
-// Store is where members and views are kept.
+// Store keeps members and views.
 type Store interface {
 	Cells
 	Beats
 }
 
-// row is what a member's own cell says. The row of an id that has none reads as out.
+// row is the content of a member's own cell. An id without a row counts as out.
 type row struct {
 	State     string `json:"state"`
 	Confirmed int64  `json:"confirmed"`
@@ -79,11 +76,11 @@ const viewCell = "view"
 // rowCell is the name of the cell that holds id's row.
 func rowCell(id ID) string { return "member/" + string(id) }
 
-// goneCell is the name of the cell that says that id has ended for good: by itself alone, where its row can't be
-// written. It counts as a row that says out.
+// goneCell is the name of the cell by which id, and no other member, says that it has ended for good, if its row can't
+// be written. It counts as a row that says out.
 func goneCell(id ID) string { return "gone/" + string(id) }
 
-// rowWithin is for how long a member's row is waited for before its goneCell is asked for.
+// rowWithin is the timeout of a read of a member's row, after which its goneCell is read.
 const rowWithin = time.Second
 
 // readView returns the latest view and its version, the zero View if there is none.
@@ -115,8 +112,8 @@ func readRow(ctx context.Context, cells Cells, id ID, latest bool) (row, Version
 	return r, cell.Version, nil
 }
 
-// standingOf returns how id stands. That it is out is believed of a latest read only: another
-// one can see what is not settled, and whoever goes by it could meet a member that is not.
+// standingOf returns the standing of id. It reports id as out only after a latest read: another read can see an
+// unfinished write, and a member that relied on it could meet id still in.
 func standingOf(ctx context.Context, cells Cells, id ID) (standing, error) {
 	limited, cancel := context.WithTimeout(ctx, rowWithin)
 	defer cancel()
@@ -130,13 +127,13 @@ func standingOf(ctx context.Context, cells Cells, id ID) (standing, error) {
 	return standing{out: r.State != stateIn, confirmed: r.Confirmed}, err
 }
 
-// isGone reports whether id is known to have said by its goneCell that it has ended.
+// isGone reports whether id's goneCell is known to exist.
 func isGone(ctx context.Context, cells Cells, id ID) bool {
 	cell, err := cells.Get(ctx, goneCell(id), true)
 	return err == nil && cell.Version != (Version{})
 }
 
-// sayGone makes id's goneCell. Only id may, once it admits nothing any more.
+// sayGone creates id's goneCell. Only id itself may call it, once it admits nothing any more.
 func sayGone(ctx context.Context, cells Cells, id ID) (err error) {
 	for {
 		_, err = cells.Set(ctx, goneCell(id), Version{}, encode(row{State: stateOut}))
@@ -151,8 +148,8 @@ func sayGone(ctx context.Context, cells Cells, id ID) (err error) {
 	}
 }
 
-// setOut makes id's row say out, and returns nil once it surely does. A try without an answer
-// is none: the row is read again, and tried again.
+// setOut makes id's row say out, and returns nil once it surely does. After an attempt without an answer it reads the
+// row and tries again.
 func setOut(ctx context.Context, cells Cells, id ID) error {
 	for {
 		r, version, err := readRow(ctx, cells, id, true)
@@ -173,7 +170,7 @@ func setOut(ctx context.Context, cells Cells, id ID) error {
 	}
 }
 
-// encode returns v as it is kept. Everything that is kept can be encoded.
+// encode returns the stored form of v. All stored types can be encoded.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

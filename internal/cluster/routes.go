@@ -5,29 +5,27 @@ import (
 	"fmt"
 )
 
-// routes says who decides for each slice, as far as this member knows. It does not change:
-// another one takes its place.
+// routes has the decider of each slice, as far as this member knows. It is immutable, and replaced as a whole.
 type routes struct {
 	view      View
-	owners    [Slices]int16   // indices into the view's members; -1: nobody alone
-	tenures   [Slices]*Tenure // that this member has
+	owners    [Slices]int16   // indices into the view's members; -1: no owner
+	tenures   [Slices]*Tenure // this member's tenures
 	all       *Tenure         // of mode Shared; nil: this member has none
 	guest     *Tenure         // nil: this member has none
 	installed bool
 	seat      *seat         // nil: this instance is no member
 	left      bool          // nor will it be one again
-	changed   chan struct{} // closed when another one is in place
+	changed   chan struct{} // closed when the routes are replaced
 }
 
-// Place is who decides for a slice now: this instance, by Tenure, or else Peer.
+// Place is the decider of a slice now: this instance, by Tenure, or else Peer.
 type Place struct {
-	Tenure *Tenure // to be left when the call is decided; nil: a peer decides
+	Tenure *Tenure // the caller must call Leave when the call is decided; nil: a peer decides
 	Peer   Member
-	View   int64 // the number of the view that says so
+	View   int64 // the number of the view that is the reason
 }
 
-// Enter returns who decides for slice. It waits until somebody does, until ctx ends: nothing
-// was decided then.
+// Enter returns the decider of slice. It waits until there is one, or until ctx ends, with an error.
 func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 	for {
 		r := c.routes.Load()
@@ -40,8 +38,8 @@ func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 	}
 }
 
-// EnterGuest returns the right to count for keys that others own, while their owners know of it. It
-// ends with the view, whatever moves. EnterGuest waits until there is one, until ctx ends.
+// EnterGuest returns the right to count for keys that others own, while their owners know of it. The right ends with
+// the view, even if no slice moves. EnterGuest waits until there is one, or until ctx ends, with an error.
 func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
 	for {
 		r := c.routes.Load()
@@ -54,10 +52,9 @@ func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
 	}
 }
 
-// EnterFor is Enter for a call that another member handed on, which knew the view of that
-// number. It waits until this member knows that view, too, and never answers with a peer:
-// ErrMoved says that this instance does not decide for the slice, and that the caller may know
-// better by now.
+// EnterFor is Enter for a call that another member handed on under the view with this number. It waits until this
+// member knows that view, too, and never returns a peer: ErrMoved means that this instance does not decide for the
+// slice, and that the caller should look again.
 func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure, error) {
 	c.Notice(view)
 	for {
@@ -79,7 +76,7 @@ func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure,
 	}
 }
 
-// await waits until other routes are in place, or ctx ends.
+// await waits until the routes are replaced, or ctx ends.
 func (r *routes) await(ctx context.Context) error {
 	select {
 	case <-r.changed:
@@ -89,7 +86,7 @@ func (r *routes) await(ctx context.Context) error {
 	}
 }
 
-// enter reports who decides for slice, and false if nobody does yet.
+// enter returns the decider of slice, false if there is none yet.
 func (r *routes) enter(slice int) (Place, bool) {
 	if t := r.tenureOf(slice); t != nil {
 		return Place{Tenure: t, View: r.view.Number}, t.enter()

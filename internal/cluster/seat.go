@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// seat is one membership of this instance, from its joining until it is out. All of it but
-// the fence belongs to the goroutine that tends it.
+// seat is one membership of this instance, from joining until it is out. All fields but the fence belong to the
+// goroutine that tends it.
 type seat struct {
 	cluster *Cluster
 	store   Store
@@ -21,46 +21,46 @@ type seat struct {
 	fence   *Fence
 	pulse   *pulse
 
-	view      View // the latest that is known; zero: none
+	view      View // the latest known view; zero: none
 	at        Version
-	learned   time.Time       // when the view was
-	confirmed int64           // the latest view that its row says it confirmed
-	installed bool            // the view is
-	settled   map[ID]standing // of those that it waited for, and does no longer
+	learned   time.Time       // when view was learned
+	confirmed int64           // the latest view that its row confirms
+	installed bool            // view is in force
+	settled   map[ID]standing // members for which view need not wait any more
 	tenures   [Slices]*Tenure
 	all       *Tenure // of mode Shared
-	guest     *Tenure // until the next view: for keys that others own
+	guest     *Tenure // for keys that others own, until the next view
 
 	lasting context.Context // of the membership
-	handing sync.WaitGroup  // what is handed over and looked through
-	moved   []*Tenure       // that ended with the view, and are to be handed over when it is confirmed
+	handing sync.WaitGroup  // handing over and looking through
+	moved   []*Tenure       // tenures that ended with view, to hand over once it is confirmed
 
-	wanted time.Time // since when there is reason for another view; zero: there is none
+	wanted time.Time // since when there is a reason for another view; zero: there is none
 	whole  time.Time // since when all members reach each other, as far as this one knows
-	since  time.Time // when it was learned that slices have owners, or have none
-	owned  time.Time // when it was learned who owns slices, one or all
-	doubt  bool      // a view was proposed, and it is not known what became of it
-	first  bool      // it is this process's first membership
-	warned bool      // of another member with this one's address
-	unread time.Time // since when the own row can't be read or written, though the view can; zero: it can
+	since  time.Time // when a view first had owners, or first had none
+	owned  time.Time // when a view first had its mode
+	doubt  bool      // it is not known whether a proposed view was set
+	first  bool      // this is the process's first membership
+	warned bool      // the log has the other member with this one's address
+	unread time.Time // since when this member's own row can't be read or written, though the view can; zero: it can
 }
 
 const (
 	pollEvery   = 20 * time.Millisecond  // while a view is not in force
 	tendEvery   = 250 * time.Millisecond // else
 	drainWithin = 500 * time.Millisecond // for calls of slices that move
-	flushWithin = time.Second            // for what was admitted in them and is not written yet
+	flushWithin = time.Second            // for units admitted in them that are not written yet
 	drainPoll   = 2 * time.Millisecond
 	storeWithin = 2 * time.Second // for one round of reads and writes
 	leaveWithin = 2 * time.Second
-	unreadFor   = 5 * time.Second // of the own row alone, after which the membership ends
+	unreadFor   = 5 * time.Second // without the own row alone, after which the membership ends
 	rowsAtOnce  = 8
 )
 
-// errLost is a membership that can't go on: its view or its row is not what it was.
+// errLost means that a membership can't go on, as its view or its row has been lost.
 var errLost = errors.New("the view does not list this instance")
 
-// Of the row of this member.
+// Errors of this member's own row.
 var (
 	errOwnRow = errors.New("this instance's row")
 	errUnread = errors.New("this instance's row can't be read or written, though others' can")
@@ -85,7 +85,7 @@ func (s *seat) readOwnRow(ctx context.Context) (in bool, err error) {
 	return r.State == stateIn, err
 }
 
-// tendUntil joins and does what the views say, until ctx ends or the membership does.
+// tendUntil joins and follows the views, until ctx or the membership ends.
 func (s *seat) tendUntil(ctx context.Context) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, storeWithin)
@@ -113,8 +113,8 @@ func (s *seat) tendUntil(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// heedRival returns ErrAddressTaken if an instance that was there before this process has its address. Any other one with that
-// address is told of.
+// heedRival returns ErrAddressTaken if an instance that began before this process has its address. It logs any other one
+// with that address.
 func (s *seat) heedRival() error {
 	rival, earlier := s.pulse.rival()
 	switch {
@@ -129,8 +129,9 @@ func (s *seat) heedRival() error {
 	return nil
 }
 
-// isUnread reports whether err, of a look at the view, is one more in unreadFor of the own row alone: the nodes that
-// keep the row are gone, and nobody can set this member out either. The view is read first each time.
+// isUnread reports whether for unreadFor, err included, only this member's own row could not be read or written: the
+// nodes with the row are gone, so that no other member can set this one out either. tend reads the view first each
+// time.
 func (s *seat) isUnread(err error) bool {
 	switch {
 	case !errors.Is(err, errOwnRow):
@@ -142,7 +143,7 @@ func (s *seat) isUnread(err error) bool {
 	return time.Since(s.unread) >= unreadFor
 }
 
-// tend looks at the view once, and does what there is to do.
+// tend reads the view once, and acts on it.
 func (s *seat) tend(ctx context.Context) error {
 	aside := s.cluster.standsAside()
 	if aside && s.isIn() && !s.isAlone() {
@@ -152,7 +153,7 @@ func (s *seat) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.Number < s.view.Number { // a change that is being made is seen by some reads only
+	if v.Number < s.view.Number { // only some reads see a write in progress
 		if v, at, err = readView(ctx, s.store, true); err != nil {
 			return err
 		}
@@ -184,14 +185,14 @@ func (s *seat) tend(ctx context.Context) error {
 	return s.propose(ctx)
 }
 
-// isIn reports whether this member has a row: it joins, or is one of those that decide.
+// isIn reports whether this member has a row: it is joining, or a member.
 func (s *seat) isIn() bool { return s.version != (Version{}) }
 
-// isAlone reports whether the view lists this member alone: nobody is there to leave its keys to.
+// isAlone reports whether the view lists this member alone, so that no other one can take its keys.
 func (s *seat) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
-// heedOwnRow returns ErrOut if this member was set out. Whoever did that may be gone, and others may hear
-// this member again and see no reason for a view without it.
+// heedOwnRow returns ErrOut if this member was set out. The member that did so may have died, and others may hear this
+// one again and see no reason for a view without it.
 func (s *seat) heedOwnRow(ctx context.Context) error {
 	if !s.view.Lists(s.self.ID) {
 		return nil
@@ -208,10 +209,10 @@ func (s *seat) heedOwnRow(ctx context.Context) error {
 	return nil
 }
 
-// insert makes this member's row, which nobody else writes before it is there.
+// insert creates this member's row, which no other member writes before it exists.
 func (s *seat) insert(ctx context.Context) error {
 	version, err := s.store.Set(ctx, rowCell(s.self.ID), Version{}, encode(row{State: stateIn, Address: s.self.Address}))
-	if errors.Is(err, ErrConflict) { // an earlier try was kept
+	if errors.Is(err, ErrConflict) { // an earlier attempt was stored
 		var r row
 		if r, version, err = readRow(ctx, s.store, s.self.ID, true); err == nil && r.State != stateIn {
 			return ErrOut
@@ -225,11 +226,11 @@ func (s *seat) insert(ctx context.Context) error {
 	return nil
 }
 
-// learn goes by v from now on: slices that move take no further calls, and nothing is admitted
-// in them once their calls are over or have had their time.
+// learn follows v from now on: slices that move take no further calls, and admit nothing once their calls are over or
+// have had their time.
 //
-// A slice stays if this member has it and owns it in v as well, unless it can't know that nobody else
-// had it in between: it has not confirmed the view right before v, nor any since v's sole owner was named.
+// A slice stays if this member has it and owns it in v as well, unless another member may have had it in between: if
+// this one has confirmed neither the view right before v nor any since v's sole owner was named.
 func (s *seat) learn(v View) error {
 	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
 		return fmt.Errorf("%w: view %d", errLost, v.Number)
@@ -247,7 +248,7 @@ func (s *seat) learn(v View) error {
 	if s.all != nil && !stays {
 		moved, s.all = append(moved, s.all), nil
 	}
-	if s.guest != nil { // whose slices move is not looked at
+	if s.guest != nil { // whether any slice moves or not
 		moved, s.guest = append(moved, s.guest), nil
 	}
 	for _, t := range moved {
@@ -266,13 +267,13 @@ func (s *seat) learn(v View) error {
 	s.publish()
 	drain(moved)
 	s.end(moved)
-	if s.moved = nil; stays { // else somebody may own them in a view that this member missed
+	if s.moved = nil; stays { // else another member may have owned them in a view that this one missed
 		s.moved = moved
 	}
 	return nil
 }
 
-// drain waits until no call of moved is under way, within drainWithin.
+// drain waits until no call of moved is in progress, at most drainWithin.
 func drain(moved []*Tenure) {
 	until := time.Now().Add(drainWithin)
 	for _, t := range moved {
@@ -282,7 +283,7 @@ func drain(moved []*Tenure) {
 	}
 }
 
-// confirm has this member's row say that it goes by the view.
+// confirm writes into this member's row that it follows the view.
 func (s *seat) confirm(ctx context.Context) error {
 	for s.view.Lists(s.self.ID) && s.confirmed < s.view.Number {
 		mine := row{State: stateIn, Confirmed: s.view.Number, Address: s.self.Address}
@@ -303,7 +304,7 @@ func (s *seat) confirm(ctx context.Context) error {
 	return nil
 }
 
-// install looks whether the view is in force, and begins this member's tenures if it is.
+// install checks whether the view is in force, and then begins this member's tenures.
 func (s *seat) install(ctx context.Context) error {
 	if s.installed || s.view.Number == 0 {
 		return nil
@@ -326,8 +327,8 @@ func (s *seat) install(ctx context.Context) error {
 	return nil
 }
 
-// waitedFor returns how those stand that the view waits for. Who is out or has confirmed it stays so, and is not read
-// again.
+// waitedFor returns the standings of the members for which the view waits. A member that is out or has confirmed it
+// stays so, and is not read again.
 func (s *seat) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	known, err := s.standings(ctx, slices.DeleteFunc(slices.Clone(s.view.Must), func(id ID) bool {
 		_, settled := s.settled[id]
@@ -345,8 +346,7 @@ func (s *seat) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	return known, nil
 }
 
-// begin begins the tenures that the view gives this member and that it has not yet, and returns
-// those of slices.
+// begin begins the tenures that this member has by the view and does not have yet, and returns those of slices.
 func (s *seat) begin() (begun []*Tenure) {
 	if !s.view.Lists(s.self.ID) {
 		return nil
@@ -367,13 +367,13 @@ func (s *seat) begin() (begun []*Tenure) {
 	return begun
 }
 
-// tenure returns one that begins with the view.
+// tenure returns a tenure that begins with the view.
 func (s *seat) tenure(slice int) *Tenure {
 	return &Tenure{Slice: slice, Since: s.view.Number, seat: s, began: time.Now()}
 }
 
-// standings returns how members stand. It reads rowsAtOnce rows at the same time: one after the other, those of many
-// members would take longer than storeWithin where the store is slow.
+// standings returns the standings of members. It reads rowsAtOnce rows at the same time: one after the other, many rows
+// would take longer than storeWithin if the store is slow.
 func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
 	var (
 		mu     sync.Mutex
@@ -402,7 +402,7 @@ func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error)
 	return known, nil
 }
 
-// publish lets calls go by what this member knows now.
+// publish makes what this member knows now the routes of calls.
 func (s *seat) publish() {
 	s.cluster.put(&routes{
 		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, seat: s,
@@ -423,7 +423,7 @@ func (s *seat) endAll() []*Tenure {
 	return ended
 }
 
-// end ends tenures, and has written what was admitted in them and is not yet, within flushWithin.
+// end ends tenures, and writes units admitted in them that are not written yet, within flushWithin.
 func (s *seat) end(tenures []*Tenure) {
 	for _, t := range tenures {
 		t.end()
@@ -436,8 +436,8 @@ func (s *seat) end(tenures []*Tenure) {
 	s.cluster.opts.Flush(ctx)
 }
 
-// leave sets this member's row out, so that others need not wait for it, or else says elsewhere that it is gone,
-// and reports whether others can know. It must have ended every tenure.
+// leave makes this member's row say out, so that others need not wait for it, or else creates its goneCell. It reports
+// whether either succeeded. All tenures must have ended.
 func (s *seat) leave(ctx context.Context) (left bool) {
 	if !s.isIn() {
 		return false

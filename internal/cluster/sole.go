@@ -6,51 +6,50 @@ import (
 	"time"
 )
 
-// While the load is small, one member owns every slice: requests of one owner are full, those of many
-// are nearly empty. All own once the sole owner has more to do than it can, and one owns again after
-// a quiet hour.
+// While the load is small, one member owns every slice: the batches of one owner are full, those of many are nearly
+// empty. All members own slices once the sole owner is overloaded, and one owns all again after a quiet hour.
 const (
 	busyCPU    = 0.5 // share of the sole owner's processors
-	busyMemory = 0.8 // share of the keys that it may remember
+	busyMemory = 0.8 // share of its --max-keys
 	busyFor    = 10 * time.Second
-	lateFor    = 500 * time.Millisecond // of answers that are late, beside lateAfter of internal/peer
+	lateFor    = 500 * time.Millisecond // of late answers, beside lateAfter of internal/peer
 
-	// What all members together use is compared with these: it would be the sole owner's load.
+	// The members' total load, which would be the sole owner's, is compared with these.
 	quietCPU    = busyCPU / 4
 	quietMemory = busyMemory / 2
 	quietFor    = time.Hour
 
-	steadyFor = 30 * time.Second // of beats, after which a member may follow a sole owner that died
+	steadyFor = 30 * time.Second // of beats, after which a member may succeed a sole owner that died
 )
 
-// Load is how much of what it has an instance uses. The zero value is of one that does nothing.
+// Load is the share of its resources that an instance uses. The zero value is that of an idle instance.
 type Load struct {
 	CPU    float64 `json:"cpu,omitempty"`    // share of its processors, 0 to 1
-	Memory float64 `json:"memory,omitempty"` // share of the keys that it may remember, 0 to 1
+	Memory float64 `json:"memory,omitempty"` // share of its --max-keys, 0 to 1
 }
 
-// Why says why all members own slices, and not one alone.
+// Why is the reason why all members own slices instead of one.
 type Why string
 
 // The reasons.
 const (
 	WhyAsked  Why = "asked"      // an instance was started with --owners all
 	WhyCPU    Why = "processors" // the sole owner used over half of its processors
-	WhyMemory Why = "memory"     // it remembered over four fifths of the keys that it may
+	WhyMemory Why = "memory"     // it had over four fifths of its --max-keys in memory
 	WhyLate   Why = "late"       // it answered peers late, or not at all
-	WhySilent Why = "silent"     // it gave no sign of life, though its address did not refuse connections
+	WhySilent Why = "silent"     // it did not beat, though its address did not refuse connections
 )
 
-// ownership says who owns slices in a view.
+// ownership is the way in which slices are owned in a view.
 type ownership struct {
 	mode Mode
 	sole ID  // in mode Sole
-	all  Why // empty: one member owns every slice where there are several
+	all  Why // empty: one of several members owns every slice
 }
 
 func (v *View) ownership() ownership { return ownership{v.Mode, v.Sole, v.All} }
 
-// nextOwnership returns who is to own slices in the view after this one, with these members.
+// nextOwnership returns the ownership of the next view, with these members.
 func (s *seat) nextOwnership(members []Member) ownership {
 	next := ownership{mode: modeFor(members), all: s.nextAll()}
 	if next.mode == Shared || len(members) == 1 {
@@ -71,7 +70,7 @@ func (s *seat) nextOwnership(members []Member) ownership {
 	return ownership{mode: Sole, sole: sole}
 }
 
-// nextAll returns why all are to own slices; empty: there is no reason.
+// nextAll returns the reason for all to own slices, empty if there is none.
 func (s *seat) nextAll() Why {
 	switch {
 	case s.pulse.isAsked():
@@ -84,7 +83,7 @@ func (s *seat) nextAll() Why {
 	return s.view.All
 }
 
-// nextSole returns the member that is to own every slice, or why none is.
+// nextSole returns the member that should own every slice, or the reason for none.
 func (s *seat) nextSole(members []Member) (ID, Why) {
 	can := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Address == "" })
 	slices.SortFunc(can, byAge)
@@ -103,7 +102,7 @@ func (s *seat) nextSole(members []Member) (ID, Why) {
 	return youngest(can, &s.view), ""
 }
 
-// byAge sorts members by when they joined, the oldest first. Those that join now come last.
+// byAge orders members by the view in which they joined, the oldest first. Those that join now come last.
 func byAge(a, b Member) int {
 	if a.Joined == 0 || b.Joined == 0 {
 		return cmp.Or(-cmp.Compare(min(a.Joined, 1), min(b.Joined, 1)), cmp.Compare(a.ID, b.ID))
@@ -111,8 +110,8 @@ func byAge(a, b Member) int {
 	return cmp.Or(cmp.Compare(a.Joined, b.Joined), cmp.Compare(a.ID, b.ID))
 }
 
-// youngest returns the member of can, sorted by age, that follows a sole owner which leaves: the last to
-// join of those that v lists, so that a restart of all in order moves slices twice at most.
+// youngest returns the member of can, sorted by age, that succeeds a sole owner that leaves: the last to join of those
+// that v lists, so that a restart of all members in order moves slices at most twice.
 func youngest(can []Member, v *View) ID {
 	for _, m := range slices.Backward(can) {
 		if v.Lists(m.ID) {
@@ -126,12 +125,12 @@ func youngest(can []Member, v *View) ID {
 type ending int
 
 const (
-	endedLeft   ending = iota // it said so, or others had it leave
+	endedLeft   ending = iota // it said so, or others put it out
 	endedDead                 // its address refuses connections
-	endedSilent               // nobody knows: it may be too busy to give signs of life
+	endedSilent               // not known: it may be too busy to beat
 )
 
-// ended returns how the member id ended.
+// ended returns how the membership of id ended.
 func (p *pulse) ended(id ID) ending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +146,8 @@ func (p *pulse) ended(id ID) ending {
 	return endedLeft
 }
 
-// steadiest returns the youngest of can, sorted by age, that has beaten for steadyFor, or else the one
-// that has beaten longest: a sole owner that died may have been asked for too much, and so may the next.
+// steadiest returns the youngest of can, sorted by age, that has beaten for steadyFor, or else the one that has beaten
+// the longest: a sole owner that died may have been overloaded, and so may its successor.
 func (p *pulse) steadiest(can []Member) ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +167,7 @@ func (p *pulse) steadiest(can []Member) ID {
 	return longest
 }
 
-// isAsked reports whether any member wants all to own slices.
+// isAsked reports whether any member wants all members to own slices.
 func (p *pulse) isAsked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +182,7 @@ func (p *pulse) isAsked() bool {
 	return false
 }
 
-// whyTurn returns why v's sole owner is to be one of many; empty: it may stay alone.
+// whyTurn returns the reason for v's sole owner to become one of many owners, empty if there is none.
 func (p *pulse) whyTurn(v *View) Why {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,14 +209,14 @@ func (p *pulse) whyTurn(v *View) Why {
 	return ""
 }
 
-// quietFor returns for how long all members together have used so little that one of them could do it all.
+// quietFor returns how long the members' total load has been small enough for one of them.
 func (p *pulse) quietFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.clock - p.loud
 }
 
-// measure notes whether members together use little, and which of them are not busy.
+// measure notes whether the members' total load is small, and which of them are not busy.
 func (p *pulse) measure() {
 	var all Load
 	for _, h := range p.heard {

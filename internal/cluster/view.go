@@ -7,45 +7,44 @@ import (
 	"slices"
 )
 
-// Slices is how many parts the keys fall into. Each has one owner. A member of twenty has
-// some 200, so that shares differ by a few percent.
+// Slices is the number of parts into which the keys fall. Each has one owner. With twenty members each has some 200, so
+// that shares differ by a few percent.
 const Slices = 4096
 
-// ID names a member. It is never used again: an instance that joins anew has a new one.
+// ID is the id of a member. It is never used again: an instance that joins again has a new one.
 type ID string
 
-// NewID returns an ID that nobody has: 130 random bits.
+// NewID returns a new ID: 130 random bits.
 func NewID() ID { return ID(rand.Text()) }
 
 // Member is an instance that may decide.
 type Member struct {
 	ID      ID     `json:"id"`
-	Address string `json:"address,omitempty"` // where others reach it, host:port; empty: nowhere
-	Joined  int64  `json:"joined,omitempty"`  // the number of the first view that lists it; 0: none does yet
+	Address string `json:"address,omitempty"` // where others reach it, host:port; empty: they can't
+	Joined  int64  `json:"joined,omitempty"`  // the number of the first view that lists it; 0: none yet
 }
 
-// Mode says how the members of a view decide.
+// Mode is the way in which the members of a view decide.
 type Mode string
 
 // The modes.
 const (
-	Sole   Mode = "sole"   // one member owns every slice. An older build does not know the word, and decides nothing
+	Sole   Mode = "sole"   // one member owns every slice. An older build does not know this mode, and decides nothing
 	Owners Mode = "owners" // each slice is decided by its owner alone
-	Shared Mode = "shared" // every member decides for all slices, by writing first and counting then
+	Shared Mode = "shared" // every member decides for all slices, by writing and then counting
 )
 
-// View is a numbered list of members. Views follow each other by number, and none changes.
-// The zero View is none.
+// View is a numbered list of members. Views follow each other by number, and are immutable. The zero View is none.
 type View struct {
 	Number  int64    `json:"number"` // 1 and up
 	Mode    Mode     `json:"mode"`
 	Members []Member `json:"members"`        // in order of their ids
-	Must    []ID     `json:"must"`           // who has to confirm the view, or be out, before it is in force
-	Cuts    int      `json:"cuts,omitempty"` // how many times members were cut off from each other, one soon after the other
+	Must    []ID     `json:"must"`           // members that must confirm the view, or be out, before it is in force
+	Cuts    int      `json:"cuts,omitempty"` // number of recent times that members were cut off from each other
 
-	Sole      ID    `json:"sole,omitempty"`       // in mode Sole: the member that owns every slice
-	SoleSince int64 `json:"sole_since,omitempty"` // the number of the first view without a gap that names it
-	All       Why   `json:"all,omitempty"`        // why all own slices; empty: one does where there are several
+	Sole      ID    `json:"sole,omitempty"`       // the owner of every slice, in mode Sole
+	SoleSince int64 `json:"sole_since,omitempty"` // the number of the view from which on, without a gap, it is the sole owner
+	All       Why   `json:"all,omitempty"`        // why all own slices; empty: one of several does
 }
 
 // Lists reports whether id is a member of v.
@@ -53,7 +52,7 @@ func (v *View) Lists(id ID) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
-// hasOwners reports whether each slice has one owner. View 0 has none.
+// hasOwners reports whether each slice has one owner, which it has not in the zero View.
 func (v *View) hasOwners() bool { return v.Mode == Owners || v.Mode == Sole }
 
 // idsOf returns the ids of members, in their order.
@@ -64,19 +63,17 @@ func idsOf(members []Member) (ids []ID) {
 	return ids
 }
 
-// standing is what is known of a member's row.
+// standing is the content of a member's row, as far as it is known.
 type standing struct {
 	out       bool
 	confirmed int64 // the latest view that it confirmed; 0: none
 }
 
-// next returns the view after v, with these members and owners. known says how the members of v and
-// those that v waits for stand; a member that it leaves out is neither out nor has it
-// confirmed anything.
+// next returns the view after v, with these members and owners. known has the standings of the members of v and of
+// those for which v waits; a member without one counts as in, without a confirmation.
 //
-// The next view waits for everybody that may still decide by v or by an earlier view: the
-// members of v, and those that v waits for, less those that are out, and less those that v
-// does not list and that have confirmed v.
+// The next view waits for all members that may still decide by v or by an earlier view: the members of v, and those for
+// which v waits, less those that are out, and less those that v does not list and that have confirmed v.
 func (v *View) next(members []Member, own ownership, known map[ID]standing) View {
 	w := View{
 		Number: v.Number + 1, Members: slices.Clone(members), Cuts: v.Cuts,
@@ -105,7 +102,7 @@ func (v *View) next(members []Member, own ownership, known map[ID]standing) View
 	return w
 }
 
-// involved returns the members of v and those that it waits for, each once, in order.
+// involved returns the members of v and those for which it waits, each once, in order.
 func (v *View) involved() []ID {
 	ids := slices.Clone(v.Must)
 	for _, m := range v.Members {
@@ -115,7 +112,7 @@ func (v *View) involved() []ID {
 	return slices.Compact(ids)
 }
 
-// installed reports whether v is in force, by how the members stand that it waits for.
+// installed reports whether v is in force, by the standings of the members for which it waits.
 func (v *View) installed(known map[ID]standing) bool {
 	for _, id := range v.Must {
 		if s := known[id]; !s.out && s.confirmed < v.Number {
@@ -125,8 +122,7 @@ func (v *View) installed(known map[ID]standing) bool {
 	return true
 }
 
-// mode returns how members decide best: by owners if others can reach one, or if there are
-// no others.
+// modeFor returns the best mode for members: owners if a member has an address, or if there is only one member.
 func modeFor(members []Member) Mode {
 	if len(members) == 1 || slices.ContainsFunc(members, func(m Member) bool { return m.Address != "" }) {
 		return Owners
@@ -134,9 +130,9 @@ func modeFor(members []Member) Mode {
 	return Shared
 }
 
-// owners returns the owner of each slice as an index into v's Members: by rendezvous hashing
-// (Thaler and Ravishankar, 1996) over those with an address, so that a member that comes or
-// goes moves its own slices alone. In mode Sole one owns all. All are -1 in mode Shared.
+// owners returns the owner of each slice as an index into v's Members: by rendezvous hashing (Thaler and Ravishankar,
+// 1996) over those with an address, so that a member that joins or leaves moves only its own slices. In mode Sole one
+// member owns all. In mode Shared all are -1.
 func (v *View) owners() (owner [Slices]int16) {
 	var weights [Slices]uint64
 	for s := range owner {
@@ -169,8 +165,7 @@ func (v *View) owners() (owner [Slices]int16) {
 	return owner
 }
 
-// mix spreads every bit of x over all bits: the finalizer of SplitMix64 (Steele, Lea and
-// Flood, 2014).
+// mix spreads every bit of x over all bits. It is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -1,6 +1,6 @@
-// Package peer carries calls between instances: whoever is asked for a key that another
-// instance owns hands the call on to it. Calls for one owner travel together, many a message,
-// on one stream, each with a deadline of its own. They hold keys, never identifiers.
+// Package peer carries calls between instances: an instance hands a call for another one's key on to that key's owner.
+// Calls for one owner share one stream, with many calls in a message, each with a deadline of its own. They have keys,
+// never identifiers.
 //
 // It does not know how calls are decided, nor how owners are agreed on.
 package peer

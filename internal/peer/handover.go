@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// HandOver tells to what this instance knew of slices that it owned up to the view before that one. It
-// is a cluster.HandOver.
+// HandOver sends this instance's key sets, of slices that it owned up to the view before view, to a member. It is a
+// cluster.HandOver.
 func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
 	if err != nil {
@@ -24,17 +24,17 @@ func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slic
 	return err
 }
 
-// Views is what this instance knows of views. A cluster.Cluster is one.
+// Views is this instance's knowledge of views. A cluster.Cluster implements it.
 type Views interface {
-	// Known returns the number of the latest one.
+	// Known returns the number of the latest view.
 	Known() int64
-	// Self returns which member this instance is; empty: none.
+	// Self returns the id of this instance as a member, empty if it is none.
 	Self() cluster.ID
-	// Take takes over what others knew of slices up to the view before that one.
+	// Take takes over other members' key sets of slices up to the view before view.
 	Take(view int64, slices []cluster.Handed)
 }
 
-// HandOver takes over what a peer knew of slices.
+// HandOver takes over a peer's key sets.
 func (s *Server) HandOver(ctx context.Context, k *peerpb.Knowledge) (*peerpb.Taken, error) {
 	if err := meant(ctx, s.members.Self()); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *Server) HandOver(ctx context.Context, k *peerpb.Knowledge) (*peerpb.Tak
 	return &peerpb.Taken{}, nil
 }
 
-// knowledgeOf returns slices as they travel.
+// knowledgeOf returns the message with slices.
 func knowledgeOf(view int64, slices []cluster.Handed) *peerpb.Knowledge {
 	k := &peerpb.Knowledge{View: view}
 	for _, h := range slices {
@@ -62,10 +62,10 @@ func knowledgeOf(view int64, slices []cluster.Handed) *peerpb.Knowledge {
 	return k
 }
 
-// maxLeft is longer than anything matters that is counted.
+// maxLeft is longer than any count matters.
 const maxLeft = 100 * 24 * time.Hour
 
-// handedOf returns what k says. The error says what makes no sense.
+// handedOf returns the key sets in k, or an error that names an invalid value.
 func handedOf(k *peerpb.Knowledge) (all []cluster.Handed, err error) {
 	for _, of := range k.GetSlices() {
 		h := cluster.Handed{Slice: int(of.GetNumber())}

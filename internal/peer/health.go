@@ -17,31 +17,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
-// Each member is asked, again and again, whether it answers: what is sent on a way that leads nowhere
-// any more is lost for minutes without an error. gRPC's own keepalive asks every ten seconds at most.
+// A health check asks each member at intervals whether it answers: on a broken path, messages are lost for minutes
+// without an error. gRPC's own keepalive asks at most every ten seconds.
 const (
 	askEvery     = 500 * time.Millisecond
-	lateAfter    = 500 * time.Millisecond // without an answer the member is late
-	answerWithin = time.Second            // else the member is not reached
-	dialWithin   = 2 * time.Second        // more than answerWithin, which says then what is wrong
+	lateAfter    = 500 * time.Millisecond // after which a member without an answer is late
+	answerWithin = time.Second            // after which a member without an answer is not reached
+	dialWithin   = 2 * time.Second        // more than answerWithin, whose error says what is wrong
 	listenEvery  = 50 * time.Millisecond
 	longestDeaf  = 2 * listenEvery // that counts as listening
 )
 
-// memberHeader is the header of a stream's answer that says which member answers; empty: it is none yet. An earlier version
-// sends none.
+// memberHeader is the header of a stream's answer with the id of the member that answers, empty if it is no member yet. An
+// earlier version sends no such header.
 const memberHeader = "ratelimitd-member"
 
-// errOther is an address where somebody else than the member answers, as behind a load balancer.
+// errOther means that another instance than the member answers at its address, as behind a load balancer.
 var errOther = errors.New("another instance answers at the peer's address: give each instance a --peer-address of its own")
 
-// isOther reports whether the one who answers, by its headers, is another than member.
+// isOther reports whether headers are those of another member than member.
 func isOther(headers metadata.MD, member cluster.ID) bool {
 	said := headers.Get(memberHeader)
 	return len(said) > 0 && said[0] != "" && said[0] != string(member)
 }
 
-// errWrongMember is what a member says to a caller that means another one.
+// errWrongMember is a member's answer to a caller that means another one.
 var errWrongMember = status.Error(codes.NotFound, "this is another member: each instance needs a --peer-address of its own")
 
 // meaning returns ctx for a single call to the member.
@@ -49,7 +49,7 @@ func meaning(ctx context.Context, member cluster.Member) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, memberHeader, string(member.ID))
 }
 
-// meant returns an error if ctx's call means another member than self. An earlier version says none.
+// meant returns an error if ctx's call means another member than self. An earlier version names no member.
 func meant(ctx context.Context, self cluster.ID) error {
 	asked, _ := metadata.FromIncomingContext(ctx)
 	if self != "" && isOther(asked, self) {
@@ -58,13 +58,13 @@ func meant(ctx context.Context, self cluster.ID) error {
 	return nil
 }
 
-// memberHealth answers those who ask for a member by its id.
+// memberHealth is the health service, which callers ask for a member by its id.
 type memberHealth struct {
 	*health.Server
 	members Views
 }
 
-// Check says that all is well, unless another member is asked for.
+// Check answers that this member serves, unless another member is asked for.
 func (h *memberHealth) Check(ctx context.Context, asked *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if self := h.members.Self(); asked.GetService() != "" && self != "" && asked.GetService() != string(self) {
 		return nil, errWrongMember
@@ -72,10 +72,10 @@ func (h *memberHealth) Check(ctx context.Context, asked *healthpb.HealthCheckReq
 	return h.Server.Check(ctx, new(healthpb.HealthCheckRequest))
 }
 
-// errSilent is a member that has not answered, nor refused, within answerWithin.
+// errSilent means that a member has neither answered nor refused a connection within answerWithin.
 var errSilent = errors.New("the peer does not answer")
 
-// dial returns a connection to the member, which is made by its first use.
+// dial returns a connection to the member, which connects at its first use.
 func (l *link) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(l.member.Address,
 		grpc.WithTransportCredentials(l.pool.creds),
@@ -83,8 +83,9 @@ func (l *link) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// open opens the stream of calls. It returns errSilent if nobody answers, errOther if another member does, and any other
-// error if connections are refused. named is the member to ask for by its id; empty: an earlier version answers.
+// open opens the stream of calls. It returns errSilent without an answer, errOther if another member answers, and any
+// other error if connections are refused. named is the member's id for health checks, empty if an earlier version
+// answers.
 func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn) (
 	stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers], named cluster.ID, err error,
 ) {
@@ -110,8 +111,8 @@ func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grp
 	return stream, named, err
 }
 
-// watch asks for the member called named until ctx ends, which it ends itself with errSilent when there is no answer, and
-// with errOther when another member answers. It tells whether answers are late.
+// watch checks the health of the member named until ctx ends. It ends ctx itself with errSilent without an answer, and
+// with errOther if another member answers. It reports late answers to the members.
 func (l *link) watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn, named cluster.ID) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -136,8 +137,8 @@ func (l *link) watch(ctx context.Context, stop context.CancelCauseFunc, conn *gr
 	}
 }
 
-// ask asks once. It calls late without an answer after lateAfter, and returns errSilent without one after answerWithin,
-// in which this process listened.
+// ask makes one health check. Without an answer it calls late after lateAfter, and returns errSilent after
+// answerWithin, both of time in which this process listened.
 func ask(ctx context.Context, conn *grpc.ClientConn, named cluster.ID, late func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var listening sync.WaitGroup
@@ -162,8 +163,8 @@ func ask(ctx context.Context, conn *grpc.ClientConn, named cluster.ID, late func
 	return err
 }
 
-// listen reports true after d, and false when ctx ends before. Only the time counts in which this process ran:
-// while it stood still, or waited for a processor, it could not hear an answer.
+// listen returns true after d, and false if ctx ends before. Only time in which this process ran counts: while it stood
+// still, or waited for a processor, it could not receive an answer.
 func listen(ctx context.Context, now func() time.Time, d time.Duration) bool {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	maxQueued   = 8192 // calls that wait to be sent to one owner; beyond, they are decided here
-	maxTogether = 512  // calls of one message: some 60 KB
+	maxQueued   = 8192 // calls that wait to be sent to one owner; further ones fail at once
+	maxTogether = 512  // calls in one message: some 60 KB
 	firstRetry  = 20 * time.Millisecond
 	lastRetry   = 250 * time.Millisecond
 	maxMessage  = 4 << 20
@@ -34,20 +34,20 @@ type link struct {
 	connected atomic.Bool
 	queue     chan *outgoing
 	stop      context.CancelFunc
-	wanted    time.Time // when the member was listed last; guarded by the pool's mu
+	wanted    time.Time // when the member was last listed; guarded by the pool's mu
 
 	mu      sync.Mutex
 	number  uint64
-	pending map[uint64]*outgoing // that were sent and are not answered
+	pending map[uint64]*outgoing // calls that are sent and not answered
 }
 
-// outgoing is a call on its way.
+// outgoing is a call that is being handed on.
 type outgoing struct {
 	call   *peerpb.Call
 	until  time.Time
 	answer *peerpb.Answer
 	err    error
-	done   chan struct{} // closed when answer or err is there; nil: nobody waits for them
+	done   chan struct{} // closed when answer or err is set; nil: the caller does not wait
 }
 
 func newLink(p *Pool, member cluster.Member) *link {
@@ -100,7 +100,7 @@ func (l *link) ask(ctx context.Context, call *owner.Call, parent tracing.Parent,
 	return read(o.answer, answer)
 }
 
-// Tell sends call to the owner, who does not answer it; see owner.Peer.
+// Tell sends call to the owner, which does not answer it; see owner.Peer.
 func (l *link) Tell(call *owner.Call) {
 	if !l.connected.Load() {
 		return
@@ -113,7 +113,7 @@ func (l *link) Tell(call *owner.Call) {
 
 // run keeps the connection until ctx ends.
 func (l *link) run(ctx context.Context) {
-	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // nobody looks any more
+	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // without checks it counts as reached
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
 		reached, err := l.converse(ctx)
 		l.connected.Store(false)
@@ -128,7 +128,7 @@ func (l *link) run(ctx context.Context) {
 		switch {
 		case errors.Is(err, errSilent), errors.Is(err, errOther):
 			l.pool.members.Reach(l.member.ID, cluster.Unreached)
-		case !reached: // else it may be so again at once
+		case !reached: // else it may be reached again at once
 			l.pool.members.Reach(l.member.ID, cluster.Refused)
 		}
 		select {
@@ -163,7 +163,7 @@ func (l *link) converse(ctx context.Context) (reached bool, err error) {
 	return true, context.Cause(ctx)
 }
 
-// send sends what waits, together, until ctx ends.
+// send sends waiting calls, many in a message, until ctx ends.
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
 	for {
 		var calls peerpb.Calls
@@ -173,7 +173,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		runtime.Gosched() // whoever else is about to ask does so first: a message costs more than a call
+		runtime.Gosched() // lets other callers queue their calls first: a message costs more than a call
 		for full := false; !full && len(calls.Calls) < maxTogether; {
 			select {
 			case o := <-l.queue:
@@ -188,7 +188,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.
 	}
 }
 
-// enter adds o to what is about to be sent, unless its time is over.
+// enter adds o to calls, which is about to be sent, unless its time is over.
 func (l *link) enter(calls *peerpb.Calls, o *outgoing) {
 	if left := time.Until(o.until); o.until.IsZero() || left > 0 {
 		o.call.WithinMicros = left.Microseconds()
@@ -206,7 +206,7 @@ func (l *link) enter(calls *peerpb.Calls, o *outgoing) {
 	calls.Calls = append(calls.Calls, o.call)
 }
 
-// receive gives answers to those who wait for them until the stream ends.
+// receive hands answers to waiting callers until the stream ends.
 func (l *link) receive(stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
 	for {
 		answers, err := stream.Recv()
@@ -236,7 +236,7 @@ func (o *outgoing) fail(err error) {
 
 var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", store.ErrUnavailable)
 
-// failPending fails what was sent: nobody knows whether it was decided.
+// failPending fails calls that were sent. It is not known whether they were decided.
 func (l *link) failPending() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,7 +246,7 @@ func (l *link) failPending() {
 	clear(l.pending)
 }
 
-// failQueued fails what was not sent.
+// failQueued fails calls that were not sent.
 func (l *link) failQueued() {
 	for {
 		select {

@@ -18,7 +18,7 @@ const (
 	maxPolicy = 64
 )
 
-// callOf returns h as it travels.
+// callOf returns the message of h.
 func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
 		View: h.View, Policy: h.Policy, Print: h.Print, Version: h.Version, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
@@ -36,7 +36,7 @@ func callOf(h *owner.Call) *peerpb.Call {
 	return call
 }
 
-// peerCallOf returns what call asks for. The error says what can't be.
+// peerCallOf returns the call in a message, or an error that names an invalid value.
 func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	h := owner.Call{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Version: call.GetVersion(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
@@ -74,7 +74,7 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	return h, nil
 }
 
-// answerOf returns a, or the error instead of it, as it travels.
+// answerOf returns the message of a, or of err if that is not nil.
 func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 	answer := &peerpb.Answer{Number: number}
 	if err != nil {
@@ -106,7 +106,7 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 	return answer
 }
 
-// newerOf returns the later version of the policies that err is because of, 0 for none.
+// newerOf returns the later version of the policies in err, 0 if it has none.
 func newerOf(err error) int64 {
 	if newer := (*owner.NewerError)(nil); errors.As(err, &newer) {
 		return newer.Version
@@ -114,7 +114,7 @@ func newerOf(err error) int64 {
 	return 0
 }
 
-// maxReason bounds what is said of a failure, in bytes.
+// maxReason bounds a failure's reason, in bytes.
 const maxReason = 256
 
 func reasonOf(err error) string {
@@ -122,12 +122,12 @@ func reasonOf(err error) string {
 	return reason[:min(len(reason), maxReason)]
 }
 
-// failedOf returns what the owner said in the place of a decision.
+// failedOf returns the error that the owner sent instead of a decision.
 func failedOf(recorded count.Recorded, kind error, answer *peerpb.Answer) error {
 	return &count.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
 }
 
-// read fills in a, or returns the error that came instead of it.
+// read fills in a from answer, or returns the error in it.
 func read(answer *peerpb.Answer, a *owner.Answer) error {
 	recorded := count.Recorded(answer.GetRecorded())
 	switch recorded {

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// Owners says who decides for a key, by what members agree on. It implements owner.Owners.
+// Owners finds the decider of a key by the view that members agree on. It implements owner.Owners.
 type Owners struct {
 	cluster *cluster.Cluster
 	pool    *Pool
@@ -21,7 +21,7 @@ type Owners struct {
 
 var _ owner.Owners = (*Owners)(nil)
 
-// NewOwners returns what goes by c, and reaches other members over pool.
+// NewOwners returns Owners that use c, and reach other members over pool.
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
 
 func hashOf(key store.Key) seen.Hash {
@@ -32,7 +32,7 @@ func hashOf(key store.Key) seen.Hash {
 // SliceOf returns the slice that key belongs to.
 func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
 
-// Place returns who decides for key; see owner.Owners.
+// Place returns the decider of key; see owner.Owners.
 func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
@@ -50,12 +50,12 @@ func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) 
 
 var errStopping = errors.New("this instance is stopping")
 
-// notYet returns err as one of a store that decided nothing.
+// notYet returns err wrapped as an error of the store after which nothing is stored.
 func notYet(err error) error {
 	return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 }
 
-// PlaceFor returns the right to decide for key, which a peer handed on; see owner.Owners.
+// PlaceFor returns the right to decide a call for key that a peer handed on; see owner.Owners.
 func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error) {
 	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
 	switch {
@@ -76,13 +76,13 @@ func (o *Owners) Guest(ctx context.Context) (owner.Right, error) {
 	return (*right)(t), nil
 }
 
-// right is a tenure as the limiter sees it.
+// right is a tenure as an owner.Right.
 type right cluster.Tenure
 
 // Owned reports whether this instance alone decides.
 func (r *right) Owned() bool { return (*cluster.Tenure)(r).Owned() }
 
-// Began returns when it began to.
+// Began returns when the tenure began.
 func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
 
 // IsNew reports whether nothing is counted for key.
@@ -90,7 +90,7 @@ func (r *right) IsNew(key store.Key, life time.Duration) bool {
 	return (*cluster.Tenure)(r).IsNew(hashOf(key), life)
 }
 
-// Note says that something is about to be counted for key.
+// Note notes that units are about to be counted for key.
 func (r *right) Note(key store.Key, life time.Duration) error {
 	t := (*cluster.Tenure)(r)
 	if !t.Owned() {
@@ -102,13 +102,13 @@ func (r *right) Note(key store.Key, life time.Duration) error {
 	return nil
 }
 
-// Leave ends the use of it.
+// Leave ends this use of the right.
 func (r *right) Leave() { (*cluster.Tenure)(r).Leave() }
 
-// Verified returns when it was seen to hold.
+// Verified returns when the latest successful check began.
 func (r *right) Verified() time.Time { return (*cluster.Tenure)(r).Verified() }
 
-// Verify returns nil if it still holds.
+// Verify returns nil if the right still holds.
 func (r *right) Verify(ctx context.Context) error {
 	ctx, span := tracing.Verify(ctx)
 	err := (*cluster.Tenure)(r).Verify(ctx)

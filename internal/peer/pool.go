@@ -14,18 +14,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Members knows which views there are. A cluster.Cluster is one.
+// Members is the membership that a Pool informs and follows. A cluster.Cluster implements it.
 type Members interface {
-	// Notice says that somebody knows the view of that number.
+	// Notice reports that another instance knows the view with this number.
 	Notice(view int64)
-	// Reach notes how a member is reached from now on.
+	// Reach sets the state of the way to a member.
 	Reach(id cluster.ID, how cluster.Reach)
-	// Others returns the members that are to be reached, and what is closed when they may be others.
+	// Others returns the members to connect to, and a channel that is closed when they may have changed.
 	Others() (others []cluster.Member, changed <-chan struct{})
 }
 
-// Pool hands calls on to the instances that own their keys. It is safe for concurrent use; make
-// one with NewPool. Nothing is handed on until Run is called.
+// Pool hands calls on to the instances that own their keys. It is safe for concurrent use; make one with NewPool. It
+// hands nothing on until Run is called.
 type Pool struct {
 	members Members
 	creds   credentials.TransportCredentials
@@ -39,29 +39,29 @@ type Pool struct {
 	answered, failed, refused atomic.Int64
 }
 
-// Counts says what became of the calls for keys that other instances own.
+// Counts has the outcomes of calls for keys that other instances own.
 type Counts struct {
-	Answered int64 // by their owners, whatever they decided
-	Failed   int64 // without an answer, or with an error of the owner's
-	Refused  int64 // surely not decided, and tried again
+	Answered int64 // by their owners, allowed or denied
+	Failed   int64 // without an answer, or with an error of the owner
+	Refused  int64 // surely not decided, and repeated
 }
 
-// Counts returns what became of calls so far.
+// Counts returns the outcomes of calls so far.
 func (p *Pool) Counts() Counts {
 	return Counts{Answered: p.answered.Load(), Failed: p.failed.Load(), Refused: p.refused.Load()}
 }
 
-// NewPool returns a pool that connects by creds.
+// NewPool returns a pool that connects with creds.
 func NewPool(members Members, creds credentials.TransportCredentials, log *slog.Logger) *Pool {
 	return &Pool{members: members, creds: creds, log: log, links: make(map[cluster.ID]*link)}
 }
 
-// retireAfter is for how long the connection is kept to a member that is listed no more: the last
-// calls are answered then.
+// retireAfter is how long the connection to a member that is no longer listed is kept, for the last calls to be
+// answered.
 const retireAfter = 2 * longestCall
 
-// Run keeps connections to all members, so that it is known whether they are reached before anybody
-// asks for their keys, until ctx ends. It returns nil.
+// Run keeps connections to all members until ctx ends, so that it is known whether they are reached before the first
+// call for their keys. It returns nil.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.ctx = ctx
@@ -82,14 +82,14 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// link returns the connection to member, made if there is none; nil when the pool is not running.
+// link returns the connection to member, a new one if there is none, and nil if the pool is not running.
 func (p *Pool) link(member cluster.Member) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.linkTo(member)
 }
 
-// linkTo is link for who has locked p.
+// linkTo is link for a caller that has locked p.
 func (p *Pool) linkTo(member cluster.Member) *link {
 	l := p.links[member.ID]
 	if l == nil && p.ctx != nil {
@@ -108,7 +108,7 @@ func (p *Pool) linkTo(member cluster.Member) *link {
 	return l
 }
 
-// keep has connections to others, and ends those to members that have long not been among them.
+// keep connects to others, and ends connections to members that have not been among them for retireAfter.
 func (p *Pool) keep(others []cluster.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

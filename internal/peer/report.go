@@ -11,10 +11,10 @@ import (
 
 const (
 	maxQuestion = 256 << 10 // more than the names of a thousand policies
-	maxReport   = 16 << 20  // more than sixteen shadows that each would deny many callers in every hour of a week
+	maxReport   = 16 << 20  // more than sixteen shadows need that each would deny many callers in every hour of a week
 )
 
-// Report returns what to counted of what is asked, both in the instances' own format; empty: it counts nothing of that.
+// Report asks a member for figures and returns its answer, both in the instances' own format; empty if it has none.
 func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) ([]byte, error) {
 	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) (
 	return answer.GetReport(), nil
 }
 
-// Report returns what this instance counted of what is asked.
+// Report answers a question with this instance's figures.
 func (s *Server) Report(ctx context.Context, q *peerpb.ReportQuestion) (*peerpb.ReportAnswer, error) {
 	if err := meant(ctx, s.members.Self()); err != nil {
 		return nil, err

@@ -19,9 +19,8 @@ import (
 // minSecret is the least length of a shared secret, in bytes.
 const minSecret = 16
 
-// SharedSecret returns credentials of those who know secret: TLS 1.3 in which both sides show the
-// one key that is derived from it (RFC 5869), and take no other. Nobody who listens learns
-// anything of the secret.
+// SharedSecret returns credentials for peers that know secret: TLS 1.3 in which both sides present the key that is
+// derived from it (RFC 5869), and accept no other. An eavesdropper learns nothing of the secret.
 func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
 	key, err := peerKey(secret)
 	if err != nil {
@@ -37,12 +36,12 @@ func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
 		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, // of names and authorities: the key itself is held against the one that must be shown
+		InsecureSkipVerify: true, // of names and authorities: VerifyConnection compares the key itself
 		VerifyConnection:   holds(public),
 	}), nil
 }
 
-// peerKey returns the key that all show who know secret.
+// peerKey returns the key that all peers that know secret present.
 func peerKey(secret []byte) (ed25519.PrivateKey, error) {
 	if len(secret) < minSecret {
 		return nil, fmt.Errorf("%d bytes are too short for a secret: use %d or more", len(secret), minSecret)
@@ -54,8 +53,8 @@ func peerKey(secret []byte) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// holds returns what refuses peers that show another key than public. TLS has verified that they
-// have the one that they show.
+// holds returns a function that refuses peers that present another key than public. TLS has verified that they have the
+// key that they present.
 func holds(public ed25519.PublicKey) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {

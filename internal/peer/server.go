@@ -27,25 +27,25 @@ import (
 )
 
 const (
-	maxUnderWay = 16384           // calls of one stream that are being decided; further ones wait to be read
-	longestCall = 5 * time.Second // whatever a peer says it has
+	maxUnderWay = 16384           // calls of one stream being decided; further ones wait to be read
+	longestCall = 5 * time.Second // whatever time the peer gives
 	minPing     = 5 * time.Second
-	handshake   = 5 * time.Second  // until a connection can carry calls: some packets
-	idleFor     = 30 * time.Second // without a call, which a peer's connection always has
+	handshake   = 5 * time.Second  // until a connection can carry calls
+	idleFor     = 30 * time.Second // without a stream, which a peer's connection always has
 	pingEvery   = 10 * time.Second // on a connection without traffic
 	pingTimeout = 2 * time.Second
 
-	// Members hand calls on to one that has left until its answers say so.
+	// Members hand calls on to a member that has left until its answers say so.
 	quietBefore = 200 * time.Millisecond // without a call, before connections are closed
 	endWithin   = 2 * time.Second
 )
 
-// Decider decides what is handed to this instance. A limiter.Engine is one.
+// Decider decides calls that are handed to this instance. A limiter.Engine implements it.
 type Decider interface {
 	DecideForPeer(ctx context.Context, h *owner.Call, answer *owner.Answer) error
 }
 
-// Server decides what other instances hand on. Make one with NewServer.
+// Server decides calls that other instances hand on. Make one with NewServer.
 type Server struct {
 	peerpb.UnimplementedPeerServer
 
@@ -58,25 +58,24 @@ type Server struct {
 	underWay atomic.Int64 // calls
 	answered atomic.Int64 // calls, ever
 
-	// Reports returns what this instance counted of what is asked, as Pool.Report of another one has it; nil: nothing.
-	// It is to be set before Run.
+	// Reports answers a question of another instance's Pool.Report with this instance's figures; nil: there are none.
+	// It must be set before Run.
 	Reports func(question []byte) []byte
 
-	// TurnedAway learns which bound refused or closed a connection. It must not block; nil: nobody does. It is to be
-	// set before Run.
+	// TurnedAway is called with the bound that refused or closed a connection. It must not block; nil: no call. It must
+	// be set before Run.
 	TurnedAway func(connections.Bound)
 }
 
-// Bounds of the connections to a Server. A stranger can't show the secret, so its connection never has a call; without
-// a bound of their own, strangers would use up the descriptors of the process.
+// Bounds of the connections to a Server. A stranger does not have the secret, so its connection never has a call;
+// without a bound of their own, strangers would use up the process's descriptors.
 const (
-	maxConnections = 4096 // of so many instances
+	maxConnections = 4096 // from as many instances
 	maxStrangers   = 256  // connections without a call: the oldest is closed for a new one
 )
 
-// NewServer returns what has decider decide the calls of those who connect to listener by
-// creds, and members, which is a cluster.Cluster, take over what they hand over. Calls that are traced go
-// on in spans of tracer's; nil: they don't.
+// NewServer returns a server for peers that connect to listener with creds. decider decides their calls, and members,
+// which is a cluster.Cluster, takes over their key sets. Traced calls continue in spans of tracer; nil: they don't.
 func NewServer(
 	listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views, tracer *tracing.Tracer,
 ) *Server {
@@ -96,7 +95,7 @@ func NewServer(
 	return s
 }
 
-// Connections returns how many connections are open.
+// Connections returns the number of open connections.
 func (s *Server) Connections() int { return s.listener.Len() }
 
 func (s *Server) turnedAway(bound connections.Bound) {
@@ -105,8 +104,8 @@ func (s *Server) turnedAway(bound connections.Bound) {
 	}
 }
 
-// Run answers calls until ctx ends, and then those that still come, until there are none or two seconds are over. It
-// returns nil, or why it could not go on.
+// Run answers calls until ctx ends, and then late ones, until there are none or two seconds are over. It returns nil,
+// or the error that stopped it.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -124,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// awaitQuiet waits until no call has been under way for quietBefore, or endWithin is over.
+// awaitQuiet waits until no call has been in progress for quietBefore, or endWithin is over.
 func (s *Server) awaitQuiet() {
 	tick := time.NewTicker(quietBefore / 10)
 	defer tick.Stop()
@@ -145,7 +144,7 @@ type answering = grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]
 
 // Decide answers the calls of one peer until it ends the stream.
 func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]) error {
-	if err := stream.SendHeader(metadata.Pairs(memberHeader, string(s.members.Self()))); err != nil { // the peer knows that it is heard
+	if err := stream.SendHeader(metadata.Pairs(memberHeader, string(s.members.Self()))); err != nil { // tells the peer that it is connected
 		return err
 	}
 	answers := make(chan *peerpb.Answer, maxUnderWay)
@@ -155,7 +154,7 @@ func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Ans
 	return g.Wait()
 }
 
-// decideAll reads calls and has each decided, until the stream ends.
+// decideAll reads calls and decides each, until the stream ends.
 func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<- *peerpb.Answer) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
@@ -181,7 +180,7 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 					case <-ctx.Done():
 					}
 				}
-				<-places // not before: a peer that reads no answers is not to have ever more of them kept
+				<-places // not before, so that a peer that reads no answers can't make ever more of them wait
 			})
 		}
 	}
@@ -208,7 +207,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 	return answer
 }
 
-// sendAnswers sends what is answered, together, until ctx ends.
+// sendAnswers sends answers, many in a message, until ctx ends.
 func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.Answer) error {
 	for {
 		var together peerpb.Answers
@@ -218,7 +217,7 @@ func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.A
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		runtime.Gosched() // calls that were decided together are answered together
+		runtime.Gosched() // lets calls that were decided together be answered together
 		for more := true; more && len(together.Answers) < maxTogether; {
 			select {
 			case a := <-answers:

@@ -1,7 +1,7 @@
-// Package conn connects to a Cassandra cluster: settings, sessions, the nodes and data centres
-// that one has, consistency levels, and which errors a person has to mend.
+// Package conn connects to a Cassandra cluster: settings, sessions, the cluster's nodes and data centres, consistency
+// levels, and the errors that an operator must mend.
 //
-// It does not know what is stored.
+// It does not know the tables.
 package conn
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Config says where the cluster is and how to speak to it. The zero value of every
-// field but Hosts and Keyspace is usable.
+// Config has the cluster's addresses, and the settings of connections to it. The zero value of every field but Hosts
+// and Keyspace is usable.
 type Config struct {
 	Hosts       []string    // host or host:port; at least one that answers
 	Keyspace    string      // [a-z][a-z0-9_]{0,47}
-	Datacenter  string      // the local one; empty: the cluster's, if it has only one
-	Replication string      // a CQL map for Migrate to create the keyspace with; empty: NetworkTopologyStrategy, min(3, nodes)
+	Datacenter  string      // the local data centre; empty: the cluster's, if it has only one
+	Replication string      // a CQL map with which Migrate creates the keyspace; empty: NetworkTopologyStrategy, min(3, nodes)
 	Username    string      // empty: no authentication
 	Password    string      //
 	TLS         *tls.Config // nil: plain text
@@ -35,7 +35,7 @@ type Config struct {
 	Timeout           time.Duration      // of one request; zero: demand.DefaultStoreTimeout
 	Consistency       policy.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string             // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
-	UsesLocalLevels   bool               // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	UsesLocalLevels   bool               // a policy reads or writes at a LOCAL_ level: several data centres need Datacenter
 	MigrateFirst      bool               // cassandra.OpenLater brings the tables up to date before it connects
 	Connections       int                // to each node; zero: DefaultConnections
 
@@ -44,30 +44,30 @@ type Config struct {
 	SweepAge   time.Duration // how long counters must have expired before they are deleted; zero: DefaultSweepAge
 	SweepPause time.Duration // between slices of a sweep, of which there are 1024; zero: DefaultSweepPause
 
-	Traced bool             // requests are parts of the traces of the calls that they are for
+	Traced bool             // requests are parts of their calls' traces
 	Logger *slog.Logger     // nil: logs nothing
 	Now    func() time.Time // nil: time.Now
 }
 
-// DefaultConnections is the Connections of a Config that gives none: each carries
-// 32,768 requests at a time, and two keep both of a small machine's cores busy.
+// DefaultConnections is the default of Connections: each carries 32,768 requests at a time, and two keep both of a
+// small machine's cores busy.
 const DefaultConnections = 2
 
-// The pace of sweeps for a Config that gives none.
+// The default pace of sweeps.
 const (
-	// DefaultSweepAge is an hour: a slow write of a counter that was deleted would bring
-	// back garbage; an hour later there is none.
+	// DefaultSweepAge is an hour: a slow write to a counter that was deleted would bring it back, and after an hour
+	// there are no such writes.
 	DefaultSweepAge   = time.Hour
 	DefaultSweepPause = 2 * time.Second // a pass takes some 34 minutes
 )
 
 // Bounds of the driver.
 const (
-	protocol          = 4               // the driver's latest, which else it asks a node for on a connection of its own
-	connectTimeout    = 5 * time.Second // of the first connection: a node that starts is slow
-	ReconnectInterval = time.Second     // between tries to reach a node that went away
+	protocol          = 4               // the driver's latest; without it, the driver asks a node on a connection of its own
+	connectTimeout    = 5 * time.Second // of the first connection, as a node that starts is slow
+	ReconnectInterval = time.Second     // between attempts to reach a node that went away
 	SpeculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
-	readPageRows      = 5000            // of a read that is longer than it should be
+	readPageRows      = 5000            // of a read that is longer than expected
 )
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
@@ -99,7 +99,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Check returns a Mistake if no cluster could be used by c.
+// Check returns a Mistake if c is invalid.
 func (c *Config) Check() error {
 	var err error
 	switch {
@@ -116,8 +116,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Settings returns the driver's settings for a session that prefers the nodes of
-// datacenter; an empty one prefers none. policy knows the session's nodes.
+// Settings returns the driver's settings for a session that prefers the nodes of datacenter, none if it is empty.
+// policy knows the session's nodes.
 func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *Nodes) {
 	cl = gocql.NewCluster(c.Hosts...)
 	cl.Port = c.port()
@@ -125,11 +125,11 @@ func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *N
 	cl.ConnectTimeout = connectTimeout
 	cl.ProtoVersion = protocol
 	cl.NumConns = c.Connections
-	cl.WriteCoalesceWaitTime = 0 // those that may go together go in one trip; another wait would only delay them
+	cl.WriteCoalesceWaitTime = 0 // trips already batch requests; another wait would only delay them
 	cl.ReconnectInterval = ReconnectInterval
 	cl.PageSize = readPageRows
 	cl.Logger = driverLog{c.Logger}
-	cl.DefaultTimestamp = true // a removal must be younger than what it removes, whichever nodes they reach
+	cl.DefaultTimestamp = true // a removal must be later than the row that it removes, on all nodes
 	hosts := gocql.RoundRobinHostPolicy()
 	if datacenter != "" {
 		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
@@ -146,11 +146,10 @@ func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *N
 	return cl, policy
 }
 
-// defaultPort is that of Cassandra's native protocol.
+// defaultPort is the port of Cassandra's native protocol.
 const defaultPort = 9042
 
-// port returns the port of nodes that the driver finds by itself: that of the first
-// host which names one.
+// port returns the port of nodes that the driver finds by itself: that of the first host with a port.
 func (c *Config) port() int {
 	for _, host := range c.Hosts {
 		if _, text, err := net.SplitHostPort(host); err == nil {
@@ -178,8 +177,8 @@ var Levels = map[policy.Level]gocql.Consistency{
 	policy.LevelLocalSerial: gocql.Consistency(gocql.LocalSerial),
 }
 
-// meets lists for each level the others whose promise it keeps, too: it waits for at
-// least as many replicas, where they want them.
+// meets lists for each level the other levels that it satisfies, too: it waits for at least as many replicas, in the
+// same places.
 var meets = []struct {
 	level policy.Level
 	also  []policy.Level
@@ -196,8 +195,8 @@ var meets = []struct {
 	}},
 }
 
-// JointLevel returns the level for what is written at several: the weakest that meets
-// all of them, ALL where no other does.
+// JointLevel returns the level for writes at several levels: the weakest that satisfies all of them, ALL if no other
+// does.
 func JointLevel(asked []policy.Level) policy.Level {
 	for _, m := range meets {
 		met := func(l policy.Level) bool { return l == m.level || slices.Contains(m.also, l) }
@@ -208,7 +207,7 @@ func JointLevel(asked []policy.Level) policy.Level {
 	return policy.LevelAll
 }
 
-// SerialLevel returns the driver's level of that name, SERIAL or LOCAL_SERIAL.
+// SerialLevel returns the driver's level called name, SERIAL or LOCAL_SERIAL.
 func SerialLevel(name string) (gocql.SerialConsistency, error) {
 	switch name {
 	case "SERIAL":
@@ -219,8 +218,7 @@ func SerialLevel(name string) (gocql.SerialConsistency, error) {
 	return 0, fmt.Errorf("serial-consistency: %q is not known: use LOCAL_SERIAL or SERIAL", name)
 }
 
-// driverLog passes the driver's messages on as debug ones: what they lead to is
-// reported by the caller of the request.
+// driverLog passes the driver's messages on at the debug level, as callers of requests report their effects.
 type driverLog struct{ to *slog.Logger }
 
 // Print logs its arguments as fmt.Sprint formats them.

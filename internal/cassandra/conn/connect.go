@@ -10,12 +10,12 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// connectWithin is how long the making of a session may take: a node that stands still costs
-// connectTimeout, and one of the others is asked then.
+// connectWithin is the timeout for making a session: a node that stands still costs connectTimeout, after which another
+// one is asked.
 const connectWithin = 2 * connectTimeout
 
-// Connect starts a session, unless ctx ends first. The driver's errors don't say whom it tried,
-// and are Mistakes where a node refused the user.
+// Connect starts a session, unless ctx ends first. It adds the hosts to the driver's errors, and makes them Mistakes if
+// a node refused the user.
 func Connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
@@ -35,15 +35,15 @@ func Connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, erro
 	return nil, fmt.Errorf("%w (hosts %v)", err, cl.Hosts)
 }
 
-// dialer makes a session's connections. Until it is released they end with a context: the
-// driver's making of a session can't be told to end.
+// dialer makes a session's connections. Until it is released they end with a context, as the driver can't be told to
+// stop making a session.
 type dialer struct {
 	net.Dialer
 	until context.Context
 
 	mu       sync.Mutex
 	released bool
-	held     []func() bool // of each connection: has it outlive until, and reports whether it does
+	held     []func() bool // for each connection: detaches it from until, and reports whether that was in time
 }
 
 // DialContext connects to address.
@@ -64,12 +64,12 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.released {
-		d.held = append(d.held, context.AfterFunc(d.until, func() { _ = conn.Close() })) // who reads from it learns of it
+		d.held = append(d.held, context.AfterFunc(d.until, func() { _ = conn.Close() })) // which fails its reads
 	}
 	return conn, nil
 }
 
-// release has all connections outlive the context, and reports whether they do.
+// release detaches all connections from the context, and reports whether that was in time.
 func (d *dialer) release() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,11 +82,11 @@ func (d *dialer) release() bool {
 	return all
 }
 
-// errNoKeyspace is of a keyspace that no node knows.
+// errNoKeyspace means that no node knows the keyspace.
 var errNoKeyspace = errors.New("there is no such keyspace")
 
-// LocalDatacenter returns the name of the local data centre, and an error unless the keyspace is there. It
-// asks on a session of its own: the one that serves has to know the data centre when it starts.
+// LocalDatacenter returns the name of the local data centre, and an error unless the keyspace exists. It uses a session
+// of its own, as the serving session must know the data centre when it starts.
 func LocalDatacenter(ctx context.Context, config *Config) (datacenter string, err error) {
 	cl, nodes := config.Settings("")
 	session, err := Connect(ctx, cl)
@@ -103,8 +103,7 @@ func LocalDatacenter(ctx context.Context, config *Config) (datacenter string, er
 	return datacenter, nil
 }
 
-// FindKeyspace reports whether a node knows the keyspace: one that was cut off may not know yet
-// what all others do.
+// FindKeyspace reports whether any node knows the keyspace: a node that was cut off may not know it yet.
 func FindKeyspace(ctx context.Context, config *Config, session *gocql.Session, nodes *Nodes) (found bool, err error) {
 	var name string
 	query := func(ctx context.Context) error {
@@ -126,8 +125,7 @@ func FindKeyspace(ctx context.Context, config *Config, session *gocql.Session, n
 	return err == nil, nil
 }
 
-// KeyspaceError returns what is said of a keyspace that can't be used; a nil err: that is not
-// there.
+// KeyspaceError returns the error of a keyspace that can't be used; a nil err means that it does not exist.
 func KeyspaceError(config *Config, err error) error {
 	if err == nil {
 		err = &Mistake{errNoKeyspace}

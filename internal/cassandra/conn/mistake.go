@@ -9,8 +9,8 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// A Mistake is why a cluster that answers can't be used until a person mends something: other
-// settings, tables that are migrated, a binary that is upgraded. All other errors may pass.
+// A Mistake is the reason why a cluster that answers can't be used until an operator mends something: settings, tables
+// to migrate, a binary to upgrade. All other errors may be temporary.
 type Mistake struct{ Err error }
 
 // Mistakef returns a Mistake whose error is that of fmt.Errorf.
@@ -28,7 +28,7 @@ func IsMistake(err error) bool {
 	return errors.As(err, &m)
 }
 
-// Judged returns err, as a Mistake if a node refused what it was asked for good.
+// Judged returns err, as a Mistake if it is a node's permanent refusal.
 func Judged(err error) error {
 	if RefusedForGood(err) && !IsMistake(err) {
 		return &Mistake{err}
@@ -36,11 +36,11 @@ func Judged(err error) error {
 	return err
 }
 
-// unableToAuthenticate begins what a node says, under the code of wrong credentials, that could
-// not read the users' table: too few replicas of that are alive.
+// unableToAuthenticate begins the message, with the code of wrong credentials, of a node that could not read the users'
+// table, as too few of its replicas are alive.
 const unableToAuthenticate = "Unable to perform authentication"
 
-// authenticationRequired begins what the driver says that was given no user.
+// authenticationRequired begins the driver's message if it has no user.
 const authenticationRequired = "authentication required"
 
 // RefusedForGood reports whether err is a node's refusal of the user, or of the request.
@@ -58,14 +58,14 @@ func RefusedForGood(err error) bool {
 	return false
 }
 
-// refusals keeps the last refusal of a session that is being made: the driver passes on its
-// text alone. It implements gocql.ConnectObserver.
+// refusals keeps the last refusal while a session is made, as the driver passes on only its text. It implements
+// gocql.ConnectObserver.
 type refusals struct {
 	mu   sync.Mutex
 	last error
 }
 
-// ObserveConnect notes what became of one connection.
+// ObserveConnect notes the refusal of a connection.
 func (r *refusals) ObserveConnect(c gocql.ObservedConnect) {
 	if c.Err == nil || !RefusedForGood(c.Err) && !strings.HasPrefix(c.Err.Error(), authenticationRequired) {
 		return
@@ -75,7 +75,7 @@ func (r *refusals) ObserveConnect(c gocql.ObservedConnect) {
 	r.last = c.Err
 }
 
-// refusal returns the last one, nil for none.
+// refusal returns the last refusal, nil if there was none.
 func (r *refusals) refusal() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Nodes lets a request's context say which node is to answer it; other
-// requests are routed by the policy it wraps, and to silent nodes last. It also knows the nodes there are.
+// Nodes routes a request to the node that its context names; it routes other requests by the policy that it wraps, and
+// to silent nodes last. It also knows all nodes.
 type Nodes struct {
 	gocql.HostSelectionPolicy
 	local    string // data centre; empty: none
@@ -22,8 +22,8 @@ type Nodes struct {
 
 	mu    sync.Mutex
 	hosts []*gocql.HostInfo
-	up    map[string]struct{} // ids of those that were connected to
-	came  chan struct{}       // holds one token when there is one more
+	up    map[string]struct{} // ids of nodes with a connection
+	came  chan struct{}       // holds one token after a new one
 }
 
 var _ gocql.ReadyPolicy = (*Nodes)(nil)
@@ -47,11 +47,11 @@ func (n *Nodes) HostUp(host *gocql.HostInfo) {
 	}
 }
 
-// othersWithin is how long a session that is being made waits for the nodes beside the first:
-// one that stands still would have it wait for many seconds.
+// othersWithin is how long a new session waits for nodes beside the first: one that stands still would delay it for
+// many seconds.
 const othersWithin = 250 * time.Millisecond
 
-// Ready reports whether the session can begin with the nodes that were connected to.
+// Ready reports whether the session can begin with the connected nodes.
 func (n *Nodes) Ready() bool {
 	late := time.After(othersWithin)
 	for {
@@ -77,7 +77,7 @@ func (n *Nodes) AddHost(host *gocql.HostInfo) {
 	n.HostSelectionPolicy.AddHost(host)
 }
 
-// RemoveHost forgets a node that left the cluster.
+// RemoveHost removes a node that left the cluster.
 func (n *Nodes) RemoveHost(host *gocql.HostInfo) {
 	n.mu.Lock()
 	n.hosts = n.without(host)
@@ -103,9 +103,8 @@ func Pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
 	return context.WithValue(ctx, pinKey{}, host)
 }
 
-// Pick returns the Pinned host, or what the wrapped policy picks, twice over: a
-// speculative attempt that finds no further node fails at once and thereby the
-// request that is still under way, so it is given the same nodes again.
+// Pick returns the Pinned host, or the wrapped policy's hosts, each twice: a speculative attempt that finds no further
+// node fails at once, and with it the request in progress, so it gets the same nodes again.
 func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	var host *gocql.HostInfo
 	if q != nil {
@@ -124,8 +123,8 @@ func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	}
 }
 
-// WithinBorders picks hosts for q. For a level that counts in the local data
-// centre it leaves out the others' nodes: to them, local is their own. Silent nodes come last.
+// WithinBorders picks hosts for q. For a level that counts in the local data centre it leaves out nodes of other data
+// centres, to which local means their own. Silent nodes come last.
 func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 	next := n.silences.last(n.HostSelectionPolicy.Pick(q))
 	if q == nil || n.local == "" || !CountsLocally(q.GetConsistency()) {
@@ -150,8 +149,8 @@ func CountsLocally(level gocql.Consistency) bool {
 	return false
 }
 
-// twice goes over the hosts of next, and once more. Nothing is picked anew for that: a pick reads of the query what the
-// driver writes to it while a first attempt is under way.
+// twice returns the hosts of next, and then the same again. It does not pick them anew, as a pick reads fields of the
+// query that the driver writes during the first attempt.
 func twice(next gocql.NextHost) gocql.NextHost {
 	var given []gocql.SelectedHost
 	once, again := distinct(next), false
@@ -172,9 +171,8 @@ func twice(next gocql.NextHost) gocql.NextHost {
 	}
 }
 
-// distinct leaves out hosts that next has returned before. The driver tells them apart
-// by their address in memory, of which it may have several for a node: its second choice
-// would be the first one again.
+// distinct leaves out hosts that next has returned before. The driver compares them by pointer, and may have several
+// for a node, so that its second choice could be the first one again.
 func distinct(next gocql.NextHost) gocql.NextHost {
 	var seen []string
 	return func() gocql.SelectedHost {
@@ -189,7 +187,7 @@ func distinct(next gocql.NextHost) gocql.NextHost {
 }
 
 // knownHosts is the policy below gocql.TokenAwareHostPolicy, which asks it whether a nil host is local while the ring is
-// empty. It is empty for a moment when the only node comes back at another address.
+// empty, as for a moment when the only node comes back at another address.
 type knownHosts struct{ gocql.HostSelectionPolicy }
 
 // IsLocal reports whether host is known, and local.
@@ -206,7 +204,7 @@ func (c chosenHost) Info() *gocql.HostInfo { return c.host }
 // Mark does nothing.
 func (chosenHost) Mark(error) {}
 
-// Topology is what the cluster says of itself.
+// Topology has the cluster's data centres and the numbers of their nodes.
 type Topology struct {
 	nodes map[string]int // by data centre
 }
@@ -221,8 +219,8 @@ func (t Topology) datacenters() []string {
 	return names
 }
 
-// Local returns the data centre to prefer: the one asked for, or the only one.
-// Several with none asked for are an error if needed.
+// Local returns the data centre to prefer: asked, or the only one. If there are several and asked is empty, it returns
+// an error if needed.
 func (t Topology) Local(asked string, needed bool) (string, error) {
 	names := t.datacenters()
 	switch {
@@ -238,7 +236,7 @@ func (t Topology) Local(asked string, needed bool) (string, error) {
 	return "", nil
 }
 
-// Ambiguous returns the error that says that nobody said which data centre is local.
+// Ambiguous returns the error of a cluster with several data centres of which none was chosen as the local one.
 func (t Topology) Ambiguous() error {
 	return Mistakef("cassandra-datacenter: the cluster has %s, and LOCAL_ Levels count in one of them: say which is local",
 		strings.Join(t.datacenters(), ", "))
@@ -256,8 +254,8 @@ func (t Topology) Replication() string {
 	return b.String()
 }
 
-// Topology returns what the driver has found of the cluster. It asks one node for
-// itself and its peers; two questions of one's own would go to two nodes.
+// Topology returns the topology that the driver has found. The driver asks one node for itself and its peers; two
+// queries of our own would go to two nodes.
 func (n *Nodes) Topology() Topology {
 	t := Topology{nodes: make(map[string]int)}
 	for _, host := range n.Hosts() {

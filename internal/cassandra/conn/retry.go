@@ -7,14 +7,13 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// Repeatable marks q as safe to send twice: to another node when the first is gone, and at
-// the same time when it is slow.
+// Repeatable marks q as safe to send twice: to another node if the first is gone, and at the same time if it is slow.
 func (c *Config) Repeatable(q *gocql.Query) *gocql.Query {
 	return q.Idempotent(true).RetryPolicy(NextHost{}).SetSpeculativeExecutionPolicy(c.SecondNode())
 }
 
-// SecondNode asks another node when the first one is slow: one that stands still takes a
-// share of all requests with it, until the others notice.
+// SecondNode asks another node if the first one is slow: a node that stands still would delay its share of all
+// requests, until the others notice.
 func (c *Config) SecondNode() gocql.SpeculativeExecutionPolicy {
 	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: c.Timeout / SpeculateAfter}
 }
@@ -31,8 +30,8 @@ type NextHost struct{}
 // Attempt allows one retry.
 func (NextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= 1 }
 
-// GetRetryType returns RetryNextHost for what another node may do better. That too few
-// replicas are alive is no such thing: they are the same for all nodes.
+// GetRetryType returns RetryNextHost for errors that another node may not have. Too few living replicas are not among
+// them, as all nodes have the same.
 func (NextHost) GetRetryType(err error) gocql.RetryType {
 	if TooFew(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return gocql.Rethrow

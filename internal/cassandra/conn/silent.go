@@ -9,14 +9,14 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// silences knows which nodes are silent: they have answered nothing since a request that was sent to them longer than after
-// ago. The driver goes on choosing a node that stands still, for as long as its connections are open. It implements
-// gocql.StreamObserver: it hears of every request of a session, the driver's own too, and of answers that come too late.
+// silences knows which nodes are silent: those that have answered nothing since a request that was sent to them longer ago
+// than after. The driver keeps choosing a node that stands still, as long as its connections are open. silences implements
+// gocql.StreamObserver: it is told of every request of a session, the driver's own too, and of late answers.
 type silences struct {
 	after time.Duration // 0: no node is ever silent
 	began time.Time     // instants are counted from it
 
-	nodes sync.Map // of *atomic.Int64 by host id: when the first request was sent since the last answer; 0: there is none
+	nodes sync.Map // of *atomic.Int64 by host id: when the first request since the last answer was sent; 0: none
 }
 
 var (
@@ -26,21 +26,21 @@ var (
 
 func newSilences(after time.Duration) *silences { return &silences{after: after, began: time.Now()} }
 
-// StreamContext returns s: it tells requests of one node not apart.
+// StreamContext returns s, as it treats all requests to a node alike.
 func (s *silences) StreamContext(context.Context) gocql.StreamObserverContext { return s }
 
-// StreamStarted notes that a node is asked.
+// StreamStarted notes a request to a node.
 func (s *silences) StreamStarted(o gocql.ObservedStream) {
 	if since := s.of(o.Host); since.Load() == 0 {
 		since.CompareAndSwap(0, int64(time.Since(s.began))+1)
 	}
 }
 
-// StreamFinished notes that a node has answered.
+// StreamFinished notes an answer of a node.
 func (s *silences) StreamFinished(o gocql.ObservedStream) { s.of(o.Host).Store(0) }
 
-// StreamAbandoned is of a request whose connection has ended. The node stays as silent as it was: once there is another
-// connection, it has answered.
+// StreamAbandoned ignores a request whose connection has ended. The node stays as silent as it was: a new connection
+// needs an answer.
 func (s *silences) StreamAbandoned(gocql.ObservedStream) {}
 
 func (s *silences) of(host *gocql.HostInfo) *atomic.Int64 {
@@ -52,14 +52,14 @@ func (s *silences) of(host *gocql.HostInfo) *atomic.Int64 {
 	return since.(*atomic.Int64)
 }
 
-// silent reports whether host is.
+// silent reports whether host is silent.
 func (s *silences) silent(host *gocql.HostInfo) bool {
 	since := s.of(host).Load()
 	return s.after > 0 && since > 0 && time.Since(s.began)-time.Duration(since) > s.after
 }
 
-// last returns the nodes of next, those that are silent after all others. Nobody has to try whether one is back: it is
-// asked for its time every few seconds, as all are, and by the driver whether it is alive.
+// last returns the nodes of next, silent ones after all others. No request must probe whether one is back: each node is
+// asked for its time every few seconds, and by the driver whether it is alive.
 func (s *silences) last(next gocql.NextHost) gocql.NextHost {
 	var silent []gocql.SelectedHost
 	return func() gocql.SelectedHost {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Unavailable says that the store failed at doing something.
+// Unavailable returns err as an error of the store while doing something.
 func Unavailable(doing string, err error) error {
 	if TooFew(err) || errors.Is(err, store.ErrTooFewReplicas) {
 		return fmt.Errorf("%w: %s: %w: %w", store.ErrUnavailable, doing, store.ErrTooFewReplicas, err)

@@ -1,7 +1,7 @@
-// Package lease lets one process at a time do something, by rows that expire in a table of
-// Cassandra. A process that dies loses its lease after the time to live.
+// Package lease lets one process at a time do a task, by rows that expire in a table of Cassandra. A process that dies
+// loses its lease after the time to live.
 //
-// It does not know what is done under a lease.
+// It does not know the tasks.
 package lease
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// The requests to the table of leases are compare-and-set, so that one process at
-// most holds each. A lease ends by itself after its time to live.
+// Requests to the table of leases are compare-and-set, so that at most one process holds each. A lease ends by itself
+// after its time to live.
 const (
-	readHolder = "SELECT holder FROM leases WHERE name = ?" // plain: who only waits must not contend
+	readHolder = "SELECT holder FROM leases WHERE name = ?" // plain: waiting processes must not contend
 	take       = "INSERT INTO leases (name, holder) VALUES (?, ?) IF NOT EXISTS USING TTL ?"
 	renew      = "UPDATE leases USING TTL ? SET holder = ? WHERE name = ? IF holder = ?"
 	release    = "DELETE FROM leases WHERE name = ? IF holder = ?"
@@ -39,15 +39,14 @@ func Take(
 		Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
 }
 
-// releaseTries is how often a release is tried: it can lose against others who try
-// to take the lease at the same time.
+// releaseTries is the number of attempts at a release, which can lose against processes that try to take the lease at
+// the same time.
 const releaseTries = 3
 
-// releaseWithin bounds them: somebody waits for this process to end.
+// releaseWithin bounds them, as this process is about to end.
 const releaseWithin = time.Second
 
-// Release lets others have the lease at once, also when ctx has ended. When it fails they
-// wait until it ends.
+// Release lets others take the lease at once, also if ctx has ended. If it fails, they wait until the lease ends.
 func Release(ctx context.Context, session *gocql.Session, name, holder string, level gocql.SerialConsistency) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()

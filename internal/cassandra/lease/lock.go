@@ -11,10 +11,10 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// Bounds of the tries to take a Lock.
+// Bounds of attempts to take a Lock.
 const (
-	lockRetry = 100 * time.Millisecond // between tries
-	lockTries = 10                     // that fail, before it is given up
+	lockRetry = 100 * time.Millisecond // between attempts
+	lockTries = 10                     // failures before it gives up
 )
 
 // Lock is a lease that this process holds until it releases it. If the process dies, the lease
@@ -23,7 +23,7 @@ type Lock struct {
 	session      *gocql.Session
 	name, holder string
 	ttl, timeout time.Duration
-	asked        time.Time // when it was last asked for and had, at the latest
+	asked        time.Time // when the last successful attempt began
 }
 
 // Wait waits until this process holds the lease called name. It calls waiting once if another
@@ -38,7 +38,7 @@ func Wait(ctx context.Context, session *gocql.Session, name string, ttl, timeout
 		case held:
 			return l, nil
 		case err != nil:
-			l.Release(ctx) // it may have it
+			l.Release(ctx) // it may hold the lease
 			return nil, fmt.Errorf("taking the lock %q: %w", name, err)
 		case !waits:
 			waiting()
@@ -51,9 +51,8 @@ func Wait(ctx context.Context, session *gocql.Session, name string, ttl, timeout
 	}
 }
 
-// take takes or renews the lease. Instances that compare and set at the same time may take
-// each other's turn, which is an error to one that has the lease all the same: it is tried
-// again.
+// take takes or renews the lease. A compare-and-set that contends with others may fail although its lease was stored,
+// so take tries again.
 func (l *Lock) take(ctx context.Context) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -75,13 +74,13 @@ func (l *Lock) take(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// Renew has the lease last for another time to live. Its error says so if the lease may have
-// been somebody else's meanwhile.
+// Renew renews the lease for another time to live. It returns an error if another process may have held the lease
+// meanwhile.
 func (l *Lock) Renew(ctx context.Context) error {
 	before := l.asked
 	held, err := l.take(ctx)
 	if err == nil && time.Since(before) >= l.ttl {
-		held = false // others may have had it meanwhile
+		held = false // others may have held it meanwhile
 	}
 	if err == nil && !held {
 		err = errors.New("another instance has it, or had")
@@ -92,7 +91,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release lets others have the lease at once.
+// Release lets others take the lease at once.
 func (l *Lock) Release(ctx context.Context) {
 	Release(ctx, l.session, l.name, l.holder, gocql.Serial)
 }

@@ -1,3 +1,2 @@
-// Package members keeps in Cassandra what instances say of themselves: who is a member, the views that they agree on, signs
-// of life, and their settings.
+// Package members keeps in Cassandra the members, the views that they agree on, their signs of life, and their settings.
 package members

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// countTables are the tables that counts are kept in under keys, but for those of cells, and for how long
-// what they hold may matter: two windows, and an hour for clocks that differ.
+// countTables are the tables with counts under keys, but for those of cells, and for how long their rows may matter:
+// two windows, and an hour for clocks that differ.
 var countTables = []struct {
 	name string
 	life time.Duration
@@ -33,14 +33,14 @@ var countTables = []struct {
 }
 
 const (
-	lookPage  = 1000    // keys that are read at once: a few milliseconds of a node,
-	leastPage = 50      // and as few of a node that is too busy for more
-	lookRest  = 9       // times as long as a page took, before the next: callers wait for the same nodes, which look for a tenth of the time
-	maxLook   = 1 << 20 // keys of all tables; beyond, new keys are read instead until windows are over
+	lookPage  = 1000    // keys in one read: a few milliseconds of a node
+	leastPage = 50      // keys in one read of a node that is too busy for more
+	lookRest  = 9       // the pause after a page, in the page's time: callers need the same nodes, which spend a tenth of the time on this
+	maxLook   = 1 << 20 // keys of all tables; if there are more, new keys are read instead until windows have ended
 )
 
-// LookThrough tells found each key that something is counted for, whatever the namespace: all that was
-// acknowledged at LOCAL_QUORUM before it was called. It is a cluster.LookThrough.
+// LookThrough calls found with each key for which something is counted, of all namespaces: with all keys whose writes
+// were acknowledged at LOCAL_QUORUM before the call. It is a cluster.LookThrough.
 func (m *Members) LookThrough(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error {
 	c, err := m.reach()
 	if err != nil {
@@ -80,8 +80,8 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 	return nil
 }
 
-// inPages reads one page after the other, each where the one before ended. One that is not answered is asked for
-// again in smaller pages.
+// inPages reads one page after the other, each from the end of the one before. If a page is not answered, it reads
+// smaller ones.
 func inPages(ctx context.Context, read func(size int, after []byte) (next []byte, err error)) error {
 	var after []byte
 	for size := lookPage; ; {

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 )
 
-// The requests to the tables of members. Cells are changed by compare-and-set alone; the plain
-// read of one is what fences each trip of a member. Beats are plain rows that expire.
+// Requests to the tables of members. Cells change only by compare-and-set; a plain read of a row is the fence of each
+// of a member's trips. Beats are plain rows that expire.
 const (
 	memberRead   = "SELECT version, value FROM members WHERE namespace = ? AND scope = ? AND name = ?"
 	memberInsert = "INSERT INTO members (namespace, scope, name, version, value) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
@@ -24,19 +24,18 @@ const (
 	beatsRead  = "SELECT value FROM beats WHERE namespace = ? AND scope = ?"
 )
 
-// Cluster is what requests need of one that was reached.
+// Cluster has the parts of a connected cluster that requests need.
 type Cluster struct {
 	Session    *gocql.Session
 	Config     *conn.Config
-	Datacenter string // the local one
+	Datacenter string // the local data centre
 }
 
-// Reach returns the cluster. The error says that it was not reached yet.
+// Reach returns the cluster, or an error if it has not been reached yet.
 type Reach func() (*Cluster, error)
 
-// Members keeps the members and views of the instances that decide together within one data
-// centre. Its levels follow from that, whatever the policies' are: LOCAL_SERIAL, committed and
-// read at LOCAL_QUORUM.
+// Members keeps the members and views of the instances that decide together within one data centre. So its levels are
+// LOCAL_SERIAL, with commits and reads at LOCAL_QUORUM, independently of policies.
 type Members struct {
 	reach     Reach
 	namespace string
@@ -44,10 +43,10 @@ type Members struct {
 
 var _ cluster.Store = (*Members)(nil)
 
-// New returns where the members of namespace are kept that decide within the cluster's data centre.
+// New returns the store of the members of namespace that decide within the cluster's data centre.
 func New(namespace string, reach Reach) *Members { return &Members{reach: reach, namespace: namespace} }
 
-// Get returns what is kept under name; the latest of it is read serially.
+// Get returns the cell of name. If latest, it is a serial read.
 func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
 	c, err := m.reach()
 	if err != nil {
@@ -65,8 +64,8 @@ func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Ce
 	return cluster.Cell{Value: []byte(value), Version: cluster.Version(version)}, nil
 }
 
-// Set keeps value under name if it is still what it was. The driver sends it once: what became of
-// a try without an answer is for the caller to find out.
+// Set sets the value of name if its version is still have. The driver sends it once: after an attempt without an
+// answer, the caller must find out whether it was stored.
 func (m *Members) Set(ctx context.Context, name string, have cluster.Version, value []byte) (cluster.Version, error) {
 	c, err := m.reach()
 	if err != nil {
@@ -86,7 +85,7 @@ func (m *Members) Set(ctx context.Context, name string, have cluster.Version, va
 	return cluster.Version(version), nil
 }
 
-// changing returns what keeps value under name as version if it is still have.
+// changing returns the query that sets the value and version of name if its version is still have.
 func (m *Members) changing(c *Cluster, name string, have cluster.Version, version gocql.UUID, value []byte) *gocql.Query {
 	query := c.Session.Query(memberChange, version, string(value), m.namespace, c.Datacenter, name, gocql.UUID(have))
 	if have == (cluster.Version{}) {
@@ -95,7 +94,7 @@ func (m *Members) changing(c *Cluster, name string, have cluster.Version, versio
 	return query.Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
 }
 
-// reading returns what reads name; the latest of it serially.
+// reading returns the query that reads name, serially if latest.
 func (m *Members) reading(c *Cluster, name string, latest bool) *gocql.Query {
 	level := gocql.LocalQuorum
 	if latest {
@@ -104,7 +103,7 @@ func (m *Members) reading(c *Cluster, name string, latest bool) *gocql.Query {
 	return c.Session.Query(memberRead, m.namespace, c.Datacenter, name).Consistency(level)
 }
 
-// Beat makes b known for cluster.BeatTTL.
+// Beat stores b for cluster.BeatTTL.
 func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
 	c, err := m.reach()
 	if err != nil {
@@ -133,7 +132,7 @@ func (m *Members) Beats(ctx context.Context) ([]cluster.Beat, error) {
 	var value string
 	for rows.Scan(&value) {
 		var b cluster.Beat
-		if json.Unmarshal([]byte(value), &b) == nil { // else it is of a later version
+		if json.Unmarshal([]byte(value), &b) == nil { // else the beat is of a later version
 			all = append(all, b)
 		}
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
-// The requests to the table of settings, whose rows expire.
+// Requests to the table of settings, whose rows expire.
 const (
 	settingsInsert = "INSERT INTO settings (namespace, id, value) VALUES (?, ?, ?) USING TTL ?"
 	settingsRead   = "SELECT value FROM settings WHERE namespace = ?"
 	settingsDelete = "DELETE FROM settings WHERE namespace = ? AND id = ?"
 )
 
-// Settings keeps what the instances of a namespace say of their settings, at LOCAL_QUORUM. Those in
-// other data centres see it a moment later.
+// Settings keeps the settings that the instances of a namespace publish, at LOCAL_QUORUM. Instances in other data
+// centres see them a moment later.
 type Settings struct {
 	reach     Reach
 	namespace string
@@ -26,12 +26,12 @@ type Settings struct {
 
 var _ agreement.Store = (*Settings)(nil)
 
-// NewSettings returns where the instances of namespace publish their settings.
+// NewSettings returns the store in which the instances of namespace publish their settings.
 func NewSettings(namespace string, reach Reach) *Settings {
 	return &Settings{reach: reach, namespace: namespace}
 }
 
-// Publish keeps a statement for so long, in whole seconds.
+// Publish stores a statement for lasts, in whole seconds.
 func (s *Settings) Publish(ctx context.Context, id string, statement []byte, lasts time.Duration) error {
 	return s.write(ctx, "publishing settings", settingsInsert, s.namespace, id, string(statement), int(lasts/time.Second))
 }

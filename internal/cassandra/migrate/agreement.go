@@ -15,30 +15,29 @@ import (
 
 // agreement asks the nodes of a cluster which version of the schema they have.
 //
-// Every change of the schema is coordinated by one node, once it agrees with all that answer, and
-// changes of tables are made under a lock that a majority of replicas grants. So no change is made
-// beside another, and it is safe to go on without a node that does not answer: it takes over the
-// schema once it is back.
+// One node coordinates every change of the schema, once it agrees with all nodes that answer, and changes of tables
+// need a lock that a majority of replicas grants. So no two changes are concurrent, and it is safe to go on without a
+// node that does not answer: it takes over the schema once it is back.
 type agreement struct {
 	config  *conn.Config
-	session *gocql.Session // in no keyspace: nodes that don't know ours yet answer, too
+	session *gocql.Session // in no keyspace, so that nodes that don't know ours yet answer, too
 	nodes   *conn.Nodes
 	lead    *gocql.HostInfo // coordinates every change
-	without map[string]bool // addresses of nodes that are not waited for any more
+	without map[string]bool // addresses of nodes for which it waits no longer
 }
 
 const (
-	answerWithin = 2 * time.Second        // a node says which schema it has, which takes a millisecond
-	downPatience = 3 * time.Second        // with nodes that don't answer: one may just be busy
-	agreeQuietly = time.Second            // before it is said that nodes disagree, as they do for a moment after each change
-	agreeWithin  = time.Minute            // nodes that answer
+	answerWithin = 2 * time.Second        // for a node's schema version, which takes a millisecond
+	downPatience = 3 * time.Second        // for nodes that don't answer, which may just be busy
+	agreeQuietly = time.Second            // before disagreement is logged, which is usual for a moment after each change
+	agreeWithin  = time.Minute            // for nodes that answer
 	agreeAgain   = 200 * time.Millisecond // between two looks
 )
 
 var errNoNode = errors.New("no node answers")
 
-// newAgreement finds a node that answers, which then coordinates. The context that it returns
-// has all requests go to that node.
+// newAgreement finds a node that answers, which then coordinates. It returns a context that sends all requests to that
+// node.
 func newAgreement(
 	ctx context.Context, config *conn.Config, session *gocql.Session, nodes *conn.Nodes,
 ) (*agreement, context.Context, error) {
@@ -75,8 +74,8 @@ func (a *agreement) versionOf(ctx context.Context, host *gocql.HostInfo) (versio
 	return version, err
 }
 
-// await returns when all nodes that answer have the schema of the one that coordinates, and logs
-// which it waits for. The error names those that have another.
+// await waits until all nodes that answer have the schema of the coordinating one, and logs the nodes for which it
+// waits. The error names nodes with another schema.
 func (a *agreement) await(ctx context.Context) error {
 	tick := time.NewTicker(agreeAgain)
 	defer tick.Stop()
@@ -105,8 +104,7 @@ func (a *agreement) await(ctx context.Context) error {
 	}
 }
 
-// goesOnWithout reports whether silent nodes are not waited for, which is so when they have not
-// answered for a while.
+// goesOnWithout reports whether to go on without silent nodes, as it does if they have not answered for downPatience.
 func (a *agreement) goesOnWithout(silent []string, since time.Duration) bool {
 	if len(silent) == 0 || since < downPatience {
 		return len(silent) == 0
@@ -119,13 +117,13 @@ func (a *agreement) goesOnWithout(silent []string, since time.Duration) bool {
 	return true
 }
 
-// schemas is what the nodes say of the schema that they have.
+// schemas is the state of the nodes' schemas.
 type schemas struct {
-	leads          bool     // the one that coordinates answered
-	differ, silent []string // addresses of nodes that have another schema, and of those that did not answer and are waited for
+	leads          bool     // the coordinating node answered
+	differ, silent []string // addresses of nodes with another schema, and of nodes without an answer for which it waits
 }
 
-// String says who is waited for.
+// String returns the nodes for which it waits.
 func (s *schemas) String() string {
 	var parts []string
 	if len(s.silent) > 0 {
@@ -137,7 +135,7 @@ func (s *schemas) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// look asks all nodes.
+// look asks all nodes for their schemas.
 func (a *agreement) look(ctx context.Context) *schemas {
 	var mu sync.Mutex
 	said, s := make(map[string]gocql.UUID), new(schemas)

@@ -1,8 +1,7 @@
-// Package migrate creates the keyspace and brings its tables up to date. Any number of instances
-// may do that at the same time: they take turns, and each change is agreed on by the nodes
-// that answer.
+// Package migrate creates the keyspace and brings its tables up to date. Any number of instances may do that at the
+// same time: they take turns, and the nodes that answer agree on each change.
 //
-// It knows the files in schema/, and nothing of what the tables hold.
+// It knows the files in schema/, and not the contents of the tables.
 package migrate
 
 import (
@@ -22,16 +21,16 @@ import (
 )
 
 const (
-	migrateTimeout   = 30 * time.Second       // of one statement: schema changes wait for all nodes
-	lockTTL          = 4 * time.Minute        // longer than a statement and what is waited for nodes to agree
-	keyspacePatience = 10 * time.Second       // until a keyspace that is there can be used
-	connectRetry     = 100 * time.Millisecond // between tries to use such a keyspace
+	migrateTimeout   = 30 * time.Second       // of one statement, as schema changes wait for all nodes
+	lockTTL          = 4 * time.Minute        // longer than a statement and the wait for nodes to agree
+	keyspacePatience = 10 * time.Second       // until an existing keyspace can be used
+	connectRetry     = 100 * time.Millisecond // between attempts to use such a keyspace
 	checkTries       = 10                     // to read the version
 )
 
-// Run creates the keyspace if it is not there, and brings its tables up to date. Instances that
-// do so at the same time take turns. It logs whom it waits for, goes on without nodes that do
-// not answer, and returns a Mistake where waiting does not help.
+// Run creates the keyspace if it does not exist, and brings its tables up to date. Instances that do so at the same
+// time take turns. It logs the instance for which it waits, goes on without nodes that do not answer, and returns a
+// Mistake if waiting does not help.
 func Run(ctx context.Context, config conn.Config) error {
 	config = config.WithDefaults()
 	if err := config.Check(); err != nil {
@@ -51,15 +50,15 @@ func Run(ctx context.Context, config conn.Config) error {
 	return conn.Judged(migrate(ctx, &config, nodes))
 }
 
-// settings returns those of a session that changes the schema. It does not wait for
-// nodes to agree: an agreement does, and says for which.
+// settings returns the settings of a session that changes the schema. The session does not wait for nodes to agree, as
+// an agreement does so and logs them.
 func settings(config *conn.Config) (*gocql.ClusterConfig, *conn.Nodes) {
 	cl, nodes := config.Settings("")
 	cl.MaxWaitSchemaAgreement = time.Nanosecond
 	return cl, nodes
 }
 
-// migrate is Run by requests to the node that ctx pins.
+// migrate is Run with requests to the node that ctx pins.
 func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	if err := createKeyspace(ctx, config, nodes); err != nil {
 		return err
@@ -73,7 +72,7 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 		return err
 	}
 	if err := checkPatiently(ctx, config, session); !conn.IsMistake(err) {
-		return err // with nothing to do, a user who may not create tables can migrate, too
+		return err // if there is nothing to do, a user that may not create tables can migrate, too
 	}
 	if err := nodes.await(ctx); err != nil {
 		return err
@@ -92,8 +91,7 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	return applyMigrations(ctx, config, session, nodes, held)
 }
 
-// checkPatiently is Check, which fails while a node that was cut off is asked for tables
-// that it does not know yet.
+// checkPatiently repeats Check, which fails while a node that was cut off does not know the tables yet.
 func checkPatiently(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	for tries := 1; ; tries++ {
 		err := Check(ctx, config, session)
@@ -103,8 +101,8 @@ func checkPatiently(ctx context.Context, config *conn.Config, session *gocql.Ses
 	}
 }
 
-// connectTo starts a session in the keyspace, by lead. One that another instance has just
-// created may be in the catalogue of a node some moments before it can be used.
+// connectTo starts a session in the keyspace, by lead. A keyspace that another instance has just created may be in a
+// node's catalogue some moments before it can be used.
 func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (*gocql.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
 	defer cancel()
@@ -118,7 +116,7 @@ func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (
 			if err = session.Query("SELECT key FROM system.local").WithContext(ctx).Consistency(gocql.One).Exec(); err == nil {
 				return session, nil
 			}
-			session.Close() // it has no connection to the node that coordinates
+			session.Close() // it has no connection to the coordinating node
 		}
 		select {
 		case <-ctx.Done():
@@ -128,7 +126,7 @@ func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (
 	}
 }
 
-// createKeyspace creates the keyspace if it is not there.
+// createKeyspace creates the keyspace if it does not exist.
 func createKeyspace(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	found, err := conn.FindKeyspace(ctx, config, nodes.session, nodes.nodes)
 	if err != nil || found {
@@ -155,7 +153,7 @@ func createKeyspaceWith(ctx context.Context, config *conn.Config, nodes *agreeme
 	return nil
 }
 
-// warnOfOneCopy warns of a keyspace that keeps one copy only.
+// warnOfOneCopy warns of a keyspace with a single copy.
 func warnOfOneCopy(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	replication, err := readReplication(ctx, config, session)
 	if err != nil {
@@ -170,8 +168,8 @@ func warnOfOneCopy(ctx context.Context, config *conn.Config, session *gocql.Sess
 	return nil
 }
 
-// readReplication reads how many copies the keyspace has, and where. A keyspace that another instance creates at the same
-// time can be used some moments before the node's catalogue has it.
+// readReplication reads the keyspace's replication. A keyspace that another instance creates at the same time can be used
+// some moments before the node's catalogue has it.
 func readReplication(ctx context.Context, config *conn.Config, session *gocql.Session) (replication map[string]string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
 	defer cancel()
@@ -184,9 +182,8 @@ func readReplication(ctx context.Context, config *conn.Config, session *gocql.Se
 	}
 }
 
-// createBookkeeping creates the tables that migrating itself needs. Nothing can
-// guard this against another instance that does the same, so the tables' ids are
-// derived from their names: creating one twice, by two nodes, is the same table.
+// createBookkeeping creates the tables that migrations themselves need. No lock can guard this yet, so the tables' ids
+// are derived from their names: if two instances create one by two nodes, it is the same table.
 func createBookkeeping(ctx context.Context, session *gocql.Session, keyspace string) error {
 	for _, table := range []struct{ name, columns string }{
 		{"leases", "(name text PRIMARY KEY, holder text)"},
@@ -210,8 +207,8 @@ func tableID(keyspace, table string) gocql.UUID {
 	return id
 }
 
-// applyMigrations makes the tables what this binary needs, under a lock that each
-// statement gets anew: any of them may take half a minute.
+// applyMigrations brings the tables to this binary's version, under a lock that it renews before each statement, any of
+// which may take half a minute.
 func applyMigrations(ctx context.Context, config *conn.Config, session *gocql.Session, nodes *agreement, held *lease.Lock) error {
 	migrations, err := schema.Migrations()
 	if err != nil {
@@ -237,7 +234,7 @@ func applyMigrations(ctx context.Context, config *conn.Config, session *gocql.Se
 		if err := nodes.await(ctx); err != nil {
 			return fmt.Errorf("migration %s: %w", m.Name, err)
 		}
-		if err := held.Renew(ctx); err != nil { // who lost it may be about to say less than what others did
+		if err := held.Renew(ctx); err != nil { // without the lock, others may have noted a later version
 			return fmt.Errorf("migration %s: noting its version: %w", m.Name, err)
 		}
 		err := session.Query("INSERT INTO schema_version (name, version, oldest_reader) VALUES ('tables', ?, ?)", m.Version, schema.OldestReader).
@@ -249,7 +246,7 @@ func applyMigrations(ctx context.Context, config *conn.Config, session *gocql.Se
 	return nil
 }
 
-// takeLock waits until this process is the one that migrates, and logs that it waits.
+// takeLock waits until this process holds the lock for migrations, and logs that it waits.
 func takeLock(ctx context.Context, config *conn.Config, session *gocql.Session) (*lease.Lock, error) {
 	return lease.Wait(ctx, session, "migrate", lockTTL, migrateTimeout, func() {
 		config.Logger.Info("waiting for another instance's migration, or for the end of its lock if it died", "at most", lockTTL)

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/schema"
 )
 
-// schemaVersion returns the version that the tables are at and the oldest binary
-// that can serve from them; zeros for an empty keyspace.
+// schemaVersion returns the version of the tables and the oldest binary that can serve from them; zeros for an empty
+// keyspace.
 func schemaVersion(ctx context.Context, config *conn.Config, session *gocql.Session) (version, oldestReader int, err error) {
 	query := session.Query("SELECT version, oldest_reader FROM schema_version WHERE name = 'tables'")
 	err = config.Repeatable(query.WithContext(ctx).Consistency(gocql.Quorum)).Scan(&version, &oldestReader)
@@ -22,8 +22,8 @@ func schemaVersion(ctx context.Context, config *conn.Config, session *gocql.Sess
 	return version, oldestReader, nil
 }
 
-// Check returns an error that says what to do if this binary cannot serve
-// from the tables as they are: a Mistake, unless it could not be found out.
+// Check returns an error that says what to do if this binary cannot serve from the tables. It is a Mistake, unless the
+// check failed.
 func Check(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	migrations, err := schema.Migrations()
 	if err != nil {
@@ -32,7 +32,7 @@ func Check(ctx context.Context, config *conn.Config, session *gocql.Session) err
 	newest := migrations[len(migrations)-1].Version
 	version, oldestReader, err := schemaVersion(ctx, config, session)
 	switch {
-	case conn.RefusedForGood(err): // there is no such table, or it is not for this user
+	case conn.RefusedForGood(err): // there is no such table, or the user may not read it
 		return conn.Mistakef("%w: run `ratelimitd migrate`, or serve with --migrate", err)
 	case err != nil:
 		return err

@@ -1,8 +1,8 @@
-// Package policies keeps versions of the policies in Cassandra. The text of a version is written first, in parts
-// and under an id of its own. Then the row that says which version is the latest is changed by compare-and-set.
-// So a version that can be found is whole, and of two that are made at the same time one is refused.
+// Package policies keeps versions of the policies in Cassandra. It writes the text of a version first, in parts and
+// under an id of its own, and then changes the row of the latest version by compare-and-set. So a version that can be
+// found is complete, and of two concurrent ones one is refused.
 //
-// It does not know what is in a text.
+// It does not know the contents of texts.
 package policies
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// The requests. The row of a namespace is one for all data centres: it is changed at SERIAL and QUORUM, and
-// looked at at LOCAL_QUORUM.
+// Requests. All data centres share the row of a namespace: it changes at SERIAL and QUORUM, and is read at
+// LOCAL_QUORUM.
 const (
 	latestRead   = "SELECT number FROM policy_versions WHERE namespace = ?"
 	historyRead  = "SELECT number, history FROM policy_versions WHERE namespace = ?"
@@ -31,7 +31,7 @@ const (
 	partsDelete = "DELETE FROM policies WHERE namespace = ? AND id = ?"
 )
 
-// partLen is how long a part of a text is, in bytes: nodes warn of larger values.
+// partLen is the length of a part of a text, in bytes: nodes warn of larger values.
 const partLen = 64 << 10
 
 // Store keeps the versions of one namespace. It implements policystore.Store.
@@ -42,7 +42,7 @@ type Store struct {
 
 var _ policystore.Store = (*Store)(nil)
 
-// New returns where the versions of namespace are kept. open returns the session, or says why there is none yet.
+// New returns the store of the versions of namespace. open returns the session, or an error if there is none yet.
 func New(namespace string, open func() (*gocql.Session, *conn.Config, error)) *Store {
 	return &Store{open: open, namespace: namespace}
 }
@@ -66,7 +66,7 @@ func (s *Store) Latest(ctx context.Context) (number int64, err error) {
 	return number, nil
 }
 
-// history returns the versions that are kept, the latest first, and the number of the latest.
+// history returns the stored versions, the latest first, and the number of the latest.
 func (s *Store) history(ctx context.Context, level gocql.Consistency) (latest int64, all []entry, err error) {
 	session, config, err := s.open()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) history(ctx context.Context, level gocql.Consistency) (latest in
 	return latest, all, nil
 }
 
-// History returns the versions that are kept.
+// History returns the stored versions.
 func (s *Store) History(ctx context.Context) (versions []policystore.Version, err error) {
 	_, all, err := s.history(ctx, gocql.LocalQuorum)
 	for i := range all {
@@ -95,7 +95,7 @@ func (s *Store) History(ctx context.Context) (versions []policystore.Version, er
 	return versions, err
 }
 
-// Read returns a version. What this data centre does not have yet, another one may.
+// Read returns a version. If this data centre does not have it yet, it reads from the others.
 func (s *Store) Read(ctx context.Context, number int64) (set policystore.Set, err error) {
 	for _, level := range []gocql.Consistency{gocql.LocalQuorum, gocql.Quorum} {
 		set, err = s.read(ctx, level, number)
@@ -140,11 +140,11 @@ func (s *Store) readText(ctx context.Context, level gocql.Consistency, e *entry)
 	return set, nil
 }
 
-// Put keeps a version: its text first, and then its number.
+// Put stores a version: its text first, and then its number.
 func (s *Store) Put(ctx context.Context, have int64, set *policystore.Set) error {
 	latest, all, err := s.history(ctx, gocql.Consistency(gocql.Serial))
 	switch {
-	case errors.Is(err, policystore.ErrUnreadable): // it is written anew
+	case errors.Is(err, policystore.ErrUnreadable): // the list is written anew
 		all = nil
 	case err != nil:
 		return err
@@ -188,8 +188,8 @@ func (s *Store) writeText(ctx context.Context, id gocql.UUID, text []byte) error
 	return nil
 }
 
-// swap makes number the latest if that is still have. The driver sends it once: what became of a try without an
-// answer, a look at the latest tells.
+// swap makes number the latest if that is still have. The driver sends it once: after an attempt without an answer, the
+// latest shows whether it was stored.
 func (s *Store) swap(ctx context.Context, have, number int64, history []entry) error {
 	session, _, err := s.open()
 	if err != nil {
@@ -214,14 +214,14 @@ func (s *Store) swap(ctx context.Context, have, number int64, history []entry) e
 	return nil
 }
 
-// forget removes a text that no version has. What is left of it by a failure takes room, and no more.
+// forget removes a text that no version has. After a failure the rest of the text takes room, and does no other harm.
 func (s *Store) forget(ctx context.Context, id gocql.UUID) {
 	if session, config, err := s.open(); err == nil {
 		_ = config.Repeatable(session.Query(partsDelete, s.namespace, id).WithContext(ctx).Consistency(gocql.Quorum)).Exec()
 	}
 }
 
-// failure tells what waiting may mend from what it does not.
+// failure returns err as ErrUnreadable if a node refused the request, else as ErrUnavailable, which may pass.
 func failure(doing string, err error) error {
 	var refused gocql.RequestError
 	if errors.As(err, &refused) {
