@@ -1,5 +1,5 @@
 // Package envoy serves a limiter.Engine to Envoy, over gRPC: Envoy's Rate Limit Service
-// v3 as envoyproxy/ratelimit serves it, and Limitador's CheckRateLimit and Report.
+// v3 as envoyproxy/ratelimit serves it, and Limitador's CheckRateLimit, Report, Reserve and Commit.
 //
 // Envoy asks about a domain and descriptors, which a file of policies maps to policies. The values
 // of a descriptor's entries are the identifier. Descriptors that are mapped to nothing pass.

@@ -68,8 +68,8 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 		err = statusOf(ctx, err)
 		code = status.Code(err).String()
 		s.logFailure(ctx, method, span.TraceID(), failed, err)
-	} else if response, ok := answer.(*rls.RateLimitResponse); ok {
-		code = response.GetOverallCode().String()
+	} else {
+		code = codeIn(answer).String()
 	}
 	if s.opts.Observe != nil {
 		s.opts.Observe(method, code, s.opts.Now().Sub(start), span.SampledID())
@@ -79,6 +79,17 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 	}
 	span.Returned(method, code, failed)
 	return answer, err
+}
+
+// codeIn returns the code of an answer. A Commit has none: it is never denied.
+func codeIn(answer any) rls.RateLimitResponse_Code {
+	switch a := answer.(type) {
+	case *rls.RateLimitResponse:
+		return a.GetOverallCode()
+	case *reserveResponse:
+		return a.code
+	}
+	return rls.RateLimitResponse_OK
 }
 
 // trace begins the span of a request.

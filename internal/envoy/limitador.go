@@ -9,20 +9,22 @@ import (
 )
 
 // LimitadorService is the full name of Limitador's own service. Its messages are those of
-// Envoy's Rate Limit Service.
+// Envoy's Rate Limit Service, but for Reserve and Commit.
 const LimitadorService = "kuadrant.service.ratelimit.v1.RateLimitService"
 
 // Names of methods as gRPC has them.
 const (
-	methodCheck  = "/" + LimitadorService + "/CheckRateLimit"
-	methodReport = "/" + LimitadorService + "/Report"
+	methodCheck   = "/" + LimitadorService + "/CheckRateLimit"
+	methodReport  = "/" + LimitadorService + "/Report"
+	methodReserve = "/" + LimitadorService + "/Reserve"
+	methodCommit  = "/" + LimitadorService + "/Commit"
 )
 
 // methods are the methods that are served, by their full names.
 var methods = map[string]string{
 	rls.RateLimitService_ShouldRateLimit_FullMethodName: "ShouldRateLimit",
 	methodCheck:  "CheckRateLimit",
-	methodReport: "Report",
+	methodReport: "Report", methodReserve: "Reserve", methodCommit: "Commit",
 }
 
 // limitador describes what Limitador's kuadrantrls.proto does, which no module has the
@@ -33,6 +35,8 @@ var limitador = grpc.ServiceDesc{
 	Methods: []grpc.MethodDesc{
 		unary(methodCheck, limitadorServer.CheckRateLimit),
 		unary(methodReport, limitadorServer.Report),
+		unary(methodReserve, limitadorServer.Reserve),
+		unary(methodCommit, limitadorServer.Commit),
 	},
 	Metadata: "kuadrantrls.proto",
 }
@@ -40,19 +44,19 @@ var limitador = grpc.ServiceDesc{
 type limitadorServer interface {
 	CheckRateLimit(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error)
 	Report(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error)
+	Reserve(context.Context, *reserveRequest) (*reserveResponse, error)
+	Commit(context.Context, *commitRequest) (*commitResponse, error)
 }
 
-type call = func(limitadorServer, context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error)
-
 // unary describes one method, as protoc-gen-go-grpc would.
-func unary(fullMethod string, do call) grpc.MethodDesc {
+func unary[In, Out any](fullMethod string, do func(limitadorServer, context.Context, *In) (*Out, error)) grpc.MethodDesc {
 	handler := func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		in := new(rls.RateLimitRequest)
+		in := new(In)
 		if err := decode(in); err != nil {
 			return nil, err
 		}
 		handle := func(ctx context.Context, in any) (any, error) {
-			return do(srv.(limitadorServer), ctx, in.(*rls.RateLimitRequest))
+			return do(srv.(limitadorServer), ctx, in.(*In))
 		}
 		if intercept == nil {
 			return handle(ctx, in)
