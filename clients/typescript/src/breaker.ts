@@ -1,11 +1,11 @@
 /**
- * Keeps a service that does not answer from costing every call its whole time: after some failures in a row requests
- * fail at once, and one at a time finds out whether the service is back.
+ * Keeps a service that does not answer from using up the time of every call: after some failures in a row requests
+ * fail at once, and one request at a time probes whether the service is back.
  *
  * Time is an argument, in milliseconds of any one clock.
  */
 export interface BreakerOptions {
-  /** In a row, after which requests fail at once. */
+  /** Failures in a row after which requests fail at once. */
   readonly maxFailures: number;
   /** Between probes. */
   readonly probeIntervalMs: number;
@@ -14,8 +14,8 @@ export interface BreakerOptions {
 }
 
 /**
- * How long no request must have been answered, beside the failures in a row, before requests fail at once: calls that
- * have little time fail together while others are answered.
+ * The time without any answer that, beside the failures in a row, must pass before requests fail at once: calls with
+ * little time may fail together while others are answered.
  */
 const silenceMs = 500;
 
@@ -30,7 +30,7 @@ export class Breaker {
     this.#options = options;
   }
 
-  /** Whether a request may be made now. Each that may is followed by one of `answered`, `failed` and `abandoned`. */
+  /** Reports whether a request may be made now. If so, one of `answered`, `failed` and `abandoned` must follow. */
   admit(now: number): boolean {
     if (this.#probeAt === undefined) {
       return true;
@@ -67,7 +67,7 @@ export class Breaker {
     }
   }
 
-  /** Notes that a request ended without telling anything about the service. */
+  /** Notes that a request ended without information about the service. */
   abandoned(): void {
     this.#probing = false;
   }

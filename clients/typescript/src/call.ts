@@ -9,25 +9,25 @@ export type Op = "check" | "record" | "take";
 /** Some units of one policy for one identifier. */
 export interface Demand {
   readonly policy: string;
-  /** Who is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it. */
+  /** The identifier that is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it. */
   readonly identifier: string;
   /** Units; 1 by default. */
   readonly cost?: number;
   /**
-   * How many units the identifier may have, under a policy that takes its limit from requests. Default: the policy's. It
-   * must be what the application knows of its customer, never what an end user sends.
+   * The identifier's limit in units, under a policy that takes its limit from requests. Default: the policy's. Take it
+   * from what the application knows of its customer, never from an end user's request.
    */
   readonly limit?: number;
 }
 
-/** One question with all that it may have. */
+/** One call with all its options. */
 export interface Call {
   readonly op: Op;
-  /** They stand or fall together: all are recorded or none is. Up to 16, none twice. */
+  /** Up to 16 demands, none twice. They are allowed or denied together: all are recorded or none is. */
   readonly demands?: readonly Demand[];
-  /** Has a check that allows hold the units for so long: whole milliseconds, up to an hour. */
+  /** Makes a check that allows hold the units for this time: whole milliseconds, up to an hour. */
   readonly reserveMs?: number;
-  /** What a check answered that a record settles. */
+  /** The reservation from a check's answer, for a record to settle. */
   readonly reservation?: string;
   /** Units that each demand of a `reservation` used, in a call without `demands`: 0 or more; absent: those it holds. */
   readonly cost?: number;
@@ -35,35 +35,37 @@ export interface Call {
   readonly idempotencyKey?: string;
 }
 
-/** A call of a batch that says that what a receipt was given for turned out to be real, as `Client.confirm` does. */
+/** A call of a batch that confirms a receipt's units, as `Client.confirm` does. */
 export interface Confirm {
   readonly op: "confirm";
   readonly receipt: string;
 }
 
 const maxReserveMs = 3_600_000;
-/** Units that a call has at most. */
+/** The most units of a call. */
 export const maxCost = 1_000_000_000_000;
 const keyPattern = /^[!-~]([ -~]{0,253}[!-~])?$/;
 const loneSurrogate = /\p{Surrogate}/u; // which UTF-8 cannot have
-/** JSON escapes and UTF-8 make at most so many bytes of a UTF-16 unit that JSON.stringify returns. */
+/** The most bytes, by JSON escapes and UTF-8, for a UTF-16 unit that JSON.stringify returns. */
 const bytesPerUnit = 3;
 
 /** A call as it is sent. */
 export class PreparedCall {
   readonly idempotencyKey: string | undefined;
-  /** Whether units count or are held after it. */
+  /** Whether the call counts or holds units. */
   readonly leavesUnits: boolean;
-  /** Of a request of its own. */
+  /** The body of a request of its own. */
   readonly body: string;
-  /** Of a batch. */
+  /** The operation in a batch. */
   readonly operation: string;
   /** Bytes of `operation`, at most. */
   readonly size: number;
-  /** What it asks for, by policy and identifier. */
+  /** The policies and identifiers of its demands. */
   readonly keys: readonly string[];
 
-  /** Throws an {@link InvalidCallError} where the call could not be sent, or would spoil those that it travels with. */
+  /**
+   * Throws an {@link InvalidCallError} if the call could not be sent, or would spoil the other calls of its request.
+   */
   constructor(
     readonly call: Call | Confirm,
     makeKey: boolean,
@@ -80,12 +82,12 @@ export class PreparedCall {
     this.keys = call.op === "confirm" ? [] : (call.demands ?? []).map((d) => `${d.policy}\n${d.identifier}`);
   }
 
-  /** What a try has left that failed so. */
+  /** Whether units count after an attempt with this failure. */
   recordedAfter(failure: Failure): Recorded | undefined {
     return this.call.op === "confirm" ? failure.stillCounts : failure.recorded(this.leavesUnits);
   }
 
-  /** Whether it may be sent again after a try that left its units so: it surely was not done, or is idempotent. */
+  /** Reports whether the call may be sent again after an attempt: it surely was not done, or is idempotent. */
   repeatableAfter(recorded: Recorded | undefined): boolean {
     return recorded === "no" || this.idempotencyKey !== undefined || this.call.op === "confirm";
   }
@@ -119,7 +121,7 @@ function keyOf(call: Call | Confirm, makeKey: boolean): string | undefined {
   return call.idempotencyKey ?? (makeKey && call.op !== "check" ? crypto.randomUUID() : undefined);
 }
 
-/** Throws where `receipt` is none that the service may have given. */
+/** Throws if `receipt` can't be one of the service. */
 export function validateReceipt(op: "refund" | "confirm", receipt: string): void {
   if (receipt === "" || loneSurrogate.test(receipt)) {
     throw InvalidCallError.refused(op, "receipt", "It must be given back as it was answered.");

@@ -1,8 +1,8 @@
-/** Runs callbacks of the application, and keeps what goes wrong in them from the call that is under way. */
+/** Runs callbacks of the application, and keeps their errors from affecting the call in progress. */
 import type { Logger } from "./options.js";
 
 /**
- * Runs a callback. What it throws, or rejects with, is given to `failed` by the name of its class: a message may hold an
+ * Runs a callback. If it throws or rejects, `failed` gets the name of the error's class, as its message may hold an
  * identifier.
  */
 export function runCallback(callback: () => unknown, failed: (name: string) => void): void {
@@ -30,7 +30,7 @@ export function safeLogger(logger: Logger): Logger {
 export class OncePerSecond {
   #openedAt = Number.NEGATIVE_INFINITY;
 
-  /** Whether no line came in the last second. */
+  /** Reports whether there was no line in the last second. */
   open(): boolean {
     const now = performance.now();
     if (now - this.#openedAt < 1000) {

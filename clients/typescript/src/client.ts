@@ -22,14 +22,14 @@ import {
   Unreadable,
 } from "./wire.js";
 
-/** Of one call. */
+/** Options of one call. */
 export interface CallOptions {
   /** Ends the call. It may count all the same: the error's `recorded` says. */
   readonly signal?: AbortSignal;
 }
 
 export interface CountingOptions extends CallOptions {
-  /** Has a repetition of the call count once. Default: none, unless `retries` has the client make one. */
+  /** Makes repetitions of the call count once. Default: none, unless `retries` makes the client choose one. */
   readonly idempotencyKey?: string;
 }
 
@@ -41,18 +41,18 @@ export interface SettleOptions extends CountingOptions {
 
 export type Demands = Demand | readonly Demand[];
 
-/** What became of one call of a batch. */
+/** The result of one call of a batch. */
 export type BatchResult =
   | { readonly decision: Decision; readonly error?: undefined }
   | { readonly decision?: undefined; readonly error: CallError };
 
-/** What became of a confirm of a batch: without an error, it is confirmed. */
+/** The result of a confirm of a batch: without an error, it is confirmed. */
 export interface ConfirmResult {
   readonly decision?: undefined;
   readonly error?: CallError;
 }
 
-/** Asks one ratelimitd, or several behind one address. Make one for a process. */
+/** A client of one ratelimitd, or of several behind one address. Make one for a process. */
 export class Client {
   readonly #settings: Settings;
   readonly #transport: Transport;
@@ -63,7 +63,7 @@ export class Client {
   readonly #failedOpenLines = new OncePerSecond();
   readonly #callbackLines = new OncePerSecond();
 
-  /** Of the service at `baseURL`, such as `http://127.0.0.1:8080`. It asks nothing yet. */
+  /** Makes a client of the service at `baseURL`, such as `http://127.0.0.1:8080`. It sends nothing yet. */
   constructor(baseURL: string, options: ClientOptions = {}) {
     this.#settings = settingsOf(options);
     const { headers, fetch, logger, maxFailures, probeIntervalMs, concurrency, disableBatching } = this.#settings;
@@ -82,7 +82,7 @@ export class Client {
     return this.do({ op: "check", demands: listOf(demands) }, options);
   }
 
-  /** Records demands, whatever the limits, and tells where that leaves them. */
+  /** Records demands, whatever the limits, and returns what remains. */
   record(demands: Demands, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
     return this.do({ op: "record", demands: listOf(demands), ...keyed(idempotencyKey) }, options);
   }
@@ -101,8 +101,8 @@ export class Client {
   }
 
   /**
-   * Records what a {@link reserve} holds, or the `cost` that each of its demands turned out to have: 0 or more. Less gives
-   * the rest back, and more counts whatever the limit: see `over`. The first settlement has the say.
+   * Records what a {@link reserve} holds, or the `cost` that each of its demands turned out to have: 0 or more. Less
+   * gives the rest back, and more counts whatever the limit: see `over`. The first settlement is final.
    */
   settle(reservation: string, { idempotencyKey, cost, ...options }: SettleOptions = {}): Promise<Decision> {
     const call = { op: "record", reservation, ...(cost !== undefined && { cost }) } as const;
@@ -116,7 +116,7 @@ export class Client {
 
   /**
    * Takes demands as soon as their limits allow, within so many milliseconds. It waits as long as a denial says, and a
-   * bit longer by chance, and takes again. Calls that want the same policies and identifiers come in turn.
+   * random bit longer, and takes again. Calls for the same policies and identifiers take in turn.
    *
    * It rejects with a {@link NoRoomError} as soon as it is known that there is no room in time or that no wait helps, and
    * where 1000 calls wait already. Other errors are those of {@link take}, and end the wait at once. Don't wait
@@ -155,8 +155,8 @@ export class Client {
   }
 
   /**
-   * Makes up to 1000 calls as one request, and returns a result for each, in their order. A call that is wrong harms no
-   * other. Calls that share a policy and identifier are decided in their order.
+   * Makes up to 1000 calls as one request, and returns a result for each, in their order. An invalid call does not
+   * affect the others. Calls that share a policy and identifier are decided in their order.
    */
   batch(calls: readonly Call[], options?: CallOptions): Promise<BatchResult[]>;
   batch(calls: readonly (Call | Confirm)[], options?: CallOptions): Promise<(BatchResult | ConfirmResult)[]>;
@@ -184,15 +184,15 @@ export class Client {
   }
 
   /**
-   * Says that what `receipt` was given for turned out to be real: the code was entered. It counts once, however often it is
-   * said. It rejects with a `NoReceiptError` if the receipt was refunded or its window is over. While no ratelimitd answers
-   * it rejects, whatever `onUnavailable` says.
+   * Confirms `receipt`'s units: the code was entered. It counts once, however often it is called. It rejects with a
+   * `NoReceiptError` if the receipt was refunded or its window is over. While no ratelimitd answers it rejects,
+   * whatever `onUnavailable` says.
    */
   async confirm(receipt: string, options: CallOptions = {}): Promise<void> {
     await this.#ask({ op: "confirm", receipt }, options);
   }
 
-  /** Forgets what was counted for `identifier` under `policy`, on every instance within a second. */
+  /** Removes what was counted for `identifier` under `policy`, on every instance within a second. */
   async reset(policy: string, identifier: string, options: CallOptions = {}): Promise<void> {
     const reply = await this.#direct("reset", { policy, identifier }, options, true, (failure) =>
       failure.recorded(true),
@@ -200,13 +200,13 @@ export class Client {
     expectStatus("reset", reply, 204);
   }
 
-  /** Tells why `identifier` would be allowed or denied now: every limit's state, and what else decides. */
+  /** Returns why `identifier` would be allowed or denied now: every limit's state, and all else that decides. */
   async explain(policy: string, identifier: string, options: CallOptions = {}): Promise<Explanation> {
     const reply = await this.#direct("explain", { policy, identifier }, options, true, () => "no");
     return readable("explain", reply, () => readExplanation(reply.body));
   }
 
-  /** How many calls `fail-open` has allowed although nobody decided them: a metric that should stay at 0. */
+  /** The number of calls that `fail-open` has allowed without a decision: a metric that should stay at 0. */
   get failedOpen(): number {
     return this.#failedOpen;
   }
@@ -238,7 +238,7 @@ export class Client {
     return traceFrom(given);
   }
 
-  /** Runs a callback of the options. A call goes on whatever becomes of it. */
+  /** Runs a callback of the options. Its errors do not affect the call. */
   #callBack(name: keyof ClientOptions, callback: () => unknown): void {
     runCallback(callback, (error) => {
       if (this.#callbackLines.open()) {
@@ -268,7 +268,7 @@ export class Client {
     return answer === confirmed ? {} : { decision: answer };
   }
 
-  /** Waits for the answer to a call that was sent, and tries again where that is worth it and cannot count twice. */
+  /** Waits for the answer to a call that was sent, and tries again if that may help and cannot count twice. */
   async #answerOf(first: Entry, expiry: Expiry): Promise<Decision | typeof confirmed> {
     const { call } = first;
     const tries = new Tries(this.#settings.retries, expiry);
@@ -287,7 +287,7 @@ export class Client {
     }
   }
 
-  /** Returns or throws what the caller of a call is given that has no answer. */
+  /** Returns the decision, or throws the error, of a call without an answer. */
   #unanswered(call: Call | Confirm, failure: Failure, recorded: Recorded | undefined): Decision {
     const error = errorOf(call.op, recorded, failure);
     if (this.#settings.onUnavailable === "fail-closed" || call.op === "confirm" || !failure.nobodyDecided) {
@@ -366,7 +366,7 @@ export class Client {
     return reply;
   }
 
-  /** Tells the breaker what a request says of the service that is ended without an answer. */
+  /** Tells the breaker about a request that was ended without an answer. */
   #abandon(began: number): void {
     const now = performance.now();
     if (now - began >= this.#settings.timeoutMs / 2) {
@@ -447,7 +447,7 @@ function orError<T>(make: () => T | Promise<T>): T | CallError | Promise<T | Cal
   }
 }
 
-/** Has `read` make sense of a reply; returns why it has none. */
+/** Reads a reply by `read`. Returns the failure if that is not possible. */
 function settleBy(
   reply: Reply | Failure,
   read: (reply: Reply) => Failure | undefined | undefined,
@@ -469,7 +469,7 @@ function problemOf(reply: Reply): Failure {
   return settleBy(reply, ({ status, body, retryAfterMs }) => readProblem(status, body, retryAfterMs)) as Failure;
 }
 
-/** Gives an entry its answer, where that is one to what it asks. */
+/** Gives an entry its answer, if that is of the right kind. */
 function settle(entry: Entry | undefined, answer: Answer): void {
   const isConfirm = entry?.call.call.op === "confirm";
   if (entry === undefined || (!(answer instanceof Failure) && (answer === confirmed) !== isConfirm)) {
@@ -495,7 +495,7 @@ function readable<T>(op: "explain", reply: Reply, read: () => T): T {
   }
 }
 
-/** The decision of a call that nobody decided. */
+/** Returns the decision of a call that the client allows without the service. */
 function failedOpenDecision({ demands = [] }: Call, recorded: Recorded | undefined): Decision {
   const of = (policy: string): DemandDecision => ({
     allowed: true,

@@ -1,7 +1,7 @@
 /** How a policy is applied: `shadow` decides and reports, and always allows. */
 export type Mode = "enforce" | "shadow" | "off";
 
-/** What an administrator has decided otherwise for an identifier, for a while. */
+/** The kind of an administrator's override for an identifier. */
 export type Override = "allow" | "block" | "limits";
 
 /** A rule of a policy about phone numbers, which denies without looking at what is used. */
@@ -10,7 +10,7 @@ export type Reason = "country" | "number_type";
 /** Whether the units of a call count. */
 export type Recorded = "yes" | "no" | "unknown";
 
-/** What one limit of a policy says. */
+/** The verdict of one limit of a policy. */
 export interface LimitDecision {
   readonly name: string;
   readonly algorithm: string;
@@ -22,11 +22,11 @@ export interface LimitDecision {
   readonly resetAfterMs: number;
   /** `null` when no wait helps. */
   readonly retryAfterMs: number | null;
-  /** Of a shadow, which denies nothing, whether it would deny; absent: the limit is enforced. */
+  /** Whether a shadow, which denies nothing, would deny; absent: the limit is enforced. */
   readonly wouldDeny?: boolean;
 }
 
-/** What the service says to one demand. */
+/** The service's decision on one demand. */
 export interface DemandDecision {
   readonly allowed: boolean;
   /** The verdict: that of `allowed`, but for a policy in mode `shadow`. */
@@ -38,11 +38,11 @@ export interface DemandDecision {
   readonly remaining: number;
   /** After this call: exact up to the limit, past it a lower bound. */
   readonly used: number;
-  /** Until the limit is whole again. */
+  /** Until nothing is used. */
   readonly resetAfterMs: number;
-  /** Until the same call passes if nobody else comes: 0 when allowed, `null` when no wait helps. */
+  /** Until the same call passes if no other call comes: 0 when allowed, `null` when no wait helps. */
   readonly retryAfterMs: number | null;
-  /** Empty where nobody decided: the client failed open. */
+  /** Empty if the client failed open. */
   readonly limits: readonly LimitDecision[];
   readonly mode: Mode;
   /** The override that decided, where one did. */
@@ -62,13 +62,13 @@ export interface DemandDecision {
 }
 
 /**
- * What the service says to a call. Of several demands it speaks of the tightest limit, but for `allowed`, `wouldAllow`,
- * `retryAfterMs` and `degraded`, which are those of all.
+ * The service's decision on a call. With several demands its numbers are of the tightest limit, but `allowed`,
+ * `wouldAllow`, `retryAfterMs` and `degraded` are for all.
  */
 export interface Decision extends DemandDecision {
-  /** By which what was recorded can be refunded once; absent: nothing was. */
+  /** By which recorded units can be refunded once; absent: none were recorded. */
   readonly receipt?: string;
-  /** By which {@link Client.settle} records what a check holds; absent: it holds nothing. */
+  /** By which {@link Client.settle} records held units; absent: none are held. */
   readonly reservation?: string;
   /** It is the recorded answer to an earlier call with the same idempotency key. */
   readonly replayed: boolean;
@@ -80,7 +80,7 @@ export interface Decision extends DemandDecision {
 export interface OverrideInForce {
   /** Absent: it is of a prefix. */
   readonly key?: string;
-  /** What the identifiers begin with that it is for; absent: it is of one. */
+  /** The prefix of its identifiers; absent: it is for one identifier. */
   readonly prefix?: string;
   readonly policy: string;
   readonly kind: Override;
@@ -113,6 +113,6 @@ export interface Explanation {
   readonly override: OverrideInForce | null;
   readonly block: { readonly until: string; readonly strikes: number } | null;
   readonly resetAt: string | null;
-  /** The same of what the policy derives from the identifier. */
+  /** The same for demands that the policy derives from the identifier. */
   readonly derived?: readonly Explanation[];
 }

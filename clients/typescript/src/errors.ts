@@ -6,7 +6,7 @@ export interface Problem {
   /** A URI, or `about:blank`. */
   readonly type: string;
   readonly title: string;
-  /** 0 where the client refused the call itself. */
+  /** 0 if the client refused the call itself. */
   readonly status: number;
   readonly detail: string;
   /** The member that is wrong, such as `cost` or `demands[1].policy`. */
@@ -15,10 +15,10 @@ export interface Problem {
   readonly recorded?: Recorded;
 }
 
-/** What failed: a call's operation, or one of those that have no decision. */
+/** The operation that failed: a call's, or one without a decision. */
 export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "confirm" | "reset" | "explain";
 
-/** Whether units count after an operation that surely was not done: those that are to be refunded do. */
+/** Whether units count after an operation that surely was not done: those of a refund do. */
 export function recordedBefore(op: ErrorOp): Recorded {
   return op === "refund" || op === "confirm" ? "yes" : "no";
 }
@@ -29,7 +29,7 @@ interface Reason {
   readonly cause?: unknown;
 }
 
-/** Every error of a call: why there is no decision, and what became of its units. No message holds an identifier. */
+/** The error of a call without a decision, and whether its units count. No message holds an identifier. */
 export class CallError extends Error {
   override readonly name: string = "CallError";
   /** Where the service gave a reason. */
@@ -74,7 +74,7 @@ export class ClosedError extends CallError {
   override readonly name: string = "ClosedError";
 }
 
-/** A wait would not end in time: what it waits for is not free before, or never, or too many wait already. */
+/** A wait would not end in time: there is no room before, or never, or too many calls wait already. */
 export class NoRoomError extends CallError {
   override readonly name: string = "NoRoomError";
 
@@ -118,7 +118,7 @@ export class KeyReusedError extends InvalidCallError {
   override readonly name: string = "KeyReusedError";
 }
 
-/** Returns the error of a call that failed so. */
+/** Returns the error of a call with this failure. */
 export function errorOf(op: ErrorOp, recorded: Recorded | undefined, failure: Failure): CallError {
   return new (classOf(failure))(op, recorded, failure);
 }

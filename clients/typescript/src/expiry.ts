@@ -1,6 +1,6 @@
 import { Failure } from "./failure.js";
 
-/** When a call is over, with all its tries: after its time, or by its caller's signal. */
+/** The end of a call with all its attempts: after its time, or by its caller's signal. */
 export class Expiry {
   readonly #until: number;
   readonly #timer: ReturnType<typeof setTimeout>;
@@ -19,7 +19,7 @@ export class Expiry {
     signal?.addEventListener("abort", this.#ended);
   }
 
-  /** What a call that is over has instead of an answer. */
+  /** The failure of a call that is over. */
   failure(sent: boolean): Failure {
     if (this.#signal?.aborted) {
       return new Failure("aborted", "its caller aborted it", sent, { cause: this.#signal.reason });
@@ -27,7 +27,7 @@ export class Expiry {
     return new Failure("timeout", "no answer: the time of timeoutMs is over", sent);
   }
 
-  /** Whether the call goes on for longer than so many milliseconds. */
+  /** Reports whether the call lasts for longer than `ms`. */
   outlasts(ms: number): boolean {
     return this.#signal?.aborted !== true && performance.now() + ms < this.#until;
   }

@@ -1,10 +1,13 @@
 import type { Recorded } from "./decision.js";
 import { digestOf, type Problem } from "./errors.js";
 
-/** Why a try has no decision. `foreign` is an answer that ratelimitd does not give; `open`, that requests fail at once. */
+/**
+ * Why an attempt has no decision. `foreign` is an answer that is not ratelimitd's; `open` means that requests fail at
+ * once.
+ */
 export type FailureKind = "problem" | "foreign" | "connection" | "timeout" | "open" | "full" | "aborted" | "closed";
 
-/** A try that has no decision. It is a value: what becomes of it is for the call to say. */
+/** An attempt without a decision. It is a value; the call decides what to do with it. */
 export class Failure {
   readonly problem: Problem | undefined;
   /** When to try again, in milliseconds; 0: the service did not say. */
@@ -36,14 +39,14 @@ export class Failure {
     return new Failure("foreign", `the answer is not ratelimitd's: status ${status}, ${why}`, true, more);
   }
 
-  /** Whether the service answered, be it that it cannot decide. */
+  /** Whether the service answered, if only that it cannot decide. */
   get answered(): boolean {
     return this.kind === "problem";
   }
 
   /**
-   * Whether nobody decided: a 503 of ratelimitd itself is what a policy's on_store_error says, and an error that a framework
-   * throws for itself is not of the service.
+   * Whether there is no decision at all: a 503 of ratelimitd itself is a policy's on_store_error, and an error that a
+   * framework throws for itself is not the service's.
    */
   get nobodyDecided(): boolean {
     if (this.problem !== undefined) {
@@ -52,7 +55,10 @@ export class Failure {
     return this.kind !== "aborted" && this.kind !== "closed" && digestOf(this.cause) === undefined;
   }
 
-  /** Whether units still count after a refund or a confirm that failed so; `undefined`: it is not known what for. */
+  /**
+   * Whether units still count after a refund or a confirm with this failure; `undefined`: the receipt's units are not
+   * known.
+   */
   get stillCounts(): Recorded | undefined {
     if (this.problem === undefined) {
       return this.sent ? "unknown" : "yes";

@@ -1,18 +1,18 @@
 /**
- * Has calls that are made at the same time share requests. A call that is alone goes at once. While some requests are
- * under way, further calls wait, and go as one group as soon as a request is back.
+ * Batches calls that are made at the same time. A lone call is sent at once. While some requests are in progress,
+ * further calls wait, and are sent as one group as soon as a request is answered.
  *
- * It decides which calls go together and when. How a group is sent is for `send`.
+ * It decides which calls are sent together and when; `send` sends a group.
  */
 import type { PreparedCall } from "./call.js";
 import { Failure } from "./failure.js";
 import type { Answer } from "./wire.js";
 
-/** How many requests go at most while earlier ones are late. */
+/** The most requests in progress while earlier ones are late. */
 const maxRequests = 64;
-/** How long calls wait for a request to come back before another one goes. */
+/** How long calls wait for an answer before another request is sent. */
 const patienceMs = 10;
-/** How many calls wait at most: what waits behind so many is not answered in time. */
+/** The most waiting calls: more would not be answered in time. */
 const maxWaiting = 1 << 16;
 /** Calls of a request. */
 export const maxCalls = 1000;
@@ -20,10 +20,10 @@ export const maxCalls = 1000;
 const maxSize = (1 << 20) - 64;
 /** Bytes of a call that shares a request: a longer one is refused, and would spoil a batch. */
 const maxSharedSize = 64 << 10;
-/** How many calls of one policy and identifier share a request: the service decides them one after the other. */
+/** The most calls of one policy and identifier in a request, as the service decides them one after the other. */
 const maxAlike = 8;
 
-/** One try of a call. */
+/** One attempt of a call. */
 export class Entry {
   readonly settled: Promise<Answer>;
   state: "new" | "waiting" | "sent" | "settled" = "new";
@@ -46,7 +46,7 @@ export class Entry {
   }
 }
 
-/** Calls that go as one request. */
+/** Calls that share a request. */
 export class Group {
   readonly #abort = new AbortController();
   #open: number;
@@ -59,7 +59,7 @@ export class Group {
     }
   }
 
-  /** Is aborted when nobody waits for the answer any more. */
+  /** Aborted when no caller waits for the answer any more. */
   get signal(): AbortSignal {
     return this.#abort.signal;
   }
@@ -69,7 +69,7 @@ export class Group {
     this.#open--;
   }
 
-  /** Ends the request where nobody waits for it any more. */
+  /** Ends the request if no caller waits for it any more. */
   abandon(): void {
     if (this.#open === 0) {
       this.#abort.abort();
@@ -87,7 +87,7 @@ export class Joiner {
   #late: ReturnType<typeof setTimeout> | undefined;
   #closed = false;
 
-  /** `send` settles all entries of a group. `requests` are under way before further calls wait. */
+  /** `send` settles all entries of a group. Further calls wait while `requests` are in progress. */
   constructor(send: (group: Group) => Promise<void>, requests: number, joins: boolean) {
     this.#send = send;
     this.#requests = requests;
@@ -170,7 +170,7 @@ export class Joiner {
     });
   }
 
-  /** Has another request go after a while in which none comes back. */
+  /** Sends another request after a while without an answer. */
   #arm(): void {
     if (this.#late !== undefined || this.#waiting.size === 0) {
       return;
@@ -184,7 +184,7 @@ export class Joiner {
     }, patienceMs);
   }
 
-  /** Takes what goes together from those that wait. */
+  /** Takes the waiting calls that are sent together. */
   #gather(): Group | undefined {
     const entries: Entry[] = [];
     const alike = new Map<string, number>();

@@ -1,10 +1,10 @@
-/** Has callers wait for room: those of one key come in turn, and one of them asks at a time. */
+/** Makes callers wait for room: those of one key take turns, and one of them asks at a time. */
 
-/** How many may wait for one key, the one that asks among them. */
+/** The most callers of one key, the one that asks included. */
 const maxCallers = 1000;
 /** After a denial without a wait: two that met at the limit. */
 const minPauseMs = 10;
-/** By which callers of several processes come back apart, at most. */
+/** The largest random wait, which keeps callers of several processes apart. */
 const maxJitterMs = 1000;
 /** The longest that timers of JavaScript have. */
 const maxTimerMs = 2 ** 31 - 1;
@@ -12,11 +12,11 @@ const maxTimerMs = 2 ** 31 - 1;
 /** Why a caller does not wait on: `aborted` is by its own signal. */
 export type Reason = "no room" | "full" | "aborted";
 
-/** What an ask gives: how long to wait before the next one (null: no wait helps), or that it is done. */
+/** The result of an ask: the wait before the next one (null: no wait helps), or that it is done. */
 export type Asked = { readonly done: true } | { readonly done: false; readonly waitMs: number | null };
 
 class Caller {
-  /** Ends what the caller waits for: its turn, or a pause. */
+  /** Ends the caller's wait, for its turn or in a pause. */
   wake: (reason?: Reason) => void = () => {};
 
   constructor(
@@ -24,7 +24,7 @@ class Caller {
     readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** Waits until it is woken, or else for so many milliseconds, with `reason`; returns why it is not to go on. */
+  /** Waits until it is woken, or at most for `ms`; returns the reason not to go on. */
   async sleep(ms: number, reason?: Reason): Promise<Reason | undefined> {
     if (this.signal?.aborted) {
       return "aborted";
@@ -52,8 +52,8 @@ export class Lines {
   readonly #lines = new Map<string, Line>();
 
   /**
-   * Calls `ask`, in turn among the callers of `key`, until it is done. Returns why it is not: "no room" as soon as it is
-   * known that there is none within the caller's time.
+   * Calls `ask`, in turn with the callers of `key`, until it is done. Else it returns the reason: "no room" as soon as
+   * it is known that there is none within the caller's time.
    */
   async run(
     key: string,

@@ -12,24 +12,25 @@ export interface Logger {
 
 export interface ClientOptions {
   /**
-   * Of a call, with all its tries: at most 2147483647, some 25 days. Default: 2000, well over the service's own store
-   * timeout.
+   * The timeout of a call with all its attempts: at most 2147483647, some 25 days. Default: 2000, well over the
+   * service's own store timeout.
    */
   readonly timeoutMs?: number;
   /**
-   * What a call gives while no ratelimitd answers. Default: `fail-closed`, an {@link UnavailableError}. `fail-open` gives
-   * a decision that allows and is `degraded`; each is counted ({@link Client.failedOpen}) and told (`onFailedOpen`), and
-   * the log has a line a second. What a service that answers denies, or cannot decide, stands.
+   * The result of a call while no ratelimitd answers. Default: `fail-closed`, an {@link UnavailableError}. `fail-open`
+   * gives a decision that allows and is `degraded`; each is counted ({@link Client.failedOpen}) and told
+   * (`onFailedOpen`), and the log has a line a second. It does not apply to denials, or to errors of a service that
+   * answers.
    */
   readonly onUnavailable?: "fail-closed" | "fail-open";
-  /** Learns of every call that `fail-open` allowed, and of the error that it would have had. */
+  /** Called with every call that `fail-open` allowed, and the error that it would have had. */
   readonly onFailedOpen?: (call: Call, error: CallError) => void;
   /**
-   * How often a call that was not answered is tried again, where that cannot count twice. Default: 0. If it is not, the
-   * client gives takes and records an idempotency key; the service keeps these keys, at some cost.
+   * The number of further attempts at a call without an answer, if it cannot count twice. Default: 0. If it is not,
+   * the client gives takes and records an idempotency key; the service keeps these keys, at some cost.
    */
   readonly retries?: number;
-  /** How many requests go at the same time before further calls wait and share one. Default: 2. */
+  /** The number of concurrent requests, beyond which calls wait and share one. Default: 2. */
   readonly concurrency?: number;
   /** Sends every call as a request of its own. Default: false. */
   readonly disableBatching?: boolean;
@@ -38,8 +39,8 @@ export interface ClientOptions {
   /** Between that and a probe, and between probes. Default: 1000. */
   readonly probeIntervalMs?: number;
   /**
-   * Gives the trace that a caller is in: it is called for each call. A request that several calls share
-   * is part of the first of their traces that is sampled. Default: requests are in no trace.
+   * Returns the caller's trace; called for each call. A request that several calls share is part of the first of their
+   * traces that is sampled. Default: requests are in no trace.
    */
   readonly traceContext?: () => TraceContext;
   /** Sent with every request, such as `Authorization`. */
@@ -56,7 +57,10 @@ export type Settings = Required<Omit<ClientOptions, Hooks>> & Pick<ClientOptions
 /** The longest that timers of JavaScript have: longer ones end at once. */
 const maxTimerMs = 2 ** 31 - 1;
 
-/** Returns options with their defaults, or throws what is wrong with them. An option that is `undefined` has its default. */
+/**
+ * Returns options with their defaults, or throws an error that says what is wrong with them. An option that is
+ * `undefined` has its default.
+ */
 export function settingsOf(options: ClientOptions): Settings {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const settings: Settings = {

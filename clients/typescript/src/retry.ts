@@ -1,11 +1,11 @@
 import type { Expiry } from "./expiry.js";
 import type { Failure } from "./failure.js";
 
-/** An instance that is restarted is back after it, or another one has its address. */
+/** After this time a restarted instance is back, or another one has its address. */
 const firstWaitMs = 50;
 const maxWaitMs = 1000;
 
-/** Counts how often a call is tried. */
+/** Counts the attempts at a call. */
 export class Tries {
   readonly #expiry: Expiry;
   #left: number;
@@ -16,7 +16,7 @@ export class Tries {
     this.#expiry = expiry;
   }
 
-  /** Waits until it is time for another try; false: there is none, or a failure such as this does not pass. */
+  /** Waits until the next attempt; false if there is none, or the failure is permanent. */
   async again(failure: Failure): Promise<boolean> {
     const waitMs = this.#waitAfter(failure);
     if (this.#left === 0 || waitMs === undefined || !this.#expiry.outlasts(waitMs)) {
@@ -28,7 +28,9 @@ export class Tries {
     return this.#expiry.outlasts(0);
   }
 
-  /** As long as the service says, and longer by chance: callers who failed together do not come back together. */
+  /**
+   * As long as the service says, and a random bit longer, so that callers that failed together do not retry together.
+   */
   #waitAfter({ kind, problem, retryAfterMs }: Failure): number | undefined {
     if (kind === "connection") {
       return between(this.#waitMs / 2, this.#waitMs);

@@ -11,7 +11,7 @@ export function traceOf(traces: readonly (TraceContext | undefined)[]): TraceCon
   return traces.find((trace) => trace !== undefined && isSampled(trace)) ?? traces.find((trace) => trace !== undefined);
 }
 
-/** Returns what `given` has of Trace Context, and nothing else that it may have filled in, such as baggage. */
+/** Returns the headers of Trace Context in `given`, and no others, such as baggage. */
 export function traceFrom(given: TraceContext | undefined): TraceContext | undefined {
   const { traceparent = "", tracestate } = given ?? {};
   if (!pattern.test(traceparent)) {

@@ -10,16 +10,16 @@ export interface PostOptions {
   readonly signal: AbortSignal;
   readonly idempotencyKey?: string | undefined;
   readonly trace?: TraceContext | undefined;
-  /** Takes an answer in lines, each as soon as it is there. */
+  /** Gets an answer line by line, as the lines arrive. */
   readonly onLine?: (line: string) => void;
 }
 
-/** What came back. */
+/** An answer of the service. */
 export interface Reply {
   readonly status: number;
   readonly retryAfterMs: number;
   readonly replayed: boolean;
-  /** `undefined` where there is none, or `onLine` has taken it. */
+  /** `undefined` if there is none, or `onLine` has got it. */
   readonly body: unknown;
   readonly inLines: boolean;
 }
@@ -40,7 +40,7 @@ const notConnected = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
   "ConnectionRefused",
 ]);
-/** Deno says it in the message of the cause. */
+/** Deno has it in the message of the cause. */
 const notConnectedInDeno = "client error (Connect)";
 
 export class Transport {

@@ -1,4 +1,4 @@
-/** Reads what the service answers. What it does not expect there is {@link Unreadable}. */
+/** Reads the service's answers. It throws {@link Unreadable} for unexpected ones. */
 import type {
   Decision,
   DemandDecision,
@@ -12,12 +12,12 @@ import type {
 import type { Problem } from "./errors.js";
 import { Failure } from "./failure.js";
 
-/** What the service says to a confirm. */
+/** The service's answer to a confirm. */
 export const confirmed = "confirmed";
-/** What the service says to one call. */
+/** The service's answer to one call. */
 export type Answer = Decision | typeof confirmed | Failure;
 
-/** A body that ratelimitd does not give. */
+/** A body that is not ratelimitd's. */
 export class Unreadable extends Error {}
 
 type Members = Readonly<Record<string, unknown>>;
@@ -57,7 +57,7 @@ export function readProblem(status: number, body: unknown, retryAfterMs: number)
   return Failure.ofProblem(problem, retryAfterMs);
 }
 
-/** Reads a result of a batch, and makes it what it would be if its call had gone alone. */
+/** Reads a result of a batch, as if its call had been sent alone. */
 export function readResult(result: unknown): Answer {
   const m = members(result);
   const status = integer(m, "status");
@@ -74,7 +74,7 @@ export function readResults(body: unknown, n: number): Answer[] {
   return results.map(readResult);
 }
 
-/** Reads a line of a batch's answer: of which operation it is, and what it says. */
+/** Reads a line of a batch's answer: the index of the operation, and its answer. */
 export function readLine(line: string): [index: number, answer: Answer] {
   const m = members(parse(line));
   return [integer(m, "index"), readResult(m)];

@@ -1,6 +1,6 @@
 // Package cassandratest gives tests a real Cassandra. Most tests share one node, by Hosts; those that stop, pause or kill
-// nodes start a Cluster of their own. Tests skip, and say what to install, where no Cassandra can be had, and under -short;
-// with CI=true in the environment they fail instead of skipping for want of one.
+// nodes start a Cluster of their own. Without a Cassandra, tests are skipped and say what to install; with CI=true in the
+// environment they fail instead. They are also skipped under -short.
 //
 // The shared node is the one named by RATELIMITD_TEST_CASSANDRA_HOSTS, or one that the test binary starts, by Docker or
 // else by Java (RATELIMITD_TEST_CASSANDRA=docker or java forces either). Clusters are Java processes always.
@@ -30,7 +30,7 @@ import (
 // queryTimeout is for tests' own queries, which create and drop keyspaces on machines that are busy.
 const queryTimeout = time.Minute
 
-// shared is the node that the tests of this binary have in common.
+// shared is the node that the tests of this binary share.
 var shared struct {
 	once    sync.Once
 	hosts   []string
@@ -39,7 +39,8 @@ var shared struct {
 }
 
 // Main runs the tests of a binary and stops the shared node afterwards, if they started one; else it drops their common
-// keyspace. Call it from TestMain. A binary without it leaves no node behind either; it only doesn't wait until the node is gone.
+// keyspace. Call it from TestMain. Without Main, the node ends with the binary, too, but the binary does not wait for its
+// end.
 func Main(m *testing.M) {
 	m.Run()
 	if shared.started == nil {
@@ -86,7 +87,7 @@ func share() ([]string, *localcassandra.Running, error) {
 	return started.Hosts(), started, nil
 }
 
-// parseHosts reads a comma-separated list of host[:port], and adds the port 9042 where there is none.
+// parseHosts reads a comma-separated list of host[:port], and adds the port 9042 to hosts without one.
 func parseHosts(list string) ([]string, error) {
 	const defaultPort, portBits = "9042", 16
 	var hosts []string
@@ -137,7 +138,7 @@ func connect(hosts []string) (*gocql.Session, error) {
 	return config.CreateSession()
 }
 
-// giveUp skips the test if no Cassandra can be had here and nobody promised one, and else fails it.
+// giveUp skips the test if Cassandra can't run here and was not demanded, and else fails it.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, localcassandra.ErrUnavailable) || os.Getenv("CI") == "true" {

@@ -7,11 +7,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest/localcassandra"
 )
 
-// ClusterOptions says what StartCluster starts: how many nodes, in which data centres, with how much memory and which
-// settings of their own. Nil and the zero value are one node.
+// ClusterOptions are the options of StartCluster: the number of nodes, their data centres, memory and settings. Nil and
+// the zero value mean one node.
 type ClusterOptions = localcassandra.ClusterOptions
 
-// A Cluster is nodes that a test may stop, pause and kill, as no other test uses them.
+// A Cluster has nodes that a test may stop, pause and kill, as no other test uses them.
 type Cluster struct {
 	t       testing.TB
 	cluster *localcassandra.Cluster
@@ -52,10 +52,10 @@ func StartCluster(t testing.TB, opts *ClusterOptions) *Cluster {
 // Hosts returns the nodes' CQL addresses, host:port.
 func (c *Cluster) Hosts() []string { return c.cluster.Hosts() }
 
-// Node returns the node of that number, from 0 in the order of their start.
+// Node returns the node with a number, from 0 in the order of their start.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// WaitUp returns when every node answers and sees every other up, and fails the test if that takes over two minutes. All
+// WaitUp waits until every node answers and sees every other up, and fails the test if that takes over two minutes. All
 // nodes must have been started and resumed.
 func (c *Cluster) WaitUp() {
 	c.t.Helper()
@@ -64,7 +64,7 @@ func (c *Cluster) WaitUp() {
 	}
 }
 
-// A Node is one node of a Cluster. Its methods fail the test if they cannot do what they say, and are for the test's own
+// A Node is one node of a Cluster. Its methods fail the test on an error, and must be called on the test's own
 // goroutine.
 type Node struct {
 	t    testing.TB
@@ -74,7 +74,7 @@ type Node struct {
 // Addr returns the node's CQL address, host:port. It stays the same over restarts.
 func (n *Node) Addr() string { return n.node.Addr() }
 
-// Pause freezes the node (SIGSTOP): its connections stay open and nothing is answered.
+// Pause freezes the node (SIGSTOP): its connections stay open and it answers nothing.
 func (n *Node) Pause() { n.t.Helper(); n.must(n.node.Pause()) }
 
 // Resume lets a paused node go on (SIGCONT).
@@ -86,8 +86,8 @@ func (n *Node) Kill() { n.t.Helper(); n.must(n.node.Kill()) }
 // Stop ends the node in good order (SIGTERM) and returns when it is gone. A paused node must be resumed first.
 func (n *Node) Stop() { n.t.Helper(); n.must(n.node.Stop()) }
 
-// Start starts the node again on the data that it had, and returns when it accepts CQL; the other nodes may take some
-// seconds more to see it, for which there is Cluster.WaitUp.
+// Start starts the node again on its data, and returns when it accepts CQL. Other nodes may take some seconds more to
+// see it up: see Cluster.WaitUp.
 func (n *Node) Start() { n.t.Helper(); n.must(n.node.Start(n.t.Context())) }
 
 func (n *Node) must(err error) {

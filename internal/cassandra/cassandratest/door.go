@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A Door is a way to the shared Cassandra by an address of its own, which is shut at first: nothing listens there. The
-// keyspaces and tables behind it are those of Hosts.
+// A Door is a proxy to the shared Cassandra with an address of its own. It is shut at first, so that nothing listens at
+// the address. Keyspaces and tables behind it are those of Hosts.
 type Door struct {
 	t       testing.TB
 	addr    string // of the door
@@ -43,13 +43,13 @@ func NewDoor(t testing.TB) *Door {
 // Addr returns the address to connect to, host:port.
 func (d *Door) Addr() string { return d.addr }
 
-// Open lets through who connects from now on.
+// Open forwards connections from now on.
 func (d *Door) Open() { d.t.Helper(); d.listen(d.pass) }
 
-// Stall lets nobody through who connects from now on, and says nothing, as a node does that stands still.
+// Stall accepts connections from now on without forwarding or answering, as a node that stands still.
 func (d *Door) Stall() { d.t.Helper(); d.listen(func(net.Conn) {}) }
 
-// Came returns a channel that somebody who connects puts a token into, if it has none.
+// Came returns a channel that gets a token at a connection, unless it has one.
 func (d *Door) Came() <-chan struct{} { return d.came }
 
 // Shut ends all connections, and refuses others.
@@ -90,7 +90,7 @@ func (d *Door) listen(serve func(net.Conn)) {
 	})
 }
 
-// keep has conn end when the door is shut, which it may be already.
+// keep makes conn end when the door is shut, which it may be already.
 func (d *Door) keep(by net.Listener, conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

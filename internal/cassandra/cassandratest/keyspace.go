@@ -27,9 +27,8 @@ func Keyspace(t testing.TB) string {
 	return name
 }
 
-// CommonKeyspace returns the name of a keyspace on the shared Cassandra that all tests of this binary which ask for it have
-// in common, for those that keep apart by keys or namespaces that nobody else uses: making one takes seconds. Whoever comes
-// first creates it. Main drops it.
+// CommonKeyspace returns the name of a keyspace on the shared Cassandra that tests of this binary share, as creating one
+// takes seconds. Each test must use keys or namespaces of its own. The first call creates it. Main drops it.
 func CommonKeyspace(t testing.TB) string {
 	t.Helper()
 	Hosts(t)
@@ -55,8 +54,8 @@ func drop(hosts []string, keyspace string) error {
 	return nil
 }
 
-// KeyspaceName returns a name that no other test has, made from the test's own, and nothing more: for a Cluster, whose
-// keyspaces go with it.
+// KeyspaceName returns a keyspace name that no other test has, made from the test's own. It drops nothing: it is for a
+// Cluster, whose keyspaces end with it.
 func KeyspaceName(t testing.TB) string {
 	unique := strings.ToLower(rand.Text()[:uniqueLetters])
 	readable := "t_" + strings.Map(wordOnly, strings.ToLower(t.Name()))

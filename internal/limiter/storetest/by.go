@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testByIdentifier gives one identifier three units where all others have one, under every kind of
-// policy and by every operation.
+// testByIdentifier gives one identifier three units where all others have one, under every kind of policy and for every
+// operation.
 func testByIdentifier(t *testing.T, s store.Store) {
 	of := kinds(1)
 	for _, p := range each(1) {
@@ -60,7 +60,8 @@ func (b byIdentifier) reset(t *testing.T, id string) {
 	*b.Now = b.Now.Add(time.Second)
 }
 
-// wantTaken takes until id is denied: after so many, which every answer says.
+// wantTaken takes until id is denied, which must be after its number of units. Every answer has that number as the
+// limit.
 func (b byIdentifier) wantTaken(t *testing.T, id string, units int64) {
 	t.Helper()
 	for n := range units + 1 {
@@ -82,7 +83,7 @@ func (b byIdentifier) wantTaken(t *testing.T, id string, units int64) {
 	}
 }
 
-// wantRecords records past the number, and refunds.
+// wantRecords records more than the identifier's number, and refunds.
 func (b byIdentifier) wantRecords(t *testing.T) {
 	t.Helper()
 	b.reset(t, "many")
@@ -100,7 +101,7 @@ func (b byIdentifier) wantRecords(t *testing.T) {
 	}
 }
 
-// wantHeld reserves what only the identifier's own number has room for, and settles it.
+// wantHeld reserves units for which only the identifier's own number has room, and settles them.
 func (b byIdentifier) wantHeld(t *testing.T) {
 	t.Helper()
 	b.reset(t, "many")
@@ -120,7 +121,7 @@ func (b byIdentifier) wantHeld(t *testing.T) {
 	}
 }
 
-// wantRepeated takes once however often the call comes, and says the same limit each time.
+// wantRepeated repeats a call, which counts once and has the same limit in each answer.
 func (b byIdentifier) wantRepeated(t *testing.T) {
 	t.Helper()
 	b.reset(t, "many")
@@ -137,7 +138,7 @@ func (b byIdentifier) wantRepeated(t *testing.T) {
 	}
 }
 
-// wantOverridden has an override stand above the identifier's own number.
+// wantOverridden sets an override, which takes precedence over the identifier's own number.
 func (b byIdentifier) wantOverridden(t *testing.T) {
 	t.Helper()
 	b.reset(t, "many")

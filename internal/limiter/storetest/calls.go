@@ -111,7 +111,7 @@ func testEveryKindDenies(t *testing.T, store store.Store) {
 	}
 }
 
-// testAllOrNone has a second demand deny the call: nothing of the first one counts.
+// testAllOrNone makes a second demand deny the call, so that the first one does not count.
 func testAllOrNone(t *testing.T, store store.Store) {
 	policies := kinds(3)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
@@ -227,9 +227,8 @@ func testDenialIsDecidedAnew(t *testing.T, store store.Store) {
 	}
 }
 
-// testRacingRepetitionsCountOnce has twenty repetitions of a call race each other over
-// several engines. Each is made until it is answered, as callers do: a store that is slow
-// does not answer all of them at once.
+// testRacingRepetitionsCountOnce makes twenty repetitions of a call race over several engines. Each is repeated until
+// it is answered, as callers do, because a slow store does not answer all of them at once.
 func testRacingRepetitionsCountOnce(t *testing.T, s store.Store) {
 	const engines, each, tries = 4, 5, 10
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
@@ -258,7 +257,7 @@ func testRacingRepetitionsCountOnce(t *testing.T, s store.Store) {
 	}
 }
 
-// testTokensAreForOneUse tries each kind of token in the other's place.
+// testTokensAreForOneUse uses each kind of token in place of the other.
 func testTokensAreForOneUse(t *testing.T, store store.Store) {
 	all := gate
 	all.Name, all.Count = "all", policy.CountAll
@@ -286,8 +285,8 @@ func testTokensAreForOneUse(t *testing.T, store store.Store) {
 	}
 }
 
-// testHashKeysOutOfStep changes the hash key in its phases: what was counted under one
-// stays counted under the other, and a reset reaches both.
+// testHashKeysOutOfStep changes the hash key in its phases: units counted under one key count under the other, and a
+// reset covers both.
 func testHashKeysOutOfStep(t *testing.T, store store.Store) {
 	namespace := rand.Text()
 	keyer := func(id string) keys.Keyer {

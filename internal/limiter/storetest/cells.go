@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// wholeLog asks for more than these tests put beside a cell or into a log.
+// wholeLog asks for more events than these tests put beside a cell or into a log.
 var wholeLog = []store.LogQuery{{Span: store.SpanMonth, Max: 1000}}
 
 // cell returns the subject's cell and the log beside it.
@@ -35,7 +35,7 @@ func (s *subject) try(w *store.Write) error {
 	return s.store.Write(s.t.Context(), w)
 }
 
-// mustSwap is swap where nobody else writes.
+// mustSwap is swap for a test without other writers.
 func (s *subject) mustSwap(expected store.EventID, value string, w store.Write) store.EventID {
 	s.t.Helper()
 	version, err := s.swap(expected, value, w)
@@ -166,10 +166,9 @@ func testCellExpires(t *testing.T, in store.Store) {
 	kept.wantCell(w.Cell.Version, "a")
 }
 
-// testCellWrittenByMany has many writers add their version to what a cell says of its
-// past, and an event beside it. However they meet: what was acknowledged is there once,
-// what was refused is not, and whoever reads meanwhile is told the same by events and
-// cell.
+// testCellWrittenByMany makes many writers add their versions to a cell's history, and events beside it. In every
+// interleaving, acknowledged writes are stored once, refused ones are not stored, and a concurrent read returns the
+// same history by events and by the cell.
 func testCellWrittenByMany(t *testing.T, in store.Store) {
 	const writers, each = 4, 5
 	s := newSubject(t, in)
@@ -206,8 +205,8 @@ func testCellWrittenByMany(t *testing.T, in store.Store) {
 	checkFates(t, fates, versionsIn(state.Cell.Value), beside)
 }
 
-// readAlong has readers compare the cell and its log until done is closed: one that
-// reads few rows at a time, and one that reads many.
+// readAlong makes readers compare the cell and its log until done is closed: one reads few rows at a time, and one
+// many.
 func (s *subject) readAlong(readers *sync.WaitGroup, done <-chan struct{}) {
 	for _, most := range []int{50, 1000} { // rows: more than there are
 		readers.Go(func() {
@@ -229,7 +228,7 @@ func (s *subject) readAlong(readers *sync.WaitGroup, done <-chan struct{}) {
 	}
 }
 
-// wantInStep compares what a cell says of its versions to the events beside it.
+// wantInStep compares the versions in a cell to the events beside it.
 func (s *subject) wantInStep(state *store.State) {
 	versions, last := versionsIn(state.Cell.Value), store.EventID{}
 	if len(versions) > 0 {
@@ -264,8 +263,7 @@ func versionsIn(value []byte) (versions []store.EventID) {
 	return versions
 }
 
-// checkFates compares what writers were told of their versions to what is stored in
-// the cell and beside it.
+// checkFates compares the outcomes that writers got for their versions to the cell and the events beside it.
 func checkFates(t *testing.T, fates map[store.EventID]error, stored, beside []store.EventID) {
 	t.Helper()
 	times := make(map[store.EventID]int)
@@ -289,8 +287,8 @@ func checkFates(t *testing.T, fates map[store.EventID]error, stored, beside []st
 	t.Logf("%d attempts, %d stored, %d without an answer", len(fates), len(stored), unknown)
 }
 
-// testEndedHoldsHideNothing has younger holds, which have ended, take the places of all
-// the events that a reader asks for, in a log and beside a cell.
+// testEndedHoldsHideNothing puts later holds, which have ended, in the places of all events that a reader asks for, in
+// a log and beside a cell.
 func testEndedHoldsHideNothing(t *testing.T, in store.Store) {
 	s, beside := newSubject(t, in), newSubject(t, in)
 	var events []store.Event

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// untilConfirmed returns a policy of n units for each way in which units can be kept of which all count until
-// they are confirmed.
+// untilConfirmed returns policies of n units that count until they are confirmed, one for each way in which units can
+// be kept.
 func untilConfirmed(n int64) (policies []policy.Policy) {
 	for _, p := range kinds(n) {
 		if slices.ContainsFunc(p.Limits, policy.Limit.InCell) {
@@ -31,7 +31,7 @@ func untilConfirmed(n int64) (policies []policy.Policy) {
 	return policies
 }
 
-// halfConfirmed returns policies of which half of what was sent has to be confirmed after n units.
+// halfConfirmed returns policies that require half of the sent units to be confirmed after n units.
 func halfConfirmed(n int64) (policies []policy.Policy) {
 	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
 		policies = append(policies, policy.Policy{Name: "half-" + string(guarantee), Guarantee: guarantee, Limits: []policy.Limit{
@@ -41,7 +41,7 @@ func halfConfirmed(n int64) (policies []policy.Policy) {
 	return policies
 }
 
-// wantConfirmed confirms receipt, which was confirmed before or not.
+// wantConfirmed confirms receipt. replayed says whether it was confirmed before.
 func (e Engine) wantConfirmed(t testing.TB, receipt string, before bool) {
 	t.Helper()
 	if got, err := e.Confirm(t.Context(), receipt); err != nil || !got.Confirmed || got.Replayed != before {
@@ -49,7 +49,7 @@ func (e Engine) wantConfirmed(t testing.TB, receipt string, before bool) {
 	}
 }
 
-// wantNotConfirmed wants nothing to be confirmed by receipt, for a reason.
+// wantNotConfirmed wants receipt to confirm nothing, for a reason.
 func (e Engine) wantNotConfirmed(t testing.TB, receipt, why string) {
 	t.Helper()
 	var refused *limiter.ReceiptError
@@ -58,7 +58,8 @@ func (e Engine) wantNotConfirmed(t testing.TB, receipt, why string) {
 	}
 }
 
-// testConfirmedUnitsCountNoMore confirms one of two units, however they are kept: once, and not what was refunded.
+// testConfirmedUnitsCountNoMore confirms one of two units, for each way in which they are kept: once, and not after a
+// refund.
 func testConfirmedUnitsCountNoMore(t *testing.T, store store.Store) {
 	policies := untilConfirmed(2)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
@@ -118,8 +119,8 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 	e.wantUsed(t, "gate", 1, "after a confirmation that no limit goes by")
 }
 
-// testOneConfirmationOfANumber has one number confirm again and again what a conversion counts for its range: it stands
-// for one unit a window, whether the range is derived or asked for, and another number for another one.
+// testOneConfirmationOfANumber makes one number confirm repeatedly under a conversion of its range. It covers one unit
+// in a window, whether the range is derived or in the call, and another number covers another one.
 func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
 	both := policy.Policy{Name: "half-and-unconfirmed", Limits: []policy.Limit{
 		{Algorithm: "conversion", Limit: 4, Window: time.Minute, MinConversion: 50},
@@ -153,7 +154,8 @@ func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
 	}
 }
 
-// testDeniedTakesConfirmNothing has a denied attempt count under one policy, whose receipt confirms nothing and can be refunded.
+// testDeniedTakesConfirmNothing makes a denied attempt count under one policy. Its receipt confirms nothing and can be
+// refunded.
 func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
 	attempts := policy.Policy{Name: "attempts", Count: policy.CountAll, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 1, Window: time.Minute, Until: policy.UntilConfirmed},
@@ -172,7 +174,7 @@ func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
 	e.wantUsed(t, "attempts", 1, "after the denied attempt was refunded")
 }
 
-// testConversion goes from too few confirmed to enough, and back.
+// testConversion goes from too few confirmed units to enough, and back.
 func testConversion(t *testing.T, store store.Store) {
 	policies := halfConfirmed(2)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
@@ -200,7 +202,7 @@ func testConversion(t *testing.T, store store.Store) {
 	}
 }
 
-// testConfirmOfWhatWasReset confirms nothing that is not counted any more.
+// testConfirmOfWhatWasReset confirms units that a reset has removed, without effect.
 func testConfirmOfWhatWasReset(t *testing.T, store store.Store) {
 	policies := halfConfirmed(2)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
@@ -222,7 +224,7 @@ func testConfirmOfWhatWasReset(t *testing.T, store store.Store) {
 	}
 }
 
-// testConfirmOfAnother refuses what this service did not give, and what it gave for a policy that is gone.
+// testConfirmOfAnother refuses receipts that this service did not make, and those of a policy that is gone.
 func testConfirmOfAnother(t *testing.T, store store.Store) {
 	policies := halfConfirmed(2)
 	e, other := NewEngine(t, store, limiter.Options{}, policies...), NewEngine(t, store, limiter.Options{}, policies...)
@@ -237,8 +239,8 @@ func testConfirmOfAnother(t *testing.T, store store.Store) {
 	e.wantNotConfirmed(t, taken.Receipt, "a policy that it is for is not in force, or has begun to count anew")
 }
 
-// testRacingConfirms has several engines send, confirm each receipt twice, and refund some: each unit is confirmed or
-// refunded, once, and no more are sent than those that are confirmed stand for.
+// testRacingConfirms makes several engines send, confirm each receipt twice, and refund some: each unit is confirmed or
+// refunded, once, and no more are sent than the confirmed ones cover.
 func testRacingConfirms(t *testing.T, store store.Store) {
 	const engines, each, after = 3, 12, 10
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}

@@ -297,8 +297,7 @@ func testResetIsReadWithTheTallies(t *testing.T, in store.Store) {
 	}
 }
 
-// Of many keys at the same time, each reads what was just written to it, and nothing of the
-// others, whatever it is.
+// Concurrent writes and reads of many keys: each read returns the write just before it, and nothing of other keys.
 func testWriteThenRead(t *testing.T, in store.Store) {
 	const keys, rounds = 60, 4
 	logs := []store.LogQuery{{Span: store.SpanHour, Max: 10}}
@@ -328,7 +327,7 @@ func testWriteThenRead(t *testing.T, in store.Store) {
 	all.Wait()
 }
 
-// wantWritten stores w and reads what q asks for then, which should be units of each.
+// wantWritten stores w and then reads q, whose counts should have units each.
 func (s *subject) wantWritten(w store.Write, q store.Query, units int64) {
 	w.Key, w.Level = s.key, policy.LevelQuorum
 	q.Key, q.Level = s.key, policy.LevelQuorum

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// spelled reads identifiers in any case as one, and derives their first letters.
+// spelled reads identifiers without regard to case, and derives their first letters.
 func spelled(p *policy.Policy) (policy.ReadIdentifier, error) {
 	derive := p.Derive
 	return func(text string) (string, policy.Found, error) {
@@ -33,7 +33,7 @@ func spelled(p *policy.Policy) (policy.ReadIdentifier, error) {
 	}, nil
 }
 
-// derivedFor is what a policy called person derives: for the first letter and the first two.
+// derivedFor returns the derivations of a policy called person: for the first letter and the first two.
 func derivedFor(person policy.Policy) policy.Policy {
 	person.Name, person.Normalize = "person", policy.Normalize{Form: policy.FormE164}
 	person.Derive = []policy.Derivation{
@@ -48,8 +48,7 @@ func perMinute(name, algorithm string, n int64, guarantee policy.Guarantee) poli
 	}
 }
 
-// testDerived counts a person, and what is derived of them, in one step: all or none, however
-// each is kept.
+// testDerived counts a person and derived parts in one step: all or none, for each way in which they are kept.
 func testDerived(t *testing.T, store store.Store) {
 	for _, p := range kinds(2) {
 		t.Run(p.Name, func(t *testing.T) {
@@ -119,7 +118,7 @@ func (e Engine) wantUsedBy(t testing.TB, policy, id string, want int64) {
 	}
 }
 
-// testDerivedReservation holds what is derived, too, and settles it.
+// testDerivedReservation holds units of derived demands, too, and settles them.
 func testDerivedReservation(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(perMinute("", "sliding-log", 2, "")),
 		perMinute("letter", "fixed-window", 1, ""), perMinute("letters", "sliding-log", 100, ""))

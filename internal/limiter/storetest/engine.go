@@ -17,8 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Engine is a limiter.Engine over a store under test, with a clock that the test
-// turns.
+// Engine is a limiter.Engine over a store under test, with a clock that the test sets.
 type Engine struct {
 	*limiter.Engine
 	Now *time.Time
@@ -36,8 +35,8 @@ func (e Engine) SetPolicies(policies []policy.Policy) error {
 	return e.Engine.SetPolicies(countedBy(counting, policies))
 }
 
-// NewEngine returns an engine with these policies in force, as of noon. Its
-// namespace is one that nobody else uses, unless opts names one.
+// NewEngine returns an engine with these policies in force, as of noon. It has a namespace of its own, unless opts has
+// one.
 func NewEngine(t testing.TB, store store.Store, opts limiter.Options, policies ...policy.Policy) Engine {
 	t.Helper()
 	now := Clock(t, "12:00:00")
@@ -243,8 +242,8 @@ func testResetReachesEveryEngine(t *testing.T, store store.Store) {
 	}
 }
 
-// testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine
-// that has not seen it dates its units later by itself.
+// testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine that has not read it dates its
+// units later anyway.
 func testResetIsCountedUnderFromThenOn(t *testing.T, store store.Store) {
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
 	a, b, c := NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...)

@@ -10,8 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testFeed publishes changes, as of now: a store may go by its own clock to tell which
-// of them still live.
+// testFeed publishes changes dated now, as a store may expire them by its own clock.
 func testFeed(t *testing.T, in store.Store) {
 	feed, ok := in.(store.Feed)
 	if !ok {
@@ -63,7 +62,7 @@ func testFeed(t *testing.T, in store.Store) {
 	}
 }
 
-// times returns how often c is among changes, whose lives are not told.
+// times returns how often c is among changes, which are without their times to live.
 func times(changes []store.Change, c store.Change) (n int) {
 	for _, have := range changes {
 		if have.TTL, c.TTL = 0, 0; have == c {
@@ -73,7 +72,7 @@ func times(changes []store.Change, c store.Change) (n int) {
 	return n
 }
 
-// testPartsOfNews reads what was published in two parts: each change is there.
+// testPartsOfNews reads published changes in two parts, which together have each change.
 func testPartsOfNews(t *testing.T, feed store.Feed, published []store.Change, middle store.Instant) {
 	t.Helper()
 	before, err := feed.Changes(t.Context(), &store.ChangeQuery{Until: middle, Level: "QUORUM"})
@@ -124,8 +123,8 @@ func awaitExpiry(t *testing.T, feed store.Feed, s *subject) {
 	t.Errorf("a change to be kept for a second is there after %v", patience)
 }
 
-// testOverridesStay publishes overrides without end and with one: what is there longer than their news is the latest of
-// each key, in whatever order they come.
+// testOverridesStay publishes overrides without an end and with one: the latest of each key outlives its news, in any
+// order of arrival.
 func testOverridesStay(t *testing.T, in store.Store) {
 	feed, ok := in.(store.Feed)
 	if !ok {

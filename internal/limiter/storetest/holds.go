@@ -43,7 +43,7 @@ func testHolds(t *testing.T, in store.Store) {
 	}
 }
 
-// testSettledBeforeHeld has the later word on an event arrive first.
+// testSettledBeforeHeld makes the settling of an event arrive before its hold.
 func testSettledBeforeHeld(t *testing.T, in store.Store) {
 	s := newSubject(t, in)
 	id := s.ids(noon)
@@ -55,7 +55,7 @@ func testSettledBeforeHeld(t *testing.T, in store.Store) {
 	}
 }
 
-// testSettledAtAnotherCost has an event stay at another cost than it was held at, whichever word arrives first.
+// testSettledAtAnotherCost settles an event at another cost than its hold's, in both orders of arrival.
 func testSettledAtAnotherCost(t *testing.T, in store.Store) {
 	for _, cost := range []int64{1, 9} {
 		for _, held := range []int{0, 1} {

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// insteadOfConversions are a person's policies: two unconfirmed units for each first letter, one for each known person in
-// their place, and one for all others.
+// insteadOfConversions returns a person's policies: two unconfirmed units for each first letter; instead of these, one
+// for each known person, and one for all others.
 func insteadOfConversions(guarantee policy.Guarantee) []policy.Policy {
 	person := perMinute("person", "sliding-log", 9, "")
 	person.Normalize = policy.Normalize{Form: policy.FormE164}
@@ -31,7 +31,7 @@ func insteadOfConversions(guarantee policy.Guarantee) []policy.Policy {
 	return []policy.Policy{person, letter, known, others}
 }
 
-// countedUnder returns the policies that a counts under, and whether it is allowed.
+// countedUnder returns the policies under which a counts, and whether it is allowed.
 func countedUnder(a *limiter.Answer) string {
 	if !a.Allowed {
 		return "denied by " + a.Policy.Name
@@ -43,7 +43,7 @@ func countedUnder(a *limiter.Answer) string {
 	return strings.Join(names, " ")
 }
 
-// testKnownPassConversions has those pass who were confirmed before where conversions deny, and one other.
+// testKnownPassConversions admits persons who were confirmed before, and one other, although conversions deny.
 func testKnownPassConversions(t *testing.T, store store.Store) {
 	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
 		e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, insteadOfConversions(guarantee)...)

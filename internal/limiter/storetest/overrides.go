@@ -11,9 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testOverrides has one engine override what another one decides, under every kind of
-// policy, as soon as that hears the news. A store may go by its own clock to tell which
-// of them still live, so these go by it, too.
+// testOverrides sets overrides on one engine that apply on another one, under every kind of policy, as soon as that has
+// read the news. A store may expire news by its own clock, so the engines use the real time, too.
 func testOverrides(t *testing.T, s store.Store) {
 	feed, ok := s.(store.Feed)
 	if !ok {
@@ -65,7 +64,7 @@ func testOverrides(t *testing.T, s store.Store) {
 	}
 }
 
-// override puts o in force for an hour; the zero Override ends what is.
+// override puts o in force for an hour; the zero Override ends the one in force.
 func (e Engine) override(t *testing.T, policy string, o demand.Override) {
 	t.Helper()
 	if o.Kind == "" {

@@ -45,8 +45,8 @@ func testReservationIsSettledOnce(t *testing.T, store store.Store) {
 	}
 }
 
-// testSettledAfterItsRefund records a reservation again whose units were given back
-// since: what was removed stays removed, however many came later.
+// testSettledAfterItsRefund records a reservation again after its units were given back: removed events stay removed,
+// however many follow.
 func testSettledAfterItsRefund(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
 	policies := kinds(limit)
@@ -66,8 +66,7 @@ func testSettledAfterItsRefund(t *testing.T, store store.Store) {
 	}
 }
 
-// testSettledBehindOthers records a reservation that more events came after than a
-// decision reads.
+// testSettledBehindOthers records a reservation that is followed by more events than a decision reads.
 func testSettledBehindOthers(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
 	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
@@ -107,7 +106,7 @@ func testHoldsOfLogsEnd(t *testing.T, store store.Store) {
 	e.wantUsed(t, "gate", 1, "when it was recorded all the same")
 }
 
-// testRefundOfWhatWasReset gives nothing back that is not counted any more.
+// testRefundOfWhatWasReset refunds units that a reset has removed, without effect.
 func testRefundOfWhatWasReset(t *testing.T, store store.Store) {
 	policies := kinds(3)
 	e := NewEngine(t, store, limiter.Options{}, policies...)

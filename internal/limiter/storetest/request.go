@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testLimitFromRequest holds that calls which bring limits of their own count together, each up to its own limit, under
-// every kind of policy that takes one and by every operation.
+// testLimitFromRequest makes calls with limits of their own, which count together, each up to its own limit, under
+// every kind of policy that takes one and for every operation.
 func testLimitFromRequest(t *testing.T, s store.Store) {
 	of := kinds(1)
 	for _, p := range each(1) {
@@ -49,7 +49,7 @@ type fromRequest struct {
 	at     int // of the limit that comes with requests
 }
 
-// op does op for Somebody with a limit, 0 for none, a second after what came before.
+// op does op for Somebody with a limit, 0 for none, a second after the operation before.
 func (r fromRequest) op(t *testing.T, op count.Op, cost, limit int64) limiter.Answer {
 	t.Helper()
 	*r.Now = r.Now.Add(time.Second)
@@ -73,7 +73,7 @@ func (r fromRequest) reset(t *testing.T) {
 	*r.Now = r.Now.Add(time.Second)
 }
 
-// wantTogether takes up to several limits in turn.
+// wantTogether takes up to each of several limits in turn.
 func (r fromRequest) wantTogether(t *testing.T) {
 	t.Helper()
 	for i, step := range []struct {
@@ -124,7 +124,7 @@ func (r fromRequest) wantHeldAndRepeated(t *testing.T) {
 	r.reset(t)
 }
 
-// wantOverridden has an override stand above the limit of a call.
+// wantOverridden sets an override, which takes precedence over the limit of a call.
 func (r fromRequest) wantOverridden(t *testing.T) {
 	t.Helper()
 	p, _ := r.Policy(r.policy)
@@ -146,7 +146,7 @@ func (r fromRequest) wantOverridden(t *testing.T) {
 	}
 }
 
-// wantRefused brings limits that are out of range, or where none is taken.
+// wantRefused brings limits that are out of range, or to policies that take none.
 func (r fromRequest) wantRefused(t *testing.T) {
 	t.Helper()
 	for _, d := range []limiter.Demand{

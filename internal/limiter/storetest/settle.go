@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// perDay returns the kinds of n units a day: buckets that hardly drain within a test.
+// perDay returns the kinds of n units a day, whose buckets hardly drain within a test.
 func perDay(n int64) []policy.Policy {
 	policies := kinds(n)
 	for i := range policies {
@@ -70,8 +70,8 @@ func (h *held) wantUsed(want int64, when string) {
 	}
 }
 
-// testSettledAtItsCost reserves 40 units of 100 and settles less, as many, or more than there are: once, whoever
-// repeats it on whatever instance at whatever cost. The receipt gives back what was settled.
+// testSettledAtItsCost reserves 40 units of 100 and settles fewer, as many, or more than there are: once, also if
+// another instance repeats it at another cost. The receipt refunds the settled units.
 func testSettledAtItsCost(t *testing.T, store store.Store) {
 	policies := perDay(100)
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
@@ -106,7 +106,7 @@ func testSettledAtItsCost(t *testing.T, store store.Store) {
 	}
 }
 
-// testReleased gives back all that is held, by a refund of the reservation or by settling nothing.
+// testReleased gives back all held units, by a refund of the reservation or by settling at a cost of 0.
 func testReleased(t *testing.T, store store.Store) {
 	policies := perDay(100)
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
@@ -137,7 +137,7 @@ func testReleased(t *testing.T, store store.Store) {
 	}
 }
 
-// testSettledAfterItsEnd settles what is held no more: it counts as records do, once. There is nothing to release then.
+// testSettledAfterItsEnd settles a reservation that has ended: it counts as a record, once. A release is refused then.
 func testSettledAfterItsEnd(t *testing.T, store store.Store) {
 	logs := policy.Policy{Name: "logs", Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 100, Window: time.Minute}, {Algorithm: "sliding-log", Limit: 100, Window: 24 * time.Hour},

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testShadowChangesNothing asks a policy with shadows and the same policy without it the same, at random, and holds
-// that both answer alike, and that each shadow says what a model of it does.
+// testShadowChangesNothing makes the same random calls under a policy with shadows and under the same policy without.
+// Both must answer alike, and each shadow must answer as a model of it.
 func testShadowChangesNothing(t *testing.T, store store.Store) {
 	for _, c := range shadowCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func shadowCases() (all []shadowCase) {
 	return all
 }
 
-// unit is what a model remembers of what was counted.
+// unit is a counted unit in a model.
 type unit struct{ at, cost int64 }
 
 func (e Engine) doCost(t testing.TB, op count.Op, policy string, cost int64) count.Decision {
@@ -89,7 +89,7 @@ func (e Engine) doCost(t testing.TB, op count.Op, policy string, cost int64) cou
 	return answer.Decision
 }
 
-// sameDecision holds that got is want but for what it says of shadows. Past a limit, used is a lower bound.
+// sameDecision fails the test unless got is want but for shadows. Past a limit, used is a lower bound.
 func sameDecision(t testing.TB, at string, got, want *count.Decision) {
 	t.Helper()
 	g, w := got.Verdict, want.Verdict
@@ -104,8 +104,8 @@ func sameDecision(t testing.TB, at string, got, want *count.Decision) {
 	}
 }
 
-// checkShadow holds that each shadow in d would deny cost at now, in milliseconds, where it does not fit beside what was
-// counted before, and that nobody waits for it.
+// checkShadow fails the test unless each shadow in d would deny cost at now, in milliseconds, exactly if it does not fit
+// beside the units before, and has no wait.
 func checkShadow(t testing.TB, at string, d *count.Decision, counted []unit, now, cost int64) {
 	t.Helper()
 	for i := range d.Limits() {
@@ -122,7 +122,7 @@ func checkShadow(t testing.TB, at string, d *count.Decision, counted []unit, now
 	}
 }
 
-// usedBy returns what counted uses of l at now, by the definition of its algorithm.
+// usedBy returns the units of counted that are used of l at now, by the definition of its algorithm.
 func usedBy(l *policy.Limit, counted []unit, now int64) (used int64) {
 	window := l.Window.Milliseconds()
 	previous := int64(0)

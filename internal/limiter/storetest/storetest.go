@@ -1,8 +1,8 @@
-// Package storetest is what every store has to pass: the contract of
-// store.Store, and the engine's promises over the store under test.
+// Package storetest is the test suite that every store must pass: the contract of store.Store, and the engine's
+// guarantees over the store under test.
 //
-// It knows no particular store. Those whose memory survives, or is shared, need no
-// cleaning: every test counts under keys of its own.
+// It knows no particular store. Stores that are durable or shared need no cleaning, as every test counts under keys of
+// its own.
 package storetest
 
 import (
@@ -17,14 +17,13 @@ func Run(t *testing.T, store store.Store) {
 	run(t, store, append(slices.Clone(contract), promises...))
 }
 
-// RunTallied runs what engines promise over store once more, with every window counted
-// in running totals.
+// RunTallied runs the tests of engines' guarantees over store once more, with every window counted in running totals.
 func RunTallied(t *testing.T, s store.Store) {
 	feed, _ := s.(store.Feed)
 	run(t, tallied{s, feed}, promises)
 }
 
-// tallied is a store whose engines count in running totals. It can't hold keys still.
+// tallied is a store whose engines count in running totals. It can't lock keys.
 type tallied struct {
 	store.Store
 	store.Feed
@@ -45,7 +44,7 @@ func run(t *testing.T, store store.Store, tests []test) {
 	}
 }
 
-// contract is what store.Store says.
+// contract tests the contract of store.Store.
 var contract = []test{
 	{"EventsNewestOfThoseLater", testEventsNewestOfThoseLater},
 	{"EventsOutOfOrder", testEventsOutOfOrder},
@@ -74,7 +73,7 @@ var contract = []test{
 	{"OverridesStay", testOverridesStay},
 }
 
-// promises are what engines promise over a store.
+// promises tests engines' guarantees over a store.
 var promises = []test{
 	{"Trace", testTraces},
 	{"CheckRecordsNothing", testCheckRecordsNothing},

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Step is one request of a trace and what the answer must be.
+// Step is one request of a trace and its expected answer.
 type Step struct {
 	At      string // time of day
 	Allowed bool
@@ -30,8 +30,8 @@ func (tr *Trace) Policy() policy.Policy {
 	return policy.Policy{Name: "trace", Limits: []policy.Limit{tr.Limit}, Count: tr.Count}
 }
 
-// Traces returns one trace for each algorithm and way of counting: limit 3 in 60 s,
-// the same instants for all, but for windows of the calendar.
+// Traces returns one trace for each algorithm and way of counting: limit 3 in 60 s, with the same instants for all but
+// calendar windows.
 func Traces() []Trace {
 	limit := func(algorithm string, rounding policy.Rounding) policy.Limit {
 		return policy.Limit{Algorithm: algorithm, Limit: 3, Window: time.Minute, Rounding: rounding}
@@ -90,8 +90,8 @@ func Traces() []Trace {
 	}
 }
 
-// conversionTrace returns the trace of a conversion of which nothing is confirmed, and which lets one unit
-// pass 12 s after the last.
+// conversionTrace returns the trace of a conversion without confirmations, which lets a unit pass as a probe 12 s after
+// the last.
 func conversionTrace() Trace {
 	limit := policy.Limit{Algorithm: "conversion", Limit: 3, Window: time.Minute, MinConversion: 20, Probe: 12 * time.Second}
 	return Trace{Name: "conversion", Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
@@ -100,7 +100,7 @@ func conversionTrace() Trace {
 	}}
 }
 
-// calendarTrace returns the trace of a quota of 3 a day where midnight is at 11:00 UTC.
+// calendarTrace returns the trace of a quota of 3 a day in a zone whose midnight is at 11:00 UTC.
 func calendarTrace() Trace {
 	limit := policy.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: policy.CalendarDay, Timezone: "Pacific/Auckland"}
 	const day = 24 * time.Hour
@@ -112,9 +112,8 @@ func calendarTrace() Trace {
 	}}
 }
 
-// bucketTrace returns the trace of a bucket of limit, empty at first. One in it takes
-// 20 s to leave, so that its level is told by when it is whole again: 1, 1.5, 1, 1.55,
-// 1.05, 1.55 and 1.05.
+// bucketTrace returns the trace of a bucket of limit, empty at first. A unit takes 20 s to drain, so that reset_after
+// shows its level: 1, 1.5, 1, 1.55, 1.05, 1.55 and 1.05.
 func bucketTrace(limit policy.Limit) Trace {
 	return Trace{Name: limit.Algorithm, Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
 		{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},

@@ -36,15 +36,17 @@ _LOG_INTERVAL = 1.0  # seconds
 
 
 class AsyncClient:
-    """Asks one ratelimitd, or several behind one address. Make one for a process: it has
+    """A client of one ratelimitd, or of several behind one address. Make one for a process: it has
     connections of its own for each event loop."""
 
     def __init__(self, base_url: str, options: Options | None = None) -> None:
-        """Of the service at base_url, such as ``http://127.0.0.1:8080``. It asks nothing yet."""
+        """Makes a client of the service at base_url, such as ``http://127.0.0.1:8080``. It sends
+        nothing yet."""
         self._options = o = options or Options()
         self._base_url = base_url
         self._first_transport: Transport | None = self._new_transport()
-        """What the first event loop uses. It is made here so that what is wrong is told here."""
+        """The transport of the first event loop. It is made here so that its errors are raised
+        here."""
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
         self._closed = False
         self._breaker = Breaker(
@@ -63,7 +65,7 @@ class AsyncClient:
         return await self.do(Call("check", demands))
 
     async def record(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
-        """Records demands, whatever the limits, and tells where that leaves them."""
+        """Records demands, whatever the limits, and returns what remains."""
         return await self.do(Call("record", demands, idempotency_key=idempotency_key))
 
     async def take(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
@@ -84,7 +86,7 @@ class AsyncClient:
         """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
 
         That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
-        ``over``. The first settlement has the say.
+        ``over``. The first settlement is final.
         """
         call = Call("record", reservation=reservation, cost=cost, idempotency_key=idempotency_key)
         return await self.do(call)
@@ -96,8 +98,8 @@ class AsyncClient:
     async def wait(self, *demands: Demand, within: float) -> Decision:
         """Takes demands as soon as their limits allow, within so many seconds.
 
-        It waits as long as a denial says, and a bit longer by chance, and takes again. Calls that
-        want the same policies and identifiers come in turn.
+        It waits as long as a denial says, and a random bit longer, and takes again. Calls for the
+        same policies and identifiers take in turn.
 
         It raises a NoRoomError as soon as it is known that there is no room in time or that no
         wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
@@ -139,11 +141,11 @@ class AsyncClient:
     ) -> Sequence[Decision | CallError | None]: ...
 
     async def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]:
-        """Makes up to 1000 calls as one request, and returns what became of each, in their order;
+        """Makes up to 1000 calls as one request, and returns the result of each, in their order;
         None: it is confirmed.
 
-        A call that is wrong harms no other. Calls that share a policy and identifier are decided
-        in their order.
+        An invalid call does not affect the others. Calls that share a policy and identifier are
+        decided in their order.
         """
         if not 0 < len(calls) <= MAX_CALLS:
             raise refused("batch", "operations", f"A batch has 1 to {MAX_CALLS} calls.")
@@ -171,16 +173,16 @@ class AsyncClient:
         )
 
     async def confirm(self, receipt: str) -> None:
-        """Says that what receipt was given for turned out to be real: the code was entered.
+        """Confirms receipt's units: the code was entered.
 
-        It counts once, however often it is said. It raises a NoReceiptError if the receipt was
+        It counts once, however often it is called. It raises a NoReceiptError if the receipt was
         refunded or its window is over. While no ratelimitd answers it raises an error, whatever
         ``Options.on_unavailable`` says.
         """
         await self._ask(Confirm(receipt))
 
     async def reset(self, policy: str, identifier: str) -> None:
-        """Forgets what was counted for identifier under policy, on every instance within a
+        """Removes what was counted for identifier under policy, on every instance within a
         second."""
         await self._direct(
             "reset",
@@ -190,8 +192,8 @@ class AsyncClient:
         )
 
     async def explain(self, policy: str, identifier: str) -> Explanation:
-        """Tells why identifier would be allowed or denied now: every limit's state, and what
-        else decides."""
+        """Returns why identifier would be allowed or denied now: every limit's state, and all else
+        that decides."""
         return await self._direct(
             "explain",
             {"policy": policy, "identifier": identifier},
@@ -201,7 +203,7 @@ class AsyncClient:
 
     @property
     def failed_open(self) -> int:
-        """How many calls ``fail-open`` has allowed although nobody decided them: a metric that
+        """The number of calls that ``fail-open`` has allowed without a decision: a metric that
         should stay at 0."""
         return self._failed_open
 
@@ -231,7 +233,7 @@ class AsyncClient:
         return Transport(self._base_url, o.headers, o.transport and o.transport(), o.timeout)
 
     def _session(self) -> _Session:
-        """Returns what is of the running event loop."""
+        """Returns the session of the running event loop."""
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None:
@@ -280,8 +282,8 @@ class AsyncClient:
         return None if answer == "confirmed" else answer
 
     async def _answer_of(self, entry: Entry, tries: Tries) -> Decision | Confirmed:
-        """Waits for the answer to a call that was sent, and tries again where that is worth it
-        and cannot count twice."""
+        """Waits for the answer to a call that was sent, and tries again if that may help and
+        cannot count twice."""
         call = entry.call
         recorded: Recorded | None = None
         while True:
@@ -307,7 +309,7 @@ class AsyncClient:
     def _unanswered(
         self, prepared: PreparedCall, failure: Failure, recorded: Recorded | None
     ) -> Decision:
-        """Returns or raises what the caller of a call is given that has no answer."""
+        """Returns the decision, or raises the error, of a call without an answer."""
         call, error = prepared.call, error_of(prepared.op, recorded, failure)
         if self._options.on_unavailable == "fail-closed" or not failure.nobody_decided:
             raise error
@@ -377,8 +379,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
         on_line: Callable[[bytes], None] | None = None,
     ) -> Reply | Failure:
-        """Posts, unless requests fail at once, and tells the breaker what that says of the
-        service."""
+        """Posts, unless requests fail at once, and tells the breaker the outcome."""
         if not self._breaker.admit(time.monotonic()):
             message = "no answer: it failed several times in a row and is being probed"
             return Failure("open", message, False)
@@ -392,7 +393,7 @@ class AsyncClient:
         return reply
 
     def _abandon(self, began: float) -> None:
-        """Tells the breaker what a request says of the service that is ended without an answer."""
+        """Tells the breaker about a request that was ended without an answer."""
         now = time.monotonic()
         if now - began >= self._options.timeout / 2:
             self._breaker.failed(now)
@@ -440,7 +441,8 @@ class AsyncClient:
 
 
 class _Session:
-    """What cannot be used on another event loop: connections, and calls that share requests."""
+    """State that cannot be used on another event loop: connections, and calls that share
+    requests."""
 
     def __init__(self, transport: Transport, joiner: Joiner) -> None:
         self.transport = transport
@@ -460,7 +462,7 @@ async def _open(transport: Transport) -> AsyncGenerator[None, None]:
 
 
 def _settle_by(reply: Reply | Failure, read: Callable[[Reply], Failure | None]) -> Failure | None:
-    """Has read make sense of a reply; returns why it has none."""
+    """Reads a reply by read. Returns the failure if that is not possible."""
     if isinstance(reply, Failure):
         return reply
     try:
@@ -470,7 +472,7 @@ def _settle_by(reply: Reply | Failure, read: Callable[[Reply], Failure | None]) 
 
 
 def _settle(entry: Entry, answer: Answer) -> None:
-    """Gives an entry its answer, where that is one to what it asks."""
+    """Gives an entry its answer, if that is of the right kind."""
     confirms = isinstance(entry.call.call, Confirm)
     if not isinstance(answer, Failure) and (answer == "confirmed") != confirms:
         raise UnreadableError("it answers what was not asked")
@@ -478,7 +480,7 @@ def _settle(entry: Entry, answer: Answer) -> None:
 
 
 def _read(reply: Reply | Failure, read: Callable[[Reply], T]) -> T | Failure:
-    """Returns what read makes of a reply that is no problem."""
+    """Returns the result of read for a reply that is no problem."""
     if isinstance(reply, Failure):
         return reply
     try:
@@ -499,7 +501,7 @@ def _expect(reply: Reply, status: int) -> None:
 
 
 def _failed_open(call: Call, recorded: Recorded | None) -> Decision:
-    """Returns the decision of a call that nobody decided."""
+    """Returns the decision of a call that the client allows without the service."""
     decisions = [
         DemandDecision(
             allowed=True, would_allow=True, policy=d.policy, degraded=True, recorded=recorded

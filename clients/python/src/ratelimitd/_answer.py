@@ -1,4 +1,4 @@
-"""What a limited request is answered, and the headers of ratelimitd's own answers."""
+"""The answers to limited requests, with the headers of ratelimitd's own answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_FIELD_INTEGER = 999_999_999_999_999
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a request: it passes where there is no status."""
+    """The verdict on a request: it passes if there is no status."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     decision: Decision | None = None
@@ -48,7 +48,7 @@ def denied(decision: Decision) -> Verdict:
 
 
 def unavailable() -> Verdict:
-    """Answers a request that nobody decided."""
+    """Answers a request without a decision."""
     detail = "Nobody can tell whether this is within its limit. Try again shortly."
     return problem(503, "Temporary Reduced Capacity", detail, {"Retry-After": "1"}, _REDUCED)
 
@@ -59,7 +59,7 @@ def passed(decision: Decision) -> Verdict:
 
 
 def _headers(d: Decision) -> dict[str, str]:
-    """Returns the headers of ratelimitd's own answers. A decision that nobody made has none."""
+    """Returns the headers of ratelimitd's own answers. A client that fails open has none."""
     if not d.limits:
         return {}
     enforced = [x for x in d.limits if x.would_deny is None]
@@ -78,7 +78,7 @@ def _headers(d: Decision) -> dict[str, str]:
 
 
 def _more_after(d: Decision, limit: LimitDecision) -> float | None:
-    """Returns after how many seconds there are more units, as ratelimitd's own answers do.
+    """Returns the seconds until there are more units, as in ratelimitd's own answers.
 
     None: no wait helps, or that is later than Retry-After.
     """

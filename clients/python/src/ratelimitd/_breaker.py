@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable
 
 SILENCE = 0.5
-"""How many seconds no request must have been answered, beside the failures in a row, before
-requests fail at once: calls that have little time fail together while others are answered."""
+"""The seconds without any answer that, beside the failures in a row, must pass before requests
+fail at once: calls with little time may fail together while others are answered."""
 
 
 class Breaker:
-    """Keeps a service that does not answer from costing every call its whole time.
+    """Keeps a service that does not answer from using up the time of every call.
 
-    After some failures in a row requests fail at once, and one at a time finds out whether the
-    service is back. Time is an argument, in seconds of any one clock.
+    After some failures in a row requests fail at once, and one request at a time probes whether
+    the service is back. Time is an argument, in seconds of any one clock.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Breaker:
     def admit(self, now: float) -> bool:
         """Whether a request may be made now.
 
-        Each that may is followed by one of ``answered``, ``failed`` and ``abandoned``.
+        If so, one of ``answered``, ``failed`` and ``abandoned`` must follow.
         """
         if self._probe_at is None:
             return True
@@ -63,5 +63,5 @@ class Breaker:
             self._on_open()
 
     def abandoned(self) -> None:
-        """Notes that a request ended without telling anything about the service."""
+        """Notes that a request ended without information about the service."""
         self._probing = False

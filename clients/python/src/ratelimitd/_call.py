@@ -22,27 +22,29 @@ class Demand:
 
     policy: str
     identifier: str
-    """Who is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it."""
+    """The identifier that is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of
+    it."""
     cost: int = 1
     """Units."""
     limit: int | None = None
-    """How many units the identifier may have, under a policy that takes its limit from requests;
-    None: the policy's default. It must be what the application knows of its customer, never what an
-    end user sends."""
+    """The identifier's limit in units, under a policy that takes its limit from requests; None:
+    the policy's default. Take it from what the application knows of its customer, never from an
+    end user's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One question with all that it may have."""
+    """One call with all its options."""
 
     op: Op
     demands: Sequence[Demand] = ()
-    """They stand or fall together: all are recorded or none is. Up to 16, none twice."""
+    """Up to 16 demands, none twice. They are allowed or denied together: all are recorded or none
+    is."""
     reserve: float | None = None
-    """Has a check that allows hold the units for so many seconds: whole milliseconds, up to an
+    """Makes a check that allows hold the units for this many seconds: whole milliseconds, up to an
     hour."""
     reservation: str | None = None
-    """What a check answered that a record settles."""
+    """The reservation from a check's answer, for a record to settle."""
     cost: int | None = None
     """Units that each demand of a reservation used, in a call without demands: 0 or more; ``None``:
     those it holds."""
@@ -53,8 +55,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """A call of a batch that says that what a receipt was given for turned out to be real, as
-    ``client.confirm`` does."""
+    """A call of a batch that confirms a receipt's units, as ``client.confirm`` does."""
 
     receipt: str
 
@@ -69,8 +70,8 @@ class PreparedCall:
     __slots__ = ("body", "call", "idempotency_key", "keys", "op", "operation", "trace")
 
     def __init__(self, call: Call | Confirm, make_key: bool, trace: Trace | None) -> None:
-        """Raises an InvalidCallError where the call could not be sent, or would spoil those that
-        it travels with. trace is what its caller is in."""
+        """Raises an InvalidCallError if the call could not be sent, or would spoil the other calls
+        of its request. trace is its caller's."""
         _validate(call)
         self.call = call
         self.trace = trace
@@ -78,22 +79,22 @@ class PreparedCall:
         self.idempotency_key = _key_of(call, make_key)
         members = _members_of(call)
         self.body = _encode(members)
-        """Of a request of its own."""
+        """The body of a request of its own."""
         key = {"idempotency_key": self.idempotency_key} if self.idempotency_key else {}
         self.operation = _encode({"op": self.op, **members, **key})
-        """Of a batch."""
+        """The operation in a batch."""
         demands = () if isinstance(call, Confirm) else call.demands
         self.keys = [(d.policy, d.identifier) for d in demands]
 
     def recorded_after(self, failure: Failure) -> Recorded | None:
-        """What a try has left that failed so."""
+        """Whether units count after an attempt with this failure."""
         if isinstance(self.call, Confirm):
             return failure.still_counts()
         return failure.recorded(self.call.op != "check" or self.call.reserve is not None)
 
     def repeatable_after(self, recorded: Recorded | None) -> bool:
-        """Whether it may be sent again after a try that left its units so: it surely was not
-        done, or is idempotent."""
+        """Whether the call may be sent again after an attempt: it surely was not done, or is
+        idempotent."""
         idempotent = self.idempotency_key is not None or isinstance(self.call, Confirm)
         return recorded == "no" or idempotent
 
@@ -185,7 +186,7 @@ def _wrong_demand(call: Call) -> InvalidCallError | None:
 
 
 def validate_receipt(op: ErrorOp, receipt: str) -> None:
-    """Raises an InvalidCallError where receipt is none that the service may have given."""
+    """Raises an InvalidCallError if receipt can't be one of the service."""
     if not _is_token(receipt):
         raise refused(op, "receipt", "It must be given back as it was answered.")
 

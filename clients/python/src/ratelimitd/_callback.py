@@ -1,4 +1,4 @@
-"""Calls what users give to learn of something, which must not decide about calls and requests."""
+"""Runs users' callbacks, whose errors must not affect calls and requests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ P = ParamSpec("P")
 def raised_by(
     callback: Callable[P, object] | None, *args: P.args, **kwargs: P.kwargs
 ) -> str | None:
-    """Calls callback, and returns the name of the error that it raised; None: it raised none. The
-    error's message may have identifiers."""
+    """Calls callback, and returns the name of the error that it raised, None if it raised none.
+    The error's message may have identifiers."""
     try:
         if callback is not None:
             callback(*args, **kwargs)

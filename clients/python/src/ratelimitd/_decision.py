@@ -7,7 +7,7 @@ Mode = Literal["enforce", "shadow", "off"]
 """How a policy is applied: ``shadow`` decides and reports, and always allows."""
 
 Override = Literal["allow", "block", "limits"]
-"""What an administrator has decided otherwise for an identifier, for a while."""
+"""The kind of an administrator's override for an identifier."""
 
 Reason = Literal["country", "number_type"]
 """A rule of a policy about phone numbers, which denies without looking at what is used."""
@@ -18,7 +18,7 @@ Recorded = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitDecision:
-    """What one limit of a policy says. Times are in seconds."""
+    """The verdict of one limit of a policy. Times are in seconds."""
 
     name: str
     algorithm: str
@@ -31,12 +31,12 @@ class LimitDecision:
     retry_after: float | None
     """``None`` when no wait helps."""
     would_deny: bool | None = None
-    """Of a shadow, which denies nothing, whether it would deny; ``None``: the limit is enforced."""
+    """Whether a shadow, which denies nothing, would deny; ``None``: the limit is enforced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandDecision:
-    """What the service says to one demand. Times are in seconds."""
+    """The service's decision on one demand. Times are in seconds."""
 
     allowed: bool
     would_allow: bool
@@ -49,12 +49,12 @@ class DemandDecision:
     used: int = 0
     """After this call: exact up to the limit, past it a lower bound."""
     reset_after: float = 0
-    """Until the limit is whole again."""
+    """Until nothing is used."""
     retry_after: float | None = 0
-    """Until the same call passes if nobody else comes: 0 when allowed, ``None`` when no wait
+    """Until the same call passes if no other call comes: 0 when allowed, ``None`` when no wait
     helps."""
     limits: tuple[LimitDecision, ...] = ()
-    """Empty where nobody decided: the client failed open."""
+    """Empty if the client failed open."""
     mode: Mode = "enforce"
     override: Override | None = None
     """The override that decided, where one did."""
@@ -76,16 +76,16 @@ class DemandDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(DemandDecision):
-    """What the service says to a call.
+    """The service's decision on a call.
 
-    Of several demands it speaks of the tightest limit, but for ``allowed``, ``would_allow``,
-    ``retry_after`` and ``degraded``, which are those of all.
+    With several demands its numbers are of the tightest limit, but ``allowed``, ``would_allow``,
+    ``retry_after`` and ``degraded`` are for all.
     """
 
     receipt: str | None = None
-    """By which what was recorded can be refunded once; ``None``: nothing was."""
+    """By which recorded units can be refunded once; ``None``: none were recorded."""
     reservation: str | None = None
-    """By which ``settle`` records what a check holds; ``None``: it holds nothing."""
+    """By which ``settle`` records held units; ``None``: none are held."""
     replayed: bool = False
     """It is the recorded answer to an earlier call with the same idempotency key."""
     demands: tuple[DemandDecision, ...] = ()
@@ -95,7 +95,7 @@ class Decision(DemandDecision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitExplanation(LimitDecision):
-    """What one limit says, and what the policy gives where an override gives something else."""
+    """The verdict of one limit, with the policy's own numbers if an override has others."""
 
     policy_limit: int
 
@@ -126,4 +126,4 @@ class Explanation:
     """``until`` when, and ``strikes``: how many there were in a row."""
     reset_at: str | None
     derived: tuple[Explanation, ...] = ()
-    """The same of what the policy derives from the identifier."""
+    """The same for demands that the policy derives from the identifier."""

@@ -6,11 +6,11 @@ from ._decision import Decision, Recorded
 from ._failure import Failure, Problem
 
 ErrorOp = Literal["check", "record", "take", "batch", "refund", "confirm", "reset", "explain"]
-"""What failed: a call's operation, or one of those that have no decision."""
+"""The operation that failed: a call's, or one without a decision."""
 
 
 class CallError(Exception):
-    """Every error of a call: why there is no decision, and what became of its units.
+    """The error of a call without a decision, and whether its units count.
 
     No message holds an identifier.
     """
@@ -39,8 +39,8 @@ class ClosedError(CallError):
 
 
 class NoRoomError(CallError):
-    """A wait would not end in time: what it waits for is not free before, or never, or too many
-    wait already."""
+    """A wait would not end in time: there is no room before, or never, or too many calls wait
+    already."""
 
     decision: Decision | None
     """The last denial, if there was one."""
@@ -79,7 +79,7 @@ def refused(op: ErrorOp, field: str, detail: str) -> InvalidCallError:
 
 
 def error_of(op: ErrorOp, recorded: Recorded | None, failure: Failure) -> CallError:
-    """Returns the error of a call that failed so."""
+    """Returns the error of a call with this failure."""
     error = _class_of(failure)(op, recorded, failure.message, failure.problem)
     error.__cause__ = failure.cause
     return error

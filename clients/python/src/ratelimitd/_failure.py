@@ -1,4 +1,4 @@
-"""Why a try has no decision. It is a value: what becomes of it is for the call to say."""
+"""Why an attempt has no decision. It is a value; the call decides what to do with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from ._decision import Recorded
 
 Kind = Literal["problem", "foreign", "connection", "timeout", "open", "full", "closed"]
-"""``foreign`` is an answer that ratelimitd does not give; ``open``, that requests fail at once."""
+"""``foreign`` is an answer that is not ratelimitd's; ``open`` means that requests fail at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,15 @@ class Failure:
 
     @property
     def nobody_decided(self) -> bool:
-        """Whether nobody did: a 503 of ratelimitd itself is what a policy's on_store_error says."""
+        """Whether there is no decision at all: a 503 of ratelimitd itself is a policy's
+        on_store_error."""
         if self.problem is not None:
             return self.problem.status >= 500 and self.problem.status != 503
         return self.kind != "closed"
 
     def still_counts(self) -> Recorded | None:
-        """Whether units still count after a refund or confirm that failed so; None: it is not
-        known what for."""
+        """Whether units still count after a refund or confirm with this failure; None: the
+        receipt's units are not known."""
         if self.problem is None:
             return "unknown" if self.sent else "yes"
         return None if self.problem.status < 500 else self.recorded(True)

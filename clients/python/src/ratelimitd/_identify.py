@@ -1,4 +1,4 @@
-"""Who sent a request, told as the other ways into ratelimitd tell it."""
+"""The sender of a request, as in the other ways into ratelimitd."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 By = str | Callable[[R], str | None]
-"""Who is counted: ``ip``, the client's address; ``header:NAME``, the value of a header that the
-service itself, or a proxy in front of it, trusts; ``api-key``, X-API-Key or a bearer token, and
-nobody by both; or what a function returns."""
+"""The source of the identifier: ``ip``, the client's address; ``header:NAME``, the value of a
+header that the service itself, or a proxy in front of it, trusts; ``api-key``, X-API-Key or a
+bearer token, but not both; or the result of a function."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_UNIDENTIFIED = "ip\n"  # in front of the address of who is not known otherwise
-# In front of a name that could pass for an address: nobody uses up the limit of an address by it.
+_UNIDENTIFIED = "ip\n"  # prefix of the address of a caller that is not known otherwise
+# Prefix of a name that looks like an address, so that it can't use up the limit of that address.
 _NAMED = "name\n"
 _HASHED = "sha256\n"
 _MAX_IDENTIFIER = 1024  # bytes
@@ -51,11 +51,11 @@ class View(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Those whose X-Forwarded-For is believed."""
+    """The proxies whose X-Forwarded-For is trusted."""
 
     networks: Sequence[Network] = ()
     unix: bool = False
-    """Whether peers without an address are, as those of a unix socket."""
+    """Whether peers without an address are trusted, as those of a unix socket."""
 
     def trust(self, address: Address | None) -> bool:
         if address is None:
@@ -64,7 +64,7 @@ class Proxies:
 
 
 def check_by(by: By[R]) -> None:
-    """Raises a ValueError for what identifies nobody."""
+    """Raises a ValueError if by is invalid."""
     if callable(by) or by in ("ip", "api-key"):
         return
     if not (isinstance(by, str) and _BY_HEADER.fullmatch(by)):
@@ -97,10 +97,9 @@ def _parse_network(text: str) -> Network:
 
 
 def identify(by: By[R], view: View[R], trusted: Proxies) -> str | None:
-    """Returns who sent a request; None where a trusted proxy hides that.
+    """Returns the sender of a request; None if a trusted proxy hides it.
 
-    A caller that leaves a header out is known by the address, so that nobody gets around a limit
-    by it.
+    A caller that leaves a header out is known by its address, so that this does not evade a limit.
     """
     name = by(view.request) if callable(by) else _name(by, view)
     if name is not None and not isinstance(name, str):
@@ -119,7 +118,7 @@ def client_address(connection: str, forwarded_for: Sequence[str], trusted: Proxi
     """Returns the address that a request comes from.
 
     It is that of the connection or, while that is one of trusted, the one that it forwards for.
-    None: a trusted proxy says something else than an address.
+    None: a trusted proxy's header has no valid address.
     """
     address = _parse(connection)
     hops = [hop.strip() for line in forwarded_for for hop in line.split(",")]
@@ -133,7 +132,8 @@ def client_address(connection: str, forwarded_for: Sequence[str], trusted: Proxi
 
 
 def _caller(address: Address) -> str:
-    """Returns who uses an address: of IPv6, a /64 is one caller, unless it stands for IPv4."""
+    """Returns the caller of an address: of IPv6, a /64 is one caller, unless it stands for
+    IPv4."""
     if address.version == 4:
         return str(address)
     ipv4 = _ipv4_in(address)
@@ -210,7 +210,8 @@ def _as_utf8(value: str) -> str:
 
 
 def _only(values: Sequence[str]) -> str | None:
-    """Of several values, nobody knows which one counts for who comes after."""
+    """Returns the value if there is only one: of several, it is not known which one later services
+    use."""
     return values[0] if len(values) == 1 else None
 
 

@@ -1,8 +1,8 @@
-"""Has calls that are made at the same time share requests.
+"""Batches calls that are made at the same time.
 
-A call that is alone goes at once. While some requests are under way, further calls wait, and go
-as one group as soon as a request is back. Joiner decides which calls go together and when; how a
-group is sent is for ``send``.
+A lone call is sent at once. While some requests are in progress, further calls wait, and are sent
+as one group as soon as a request is answered. Joiner decides which calls are sent together and
+when; ``send`` sends a group.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ._failure import Failure
 from ._wire import Answer
 
 MAX_CALLS = 1000  # of a request
-_MAX_REQUESTS = 64  # that go at most while earlier ones are late
+_MAX_REQUESTS = 64  # the most in progress while earlier ones are late
 _PATIENCE = 0.01  # seconds that calls wait for a request to come back before another one goes
-_MAX_WAITING = 1 << 16  # calls: what waits behind so many is not answered in time
+_MAX_WAITING = 1 << 16  # calls: more would not be answered in time
 _MAX_SIZE = (1 << 20) - 64  # bytes of a request's calls; a batch may have 1 MiB
 # Bytes of a call that shares a request: a longer one is refused, and would spoil a batch.
 _MAX_SHARED_SIZE = (64 << 10) - 64
-# How many calls of one policy and identifier share a request: the service decides them one after
+# The most calls of one policy and identifier in a request, as the service decides them one after
 # the other.
 _MAX_ALIKE = 8
 
 
 class Entry:
-    """One try of a call. It is made within the event loop."""
+    """One attempt of a call. It is made within the event loop."""
 
     __slots__ = ("call", "group", "settled")
 
@@ -44,7 +44,7 @@ class Entry:
 
 
 class Group:
-    """Calls that go as one request."""
+    """Calls that share a request."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
@@ -54,7 +54,7 @@ class Group:
             entry.group = self
 
     def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether no caller waits for it any more."""
         return all(entry.settled.done() for entry in self.entries)
 
 
@@ -67,8 +67,9 @@ class Joiner:
         requests: int,
         joins: bool,
     ) -> None:
-        """``send`` settles all entries of a group; ``abandoned`` learns of one that is ended as
-        nobody waits for it any more. ``requests`` are under way before further calls wait."""
+        """``send`` settles all entries of a group; ``abandoned`` is called with one that is ended
+        as no caller waits for it any more. Further calls wait while ``requests`` are in
+        progress."""
         self._send = send
         self._abandoned = abandoned
         self._requests = requests
@@ -142,7 +143,7 @@ class Joiner:
         self._arm()
 
     def _arm(self) -> None:
-        """Has another request go after a while in which none comes back."""
+        """Sends another request after a while without an answer."""
         if self._late is None and self._waiting:
             self._late = asyncio.get_running_loop().call_later(_PATIENCE, self._is_late)
 
@@ -153,7 +154,7 @@ class Joiner:
         self._arm()
 
     def _gather(self) -> list[Entry]:
-        """Takes what goes together from those that wait."""
+        """Takes the waiting calls that are sent together."""
         entries: list[Entry] = []
         alike: Counter[tuple[str, str]] = Counter()
         size = 0

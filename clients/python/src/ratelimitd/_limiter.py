@@ -1,4 +1,5 @@
-"""Limits requests by ratelimitd's policies, whatever the framework: its adapters do the rest."""
+"""Limits requests by ratelimitd's policies, independently of the framework: adapters do the
+rest."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ R = TypeVar("R")
 # Before Python 3.13, a class with slots that is frozen and generic can't be made as Rule[R](…).
 @dataclass(frozen=True)
 class Rule(Generic[R]):
-    """What is taken for a request."""
+    """The units that a request takes."""
 
     policy: str
     by: By[R] | None = None
-    """Who is counted; None: as the options say."""
+    """The source of the identifier; None: as in the options."""
     cost: int | Callable[[R], int] | None = None
     """Units; less than 1: the rule does not limit this request; None: as the options say."""
     limit: Callable[[R], int | None] | None = None
@@ -36,30 +37,30 @@ class Rule(Generic[R]):
 
 
 Rules = str | Rule[R] | Sequence[str | Rule[R]]
-"""A policy, a rule, or several that stand or fall together: one request to ratelimitd takes them
-all."""
+"""A policy, a rule, or several that are allowed or denied together: one request to ratelimitd
+takes them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimiterOptions(Generic[R]):
-    """Of middleware. The defaults suit a service that no proxy is in front of."""
+    """Options of middleware. The defaults suit a service without a proxy in front."""
 
     trusted_proxies: Sequence[str] = ()
-    """Addresses and networks of proxies whose X-Forwarded-For is believed; ``unix`` is a proxy
-    that connects by a unix socket."""
+    """Addresses and networks of proxies whose X-Forwarded-For is trusted; ``unix`` is a proxy that
+    connects by a unix socket."""
     by: By[R] = "ip"
-    """Who is counted, for rules without ``by``."""
+    """The source of the identifier, for rules without ``by``."""
     cost: int | Callable[[R], int] = 1
     """Units, for rules without ``cost``."""
     skip: Callable[[R], bool] | None = None
     """Requests that are not limited; None: all are."""
     fail_closed: bool = False
-    """Answers 503 where nobody decides, instead of letting the request pass."""
+    """Answers 503 without a decision, instead of letting the request pass."""
     on_undecided: Callable[[R, Call, CallError], None] | None = None
-    """Learns of every call that nobody decided, with its policies and identifiers, and why. It
-    must not block. If it raises, the log tells."""
+    """Called with every call without a decision, with its policies and identifiers, and the error.
+    It must not block. Its errors are logged."""
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
-    """A line a second of what ``on_undecided`` learns."""
+    """Gets at most one line a second about such calls."""
 
 
 _MAX_UNITS = 1_000_000_000_000
@@ -67,7 +68,7 @@ _LOG_INTERVAL = 1.0  # seconds
 
 
 class Limiter(Generic[R]):
-    """Makes calls of requests, and answers of decisions. It asks nobody: an adapter does, by a
+    """Makes calls from requests, and answers from decisions. An adapter makes the calls, by a
     client of its kind."""
 
     def __init__(self, options: LimiterOptions[R] | None) -> None:
@@ -95,7 +96,7 @@ class Limiter(Generic[R]):
         return Call("take", list(demands.values())) if demands else Verdict()
 
     def verdict_of(self, request: R, call: Call, outcome: Decision | CallError) -> Verdict:
-        """Returns what becomes of a request after its call."""
+        """Returns the verdict on a request after its call."""
         if isinstance(outcome, CostTooLargeError):
             detail = "It costs more than its limit can ever hold."
             return problem(413, "Request Entity Too Large", detail)

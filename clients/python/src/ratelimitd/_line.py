@@ -1,4 +1,4 @@
-"""Has callers wait for room: those of one key come in turn, and one of them asks at a time."""
+"""Makes callers wait for room: those of one key take turns, and one of them asks at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 MAX_CALLERS = 1000
-"""How many may wait for one key, the one that asks among them."""
+"""The most callers of one key, the one that asks included."""
 _MIN_PAUSE = 0.01  # seconds, after a denial without a wait: two that met at the limit
 _MAX_JITTER = 1.0  # seconds, by which callers of several processes come back apart
 
@@ -32,7 +32,7 @@ class _Line:
     def __init__(self) -> None:
         self.callers: list[_Caller] = []
         self.until = float("-inf")
-        """There is no room before, as far as is known."""
+        """Until then there is no room, as far as is known."""
 
 
 class Lines:
@@ -44,10 +44,11 @@ class Lines:
     async def run(
         self, key: str, within: float, ask: Callable[[], Awaitable[tuple[bool, float | None]]]
     ) -> Reason | None:
-        """Calls ask, in turn among the callers of key, until it is done, and returns why it is not.
+        """Calls ask, in turn with the callers of key, until it is done; else returns the reason.
 
-        ask returns whether it is, and else how long to wait before the next time (None: no wait
-        helps). "no room" comes as soon as it is known that there is none within the caller's time.
+        ask returns whether it is done, and else the wait before the next call (None: no wait
+        helps). "no room" is returned as soon as it is known that there is none within the caller's
+        time.
         """
         caller = _Caller(time.monotonic() + within)
         line = self._lines.setdefault(key, _Line())

@@ -14,29 +14,29 @@ from ._errors import CallError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of a client. The defaults suit most. Times are in seconds."""
+    """Options of a client. The defaults suit most. Times are in seconds."""
 
     timeout: float = 2.0
-    """Of a call, with all its tries, and at most a day. The default is well over the service's own
-    store timeout."""
+    """The timeout of a call with all its attempts, at most a day. The default is well over the
+    service's own store timeout."""
 
     on_unavailable: Literal["fail-closed", "fail-open"] = "fail-closed"
-    """What a call gives while no ratelimitd answers: an UnavailableError; or, for ``fail-open``, a
-    decision that allows and is ``degraded``. Each of those is counted (``client.failed_open``) and
-    told (``on_failed_open``), and the log has a line a second. What a service that answers
-    denies, or cannot decide, stands."""
+    """The result of a call while no ratelimitd answers: an UnavailableError; or, for
+    ``fail-open``, a decision that allows and is ``degraded``. Each of those is counted
+    (``client.failed_open``) and told (``on_failed_open``), and the log has a line a second. It
+    does not apply to denials, or to errors of a service that answers."""
 
     on_failed_open: Callable[[Call, CallError], None] | None = None
-    """Learns of every call that ``fail-open`` allowed, and of the error that it would have had. It
-    is called on the client's event loop, and must not block. If it raises, the log tells."""
+    """Called with every call that ``fail-open`` allowed, and the error that it would have had. It
+    is called on the client's event loop, and must not block. Its errors are logged."""
 
     retries: int = 0
-    """How often a call that was not answered is tried again, where that cannot count twice. If it
+    """The number of further attempts at a call without an answer, if it cannot count twice. If it
     is not 0, the client gives takes and records an idempotency key; the service keeps these keys,
     at some cost."""
 
     concurrency: int = 2
-    """How many requests go at the same time before further calls wait and share one."""
+    """The number of concurrent requests, beyond which calls wait and share one."""
 
     disable_batching: bool = False
     """Sends every call as a request of its own."""
@@ -51,9 +51,9 @@ class Options:
     """Sent with every request, such as ``Authorization``."""
 
     transport: Callable[[], httpx2.AsyncBaseTransport] | None = None
-    """Makes the transport of requests, for TLS and for an HTTP proxy:
-    ``lambda: httpx2.AsyncHTTPTransport(verify=…, proxy=…)``. None: requests go straight to the
-    service, whatever HTTP_PROXY and its like say. It is called for each event loop."""
+    """Makes the transport of requests, for TLS and for an HTTP proxy: ``lambda:
+    httpx2.AsyncHTTPTransport(verify=…, proxy=…)``. None: requests go straight to the service;
+    HTTP_PROXY and its like are ignored. It is called for each event loop."""
 
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
     """A line when the service goes and comes back, and a second while calls fail open."""

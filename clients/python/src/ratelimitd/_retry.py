@@ -12,7 +12,7 @@ _MAX_WAIT = 1.0
 
 
 class Tries:
-    """Counts how often a call is tried, until its time is over."""
+    """Counts the attempts at a call, until its time is over."""
 
     def __init__(self, retries: int, timeout: float) -> None:
         self._left = retries
@@ -28,8 +28,7 @@ class Tries:
         return max(0.0, self._until - time.monotonic())
 
     async def again(self, failure: Failure) -> bool:
-        """Waits until it is time for another try; False: there is none, or a failure such as
-        this does not pass."""
+        """Waits until the next attempt; False if there is none, or the failure is permanent."""
         wait = self._wait_after(failure)
         if self._left == 0 or wait is None or wait >= self.remaining():
             return False
@@ -39,8 +38,8 @@ class Tries:
         return True
 
     def _wait_after(self, failure: Failure) -> float | None:
-        """As long as the service says, and longer by chance: callers who failed together do not
-        come back together."""
+        """As long as the service says, and a random bit longer, so that callers that failed
+        together do not retry together."""
         if failure.kind == "connection":
             return random.uniform(self._wait / 2, self._wait)
         busy = failure.problem is not None and failure.problem.status == 503

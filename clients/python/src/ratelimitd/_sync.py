@@ -19,7 +19,8 @@ _END_PATIENCE = 1.0  # seconds
 
 
 class Client:
-    """Asks one ratelimitd, or several behind one address, from threads. Make one for a process.
+    """A client of one ratelimitd, or of several behind one address, for threads. Make one for a
+    process.
 
     Calls go through an AsyncClient on an event loop in a thread of its own, so that those of all
     threads share requests, and each ends in its time. The thread begins with the first call; a
@@ -27,7 +28,8 @@ class Client:
     """
 
     def __init__(self, base_url: str, options: Options | None = None) -> None:
-        """Of the service at base_url, such as ``http://127.0.0.1:8080``. It asks nothing yet."""
+        """Makes a client of the service at base_url, such as ``http://127.0.0.1:8080``. It sends
+        nothing yet."""
         self._base_url, self._options = base_url, options
         self._lock = threading.Lock()
         self._background = _Background(AsyncClient(base_url, options))
@@ -38,7 +40,7 @@ class Client:
         return self._run(lambda client: client.check(*demands))
 
     def record(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
-        """Records demands, whatever the limits, and tells where that leaves them."""
+        """Records demands, whatever the limits, and returns what remains."""
         return self._run(lambda client: client.record(*demands, idempotency_key=idempotency_key))
 
     def take(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
@@ -59,7 +61,7 @@ class Client:
         """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
 
         That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
-        ``over``. The first settlement has the say.
+        ``over``. The first settlement is final.
         """
         return self._run(
             lambda client: client.settle(reservation, cost=cost, idempotency_key=idempotency_key)
@@ -72,8 +74,8 @@ class Client:
     def wait(self, *demands: Demand, within: float) -> Decision:
         """Takes demands as soon as their limits allow, within so many seconds.
 
-        It waits as long as a denial says, and a bit longer by chance, and takes again. Calls that
-        want the same policies and identifiers come in turn.
+        It waits as long as a denial says, and a random bit longer, and takes again. Calls for the
+        same policies and identifiers take in turn.
 
         It raises a NoRoomError as soon as it is known that there is no room in time or that no
         wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
@@ -91,11 +93,11 @@ class Client:
     def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]: ...
 
     def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]:
-        """Makes up to 1000 calls as one request, and returns what became of each, in their order;
+        """Makes up to 1000 calls as one request, and returns the result of each, in their order;
         None: it is confirmed.
 
-        A call that is wrong harms no other. Calls that share a policy and identifier are decided
-        in their order.
+        An invalid call does not affect the others. Calls that share a policy and identifier are
+        decided in their order.
         """
         return self._run(lambda client: client.batch(calls))
 
@@ -107,27 +109,27 @@ class Client:
         self._run(lambda client: client.refund(receipt))
 
     def confirm(self, receipt: str) -> None:
-        """Says that what receipt was given for turned out to be real: the code was entered.
+        """Confirms receipt's units: the code was entered.
 
-        It counts once, however often it is said. It raises a NoReceiptError if the receipt was
+        It counts once, however often it is called. It raises a NoReceiptError if the receipt was
         refunded or its window is over. While no ratelimitd answers it raises an error, whatever
         ``Options.on_unavailable`` says.
         """
         self._run(lambda client: client.confirm(receipt))
 
     def reset(self, policy: str, identifier: str) -> None:
-        """Forgets what was counted for identifier under policy, on every instance within a
+        """Removes what was counted for identifier under policy, on every instance within a
         second."""
         self._run(lambda client: client.reset(policy, identifier))
 
     def explain(self, policy: str, identifier: str) -> Explanation:
-        """Tells why identifier would be allowed or denied now: every limit's state, and what
-        else decides."""
+        """Returns why identifier would be allowed or denied now: every limit's state, and all else
+        that decides."""
         return self._run(lambda client: client.explain(policy, identifier))
 
     @property
     def failed_open(self) -> int:
-        """How many calls ``fail-open`` has allowed although nobody decided them, in this process:
+        """The number of calls that ``fail-open`` has allowed without a decision, in this process:
         a metric that should stay at 0."""
         return self._background.client.failed_open
 
@@ -193,7 +195,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _end() -> None:
-    """Waits for what closes the connections of a client that nobody closed."""
+    """Waits for the connections of a client that was not closed to close."""
     await asyncio.sleep(0)  # it begins
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others, timeout=_END_PATIENCE)

@@ -1,4 +1,4 @@
-"""Tells which trace a caller is in, where OpenTelemetry's API is installed."""
+"""Finds a caller's trace, if OpenTelemetry's API is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 try:
     from opentelemetry import trace as _trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError:  # then nobody is in one
+except ImportError:  # then there are no traces
     _PROPAGATOR = None
 else:
     _PROPAGATOR = TraceContextTextMapPropagator()

@@ -24,13 +24,13 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, htt
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """An answer of the service."""
 
     status: int
     retry_after: float
     replayed: bool
     body: Any = None
-    """None where there is none, or ``on_line`` has taken it."""
+    """None if there is none, or ``on_line`` has got it."""
     in_lines: bool = False
 
 
@@ -72,8 +72,8 @@ class Transport:
         trace: Trace | None = None,
         on_line: Callable[[bytes], None] | None = None,
     ) -> Reply | Failure:
-        """Posts a body to a route, and reads the answer. ``on_line`` takes one in lines, each as
-        soon as it is there."""
+        """Posts a body to a route, and reads the answer. ``on_line`` gets one line by line, as the
+        lines arrive."""
         headers = {
             "Accept": f"{_LINES}, {_JSON}, {_PROBLEM}" if on_line else f"{_JSON}, {_PROBLEM}"
         }

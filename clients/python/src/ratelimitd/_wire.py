@@ -1,4 +1,4 @@
-"""Reads what the service answers. What it does not expect there is UnreadableError."""
+"""Reads the service's answers. It raises UnreadableError for unexpected ones."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ._decision import Decision, DemandDecision, Explanation, LimitDecision, Lim
 from ._failure import Failure, Problem
 
 Confirmed = Literal["confirmed"]
-"""What the service says to a confirm."""
+"""The service's answer to a confirm."""
 Answer = Decision | Confirmed | Failure
-"""What the service says to one call."""
+"""The service's answer to one call."""
 
 _BATCH_RETRY_AFTER = 1.0
 """The Retry-After of a 503, which results of a batch do not have."""
 
 
 class UnreadableError(Exception):
-    """A body that ratelimitd does not give."""
+    """A body that is not ratelimitd's."""
 
 
 def parse(body: bytes | str) -> Any:
@@ -59,7 +59,7 @@ def read_problem(status: int, body: Any, retry_after: float) -> Failure:
 
 
 def read_result(result: Any) -> Answer:
-    """Reads a result of a batch, and makes it what it would be if its call had gone alone."""
+    """Reads a result of a batch, as if its call had been sent alone."""
     m = _Members(result)
     status = m.get("status", int)
     if field := m.optional("field", str):
@@ -76,7 +76,7 @@ def read_results(body: Any, n: int) -> list[Answer]:
 
 
 def read_line(line: bytes) -> tuple[int, Answer]:
-    """Reads a line of a batch's answer: of which operation it is, and what it says."""
+    """Reads a line of a batch's answer: the index of the operation, and its answer."""
     body = parse(line)
     return _Members(body).get("index", int), read_result(body)
 
@@ -111,7 +111,7 @@ T = TypeVar("T")
 
 
 class _Members:
-    """The members of an object, as what they must be."""
+    """The members of an object, checked for their types."""
 
     def __init__(self, value: Any) -> None:
         if not isinstance(value, dict):

@@ -34,7 +34,7 @@ _TRY_AGAIN_LATER = 1013  # of the codes that IANA registers for closing a WebSoc
 
 def decision_of(scope: Mapping[str, Any]) -> Decision | None:
     """Returns the decision that let a request pass, for a handler that refunds its receipt; None:
-    nobody decided. Starlette's requests are such a mapping."""
+    there is none. Starlette's requests are such a mapping."""
     decision: Decision | None = scope.get(_DECISION)
     return decision
 
@@ -117,7 +117,7 @@ _PARAMETER = re.compile(r"(\{[^}]*\})")
 
 
 def _regex_of(part: str) -> str:
-    """Returns the expression for a parameter of a route, or for what is between two."""
+    """Returns the expression for a parameter of a route, or for the text between two."""
     if not part.startswith("{"):
         return re.escape(part)
     return ".*" if part.endswith(":path}") else "[^/]+"

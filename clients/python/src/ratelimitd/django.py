@@ -37,7 +37,7 @@ _DECISION = "ratelimitd_decision"
 
 def decision_of(request: HttpRequest) -> Decision | None:
     """Returns the decision that let a request pass, for a view that refunds its receipt; None:
-    nobody decided."""
+    there is none."""
     decision: Decision | None = getattr(request, _DECISION, None)
     return decision
 
@@ -53,7 +53,7 @@ def limiter(
 def limiter(
     client: Client | AsyncClient, options: LimiterOptions[HttpRequest] | None = None
 ) -> Callable[[Rules[HttpRequest]], Callable[[Any], Any]]:
-    """Returns what makes decorators of rules, whose functions are given the request."""
+    """Returns a function that makes decorators from rules, whose functions get the request."""
     limits = Limiter[HttpRequest](options)
 
     def limit(rules: Rules[HttpRequest]) -> Callable[[Any], Any]:

@@ -32,7 +32,7 @@ FlaskView = Callable[P, ResponseReturnValue]
 
 def decision() -> Decision | None:
     """Returns the decision that let the request pass, for a view that refunds its receipt; None:
-    nobody decided."""
+    there is none."""
     made: Decision | None = g.get("ratelimitd_decision")
     return made
 
@@ -40,7 +40,7 @@ def decision() -> Decision | None:
 def limiter(
     client: Client, options: LimiterOptions[Request] | None = None
 ) -> Callable[[Rules[Request]], Callable[[FlaskView[P]], Callable[P, Response]]]:
-    """Returns what makes decorators of rules, whose functions are given the request."""
+    """Returns a function that makes decorators from rules, whose functions get the request."""
     limits = Limiter[Request](options)
 
     def limit(rules: Rules[Request]) -> Callable[[FlaskView[P]], Callable[P, Response]]:

@@ -1,9 +1,9 @@
-/** Addresses of IP: whom a request comes from, behind proxies that are trusted. Needs nothing of any runtime. */
+/** IP addresses: the sender of a request, behind trusted proxies. Needs nothing of any runtime. */
 
 /** 4 or 16 bytes. */
 type Address = readonly number[];
 
-/** What stands for a connection by a unix socket, which has no address. */
+/** The name for a connection by a unix socket, which has no address. */
 export const unixSocket = "unix";
 
 /** Networks, such as `10.0.0.0/8` or `192.0.2.7`, and `unix`. */
@@ -29,8 +29,8 @@ export class Networks {
 
 /**
  * Returns the address that a request comes from: that of the connection or, while that is one of `trusted`, the one
- * that it forwards for. Of IPv6, a /64 is one client, and what stands for an address of IPv4 is that one. `undefined`: a
- * trusted proxy says something else than an address.
+ * that it forwards for. Of IPv6, a /64 is one client, and what stands for an address of IPv4 is that one. `undefined`:
+ * a trusted proxy's header has no valid address.
  */
 export function clientAddress(
   connection: string,
@@ -54,12 +54,12 @@ export function clientAddress(
   return peer === unixSocket ? "unknown" : callerOf(peer);
 }
 
-/** Whether text could be what {@link clientAddress} returns. */
+/** Reports whether text could be a result of {@link clientAddress}. */
 export function isAddress(text: string): boolean {
   return text === "@" || parseAddress(text.replace(/\/\d+$/, "")) !== undefined;
 }
 
-/** Reads a network, or throws what is wrong with it. */
+/** Reads a network, or throws an error that says what is wrong with it. */
 function parsePrefix(text: string): [address: Address, bits: number] {
   const [before = "", bits, ...more] = text.split("/");
   const written = parseV4(before) ?? parseV6(before);
@@ -75,7 +75,7 @@ function parsePrefix(text: string): [address: Address, bits: number] {
   throw new TypeError(`ratelimitd: trustedProxies has ${text}, which is no address and no network: ${want}`);
 }
 
-/** Reads who is connected: an address with a port or without, or a unix socket, which nginx writes as `unix:`. */
+/** Reads a peer: an address with a port or without, or a unix socket, which nginx writes as `unix:`. */
 function parsePeer(text: string): Address | typeof unixSocket | undefined {
   return text === unixSocket || text === `${unixSocket}:` ? unixSocket : parseAddress(text);
 }
@@ -102,7 +102,10 @@ const nat64Local = [0, 0x64, 0xff, 0x9b, 0, 1]; // RFC 8215: networks of any len
 const sixToFour = [0x20, 0x02]; // RFC 3056, section 2
 const teredo = [0x20, 0x01, 0, 0]; // RFC 4380, section 4
 
-/** Returns who is counted for an address. Trust never goes by it: anybody may have a tunnel that ends at any address. */
+/**
+ * Returns the caller that is counted for an address. Trust never depends on it, as anybody may have a tunnel that ends
+ * at any address.
+ */
 function callerOf(address: Address): string {
   if (address.length === 4) {
     return address.join(".");
@@ -167,7 +170,7 @@ function parseGroups(text: string): number[] | undefined {
   return bytes;
 }
 
-/** Returns what a customer has of IPv6 addresses: one may use as many as they like of it. */
+/** Returns the /64 of an IPv6 address, which a customer has as a whole. */
 function subnet64(address: Address): string {
   return `${textOf([...address.slice(0, 8), 0, 0, 0, 0, 0, 0, 0, 0])}/64`;
 }

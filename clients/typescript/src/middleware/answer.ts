@@ -1,7 +1,7 @@
-/** What a limited request is answered, and the headers of ratelimitd's own answers. */
+/** The answers to limited requests, with the headers of ratelimitd's own answers. */
 import type { Decision, LimitDecision } from "../decision.js";
 
-/** What becomes of a request: it passes where there is no answer. */
+/** The verdict on a request: it passes if there is no answer. */
 export interface Verdict {
   readonly headers: Readonly<Record<string, string>>;
   readonly decision?: Decision;
@@ -34,7 +34,7 @@ export function denied(decision: Decision): Verdict {
   return problem(429, "Quota Exceeded", detail, headersOf(decision), quotaExceeded);
 }
 
-/** Answers a request that nobody decided. */
+/** Answers a request without a decision. */
 export function unavailable(): Verdict {
   const detail = "Nobody can tell whether this is within its limit. Try again shortly.";
   return problem(503, "Temporary Reduced Capacity", detail, { "Retry-After": "1" }, reducedCapacity);
@@ -45,7 +45,7 @@ export function passed(decision: Decision): Verdict {
   return { headers: headersOf(decision), decision };
 }
 
-/** Returns the headers of ratelimitd's own answers. A decision that nobody made has none. */
+/** Returns the headers of ratelimitd's own answers. A client that fails open has none. */
 function headersOf(d: Decision): Record<string, string> {
   if (d.limits.length === 0) {
     return {};
@@ -64,8 +64,8 @@ function headersOf(d: Decision): Record<string, string> {
 }
 
 /**
- * After how many milliseconds there are more units, as ratelimitd's own answers say; null: no wait
- * helps, or that is later than Retry-After.
+ * The time until there are more units, as in ratelimitd's own answers; null: no wait helps, or that is later than
+ * Retry-After.
  */
 function moreAfterMs(d: Decision, l: LimitDecision): number | null {
   const after = l.allowed ? l.resetAfterMs : l.retryAfterMs;

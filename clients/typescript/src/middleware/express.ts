@@ -11,7 +11,7 @@ import { type NodeRequest, viewOfNode } from "./node.js";
 
 export { decisionOf, type LimiterOptions, type Rule, type Rules } from "./limiter.js";
 
-/** What this needs of a response of Node. */
+/** The parts of Node's response that this needs. */
 export interface NodeResponse {
   statusCode: number;
   readonly headersSent?: boolean;
@@ -22,7 +22,10 @@ export interface NodeResponse {
 
 export type Middleware<R> = (request: R, response: NodeResponse, next: (error?: unknown) => unknown) => void;
 
-/** Returns what makes middleware of rules. Handlers that need a type of request of their own give it as `R`. */
+/**
+ * Returns a function that makes middleware from rules. Handlers that need a type of request of their own give it as
+ * `R`.
+ */
 export function limiter<R extends NodeRequest = NodeRequest>(
   client: Client,
   options: LimiterOptions<R> = {},
@@ -39,7 +42,7 @@ export function limiter<R extends NodeRequest = NodeRequest>(
   };
 }
 
-/** Answers, or calls `next` once. It rejects only with what `next` throws. */
+/** Answers, or calls `next` once. It rejects only with errors of `next`. */
 async function proceed(
   deciding: Promise<Verdict>,
   response: NodeResponse,

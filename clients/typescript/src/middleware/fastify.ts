@@ -10,14 +10,14 @@ import { type NodeRequest, viewOfNode } from "./node.js";
 
 export { decisionOf, type LimiterOptions, type Rule, type Rules } from "./limiter.js";
 
-/** What this needs of a request of Fastify. */
+/** The parts of Fastify's request that this needs. */
 export interface FastifyRequest {
   readonly raw: NodeRequest;
 }
 
-/** What this needs of a reply of Fastify. */
+/** The parts of Fastify's reply that this needs. */
 export interface FastifyReply {
-  /** Whether it was sent, or is somebody else's to send (`hijack`). */
+  /** Whether it was sent, or the handler sends it (`hijack`). */
   readonly sent?: boolean;
   readonly raw?: { readonly headersSent?: boolean };
   code(status: number): unknown;
@@ -27,7 +27,7 @@ export interface FastifyReply {
 
 export type Hook<R> = (request: R, reply: FastifyReply) => Promise<unknown>;
 
-/** Returns what makes hooks of rules. Handlers that need a type of request of their own give it as `R`. */
+/** Returns a function that makes hooks from rules. Handlers that need a type of request of their own give it as `R`. */
 export function limiter<R extends FastifyRequest = FastifyRequest>(
   client: Client,
   options: LimiterOptions<R> = {},

@@ -11,7 +11,7 @@ import { answerOf, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.
 export { decisionOf, type Rule, type Rules } from "./limiter.js";
 export type { WebLimiterOptions } from "./web.js";
 
-/** What this needs of a context of Hono. */
+/** The parts of Hono's context that this needs. */
 export interface HonoContext {
   readonly req: { readonly raw: Request };
   res: Response;
@@ -19,7 +19,7 @@ export interface HonoContext {
 
 export type Middleware<C> = (context: C, next: () => Promise<void>) => Promise<Response | undefined>;
 
-/** Returns what makes middleware of rules. `decisionOf` takes the context. */
+/** Returns a function that makes middleware from rules. `decisionOf` takes the context. */
 export function limiter<C extends HonoContext = HonoContext>(
   client: Client,
   options: WebLimiterOptions<C>,

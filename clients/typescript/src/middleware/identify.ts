@@ -9,8 +9,8 @@ export interface RequestView {
 }
 
 /**
- * Who is counted: `ip`, the client's address; the value of a header that the service itself, or a proxy in front of it,
- * trusts; `api-key`, X-API-Key or a bearer token, and nobody by both; or what a function returns.
+ * The source of the identifier: `ip`, the client's address; the value of a header that the service itself, or a proxy
+ * in front of it, trusts; `api-key`, X-API-Key or a bearer token, but not both; or the result of a function.
  */
 export type By<R> =
   | "ip"
@@ -18,16 +18,16 @@ export type By<R> =
   | "api-key"
   | ((request: R) => string | undefined | null | Promise<string | undefined | null>);
 
-/** In front of the address of who is not known otherwise. */
+/** Prefix of the address of a caller that is not known otherwise. */
 const unidentified = "ip\n";
-/** In front of a name that could pass for an address: nobody uses up the limit of an address by it. */
+/** Prefix of a name that looks like an address, so that it can't use up the limit of that address. */
 const named = "name\n";
 const hashed = "sha256\n";
 const maxIdentifierBytes = 1024;
 
 /**
- * Returns who sent a request, as the other ways into ratelimitd do; `undefined` where a trusted proxy hides that. Who
- * leaves a header out is known by the address, so that nobody gets around a limit by it.
+ * Returns the sender of a request, as the other ways into ratelimitd do; `undefined` if a trusted proxy hides it. A
+ * caller that leaves a header out is known by its address, so that this does not evade a limit.
  */
 export async function identify<R>(
   by: By<R>,
@@ -66,7 +66,7 @@ function apiKeyOf(view: RequestView): string | undefined {
   return token !== undefined || authorizations.length > 1 ? undefined : only(view.header("x-api-key"));
 }
 
-/** Of several values, nobody knows which one counts for who comes after. */
+/** Returns the value if there is only one: of several, it is not known which one later services use. */
 function only(values: readonly string[]): string | undefined {
   return values.length === 1 ? values[0] : undefined;
 }

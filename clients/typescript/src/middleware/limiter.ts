@@ -1,4 +1,4 @@
-/** Limits requests by ratelimitd's policies, whatever the framework: its adapters do the rest. */
+/** Limits requests by ratelimitd's policies, independently of the framework: adapters do the rest. */
 import { type Call, type Demand, maxCost } from "../call.js";
 import { OncePerSecond, runCallback, safeLogger } from "../callback.js";
 import type { Client } from "../client.js";
@@ -12,7 +12,7 @@ import { type By, identify, type RequestView } from "./identify.js";
 /** A value, or a promise of it. */
 export type Awaitable<T> = T | Promise<T>;
 
-/** What is taken for a request. */
+/** The units that a request takes. */
 export interface Rule<R> {
   readonly policy: string;
   /** Default: that of the options. */
@@ -26,32 +26,32 @@ export interface Rule<R> {
   readonly limit?: (request: R) => Awaitable<number | undefined>;
 }
 
-/** A policy, a rule, or several that stand or fall together: one request to ratelimitd takes them all. */
+/** A policy, a rule, or several that are allowed or denied together: one request to ratelimitd takes them all. */
 export type Rules<R> = string | Rule<R> | readonly (string | Rule<R>)[];
 
 export interface LimiterOptions<R> {
   /**
-   * Proxies whose X-Forwarded-For is believed: addresses, networks, and `unix` for those that connect by a unix socket.
+   * Proxies whose X-Forwarded-For is trusted: addresses, networks, and `unix` for those that connect by a unix socket.
    * Default: none.
    */
   readonly trustedProxies?: readonly string[];
-  /** Who is counted, for rules without `by`. Default: `ip`. */
+  /** The source of the identifier, for rules without `by`. Default: `ip`. */
   readonly by?: By<R>;
   /** Whole units, for rules without `cost`. Default: 1. */
   readonly cost?: number | ((request: R) => Awaitable<number>);
   /** Requests that are not limited. Default: none. */
   readonly skip?: (request: R) => Awaitable<boolean>;
-  /** Answers 503 where nobody decides. Default: false, the request passes. */
+  /** Answers 503 without a decision. Default: false, the request passes. */
   readonly failClosed?: boolean;
-  /** Learns of every call that nobody decided, with its policies and identifiers, and why. */
+  /** Called with every call without a decision, with its policies and identifiers, and the error. */
   readonly onUndecided?: (request: R, call: Call, error: CallError) => void;
-  /** A line a second of what `onUndecided` learns. Default: `console`. */
+  /** Gets at most one line a second about such calls. Default: `console`. */
   readonly logger?: Logger;
 }
 
 const decisions = new WeakMap<object, Decision>();
 
-/** Returns the decision that let a request pass, for a handler that refunds its receipt; `undefined`: nobody decided. */
+/** Returns the decision that let a request pass, for a handler that refunds its receipt; `undefined`: there is none. */
 export function decisionOf(request: object): Decision | undefined {
   return decisions.get(request);
 }
@@ -76,20 +76,20 @@ export class Limiter<R extends object> {
     checkFixedCost(options.cost);
   }
 
-  /** Returns what decides about requests by rules, or throws what is wrong with these. */
+  /** Returns a function that decides requests by rules. Throws an error that says what is wrong with these. */
   by(rules: Rules<R>): (request: R) => Promise<Verdict> {
     const list = listOf(rules);
     return (request) => this.#decide(request, list);
   }
 
-  /** Tells the log that a handler threw after its request had passed, and nobody else caught it. */
+  /** Logs that a handler threw after its request had passed, and that the error was not caught. */
   tellUncaught(error: unknown): void {
     if (this.#handlerLines.open()) {
       this.#logger.error(`ratelimitd: a handler that runs after a limit threw ${withoutMessage(error)}`);
     }
   }
 
-  /** Takes what `rules` say for a request. */
+  /** Takes the demands of `rules` for a request. */
   async #decide(request: R, rules: readonly Rule<R>[]): Promise<Verdict> {
     if (await this.#options.skip?.(request)) {
       return { headers: {} };
@@ -183,21 +183,21 @@ async function limitOf<R>(request: R, { limit }: Rule<R>): Promise<{ limit?: num
   return units === undefined ? {} : { limit: units };
 }
 
-/** Throws what is wrong with what identifies callers. */
+/** Throws if `by` is invalid. */
 function checkBy(by: By<never> | undefined): void {
   if (by !== undefined && typeof by !== "function" && !/^(ip|api-key|header:[!#$%&'*+.^_`|~\w-]+)$/.test(by)) {
     throw new TypeError(`ratelimitd: by is ${by}: it must be ip, api-key, header:NAME or a function`);
   }
 }
 
-/** Throws what is wrong with the cost of an option, unless it depends on the request. */
+/** Throws if the cost of an option is invalid, unless it depends on the request. */
 function checkFixedCost(cost: Rule<never>["cost"]): void {
   if (cost !== undefined && typeof cost !== "function") {
     checkedCost(cost);
   }
 }
 
-/** Returns a cost, or throws what is wrong with it: a request that costs no number of units would pass without a limit. */
+/** Returns a cost, or throws if it is invalid: a request whose cost is not a number would pass without a limit. */
 function checkedCost(cost: number): number {
   if (typeof cost === "number" && (cost < 1 || cost === Number.POSITIVE_INFINITY || Number.isInteger(cost))) {
     return cost;

@@ -13,7 +13,7 @@ export type { WebLimiterOptions } from "./web.js";
 
 export type Handler<R, Rest extends unknown[]> = (request: R, ...rest: Rest) => Response | Promise<Response>;
 
-/** Returns what wraps handlers in rules. */
+/** Returns a function that wraps handlers in rules. */
 export function limiter<R extends Request = Request>(
   client: Client,
   options: WebLimiterOptions<R>,

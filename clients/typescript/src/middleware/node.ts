@@ -1,7 +1,7 @@
 import { unixSocket } from "./address.js";
 import type { RequestView } from "./identify.js";
 
-/** What this needs of a request of Node, or of an object that stands for one, such as those of serverless adapters. */
+/** The parts that this needs of Node's request, or of an object in its place, such as those of serverless adapters. */
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly headers?: { readonly [name: string]: string | readonly string[] | undefined } | undefined;

@@ -2,10 +2,10 @@ import type { Verdict } from "./answer.js";
 import type { RequestView } from "./identify.js";
 import type { Awaitable, LimiterOptions } from "./limiter.js";
 
-/** Options where a request does not tell the address of its connection. */
+/** Options for requests without the address of their connection. */
 export interface WebLimiterOptions<R> extends LimiterOptions<R> {
   /**
-   * Returns the address of the connection, or of the client where the platform tells it in a header of its own; `unix` for
+   * Returns the address of the connection, or of the client if the platform has it in a header of its own; `unix` for
    * a connection by a unix socket.
    */
   readonly address: (request: R) => Awaitable<string | undefined | null>;
@@ -26,7 +26,7 @@ export function answerOf({ headers, answer }: Verdict): Response | undefined {
   return answer && new Response(answer.body, { status: answer.status, headers });
 }
 
-/** Returns a response with the headers of a verdict too: some have headers that cannot be changed. */
+/** Returns a response with the headers of a verdict, too. It copies a response whose headers cannot be changed. */
 export function withHeaders(response: Response, { headers }: Verdict): Response {
   if (!isCopyable(response)) {
     return response;
@@ -38,7 +38,9 @@ export function withHeaders(response: Response, { headers }: Verdict): Response 
   return copy;
 }
 
-/** Whether a response can be made anew: not that of an upgrade to a WebSocket, nor one that is being read already. */
+/**
+ * Reports whether a response can be copied: not that of an upgrade to a WebSocket, nor one that is being read already.
+ */
 function isCopyable(response: Response | undefined): boolean {
   return response !== undefined && response.status >= 200 && !response.bodyUsed && !response.body?.locked;
 }

@@ -23,7 +23,7 @@ const (
 	pollInterval    = 200 * time.Millisecond
 )
 
-// ClusterOptions says what StartCluster starts. Its zero value is one node with a heap of 512 MB.
+// ClusterOptions are the options of StartCluster. The zero value means one node with a heap of 512 MB.
 type ClusterOptions struct {
 	// Nodes is how many nodes to start; 0 means as many as there are Datacenters, at least 1.
 	Nodes int
@@ -36,14 +36,14 @@ type ClusterOptions struct {
 	Config map[string]string
 	// JavaOptions are added to the options of each node's Java, after those that are there.
 	JavaOptions []string
-	// Lasting has each node's Java optimize what it runs often, which takes as much processor time in the first minutes as
-	// tests do, and pays in hours.
+	// Lasting makes each node's Java optimize hot code, which takes as much processor time in the first minutes as tests
+	// do, and pays off within hours.
 	Lasting bool
-	// Logf is told what goes on; nil means nobody is.
+	// Logf logs the progress; nil: no log.
 	Logf func(format string, args ...any)
 }
 
-// quiet drops what libraries say of connections that are refused, which is no news about a node that is starting.
+// quiet drops libraries' messages on refused connections, which are usual while a node starts.
 var quiet = log.New(io.Discard, "", 0)
 
 // A Cluster is a set of nodes that run as Java processes, each on a loopback address and in a folder of its own.
@@ -126,8 +126,8 @@ func (c *Cluster) Hosts() []string {
 func (c *Cluster) WaitUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTimeout, fmt.Errorf("not within %v", convergeTimeout))
 	defer cancel()
-	// Of a node that was killed, the others may not have noticed it when it is back. They take it for down for a moment once
-	// they hear of its restart, so that comes first.
+	// Other nodes may not have noticed that a node was killed when it is back. They take it for down for a moment once they
+	// hear of its restart, so wait for that first.
 	if err := poll(ctx, func() error { return c.knowRestarts(ctx) }); err != nil {
 		return fmt.Errorf("the nodes do not know each other's last start: %w", err)
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) WaitUp(ctx context.Context) error {
 	return nil
 }
 
-// knowRestarts errs while a node knows another by an earlier start than its last, or not at all.
+// knowRestarts returns an error while a node knows another one by an earlier start than its last, or not at all.
 func (c *Cluster) knowRestarts(ctx context.Context) error {
 	views := make([]map[string]int, len(c.nodes)) // of each node: the generations of all by address
 	for i, n := range c.nodes {
@@ -189,7 +189,7 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// record has the first node write down its classes as it ends, if it runs still, for the nodes of later clusters.
+// record makes the first node, if it still runs, write down its classes as it ends, for the nodes of later clusters.
 func (c *Cluster) record() error {
 	if c.records == "" || len(c.nodes) == 0 || c.nodes[0].process == nil {
 		return nil
@@ -254,7 +254,8 @@ func sessionTo(addr string) (*gocql.Session, error) {
 	return session, nil
 }
 
-// poll tries until it gets nil, or until the context ends; then the error says also what the last full try came to.
+// poll calls try until it returns nil, or until the context ends; the error then includes that of the last complete
+// attempt.
 func poll(ctx context.Context, try func() error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -12,7 +12,8 @@ import (
 	"text/template"
 )
 
-// maxReplicas is the replication factor that tokens are spread for, as the project's keyspaces have at most three replicas.
+// maxReplicas is the replication factor for which tokens are spread, as the project's keyspaces have at most three
+// replicas.
 const maxReplicas = 3
 
 var (
@@ -24,7 +25,7 @@ var (
 	configTemplate = template.Must(template.New("cassandra.yaml").Parse(configSource))
 )
 
-// What Cassandra 5.0 needs to be let into by Java 11 and 17; its own start script opens the same packages.
+// The packages of Java 11 and 17 that Cassandra 5.0 needs opened; its own start script opens the same ones.
 var (
 	opened = strings.Fields(`
 		java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.io java.base/java.nio
@@ -37,14 +38,14 @@ var (
 		java.rmi/sun.rmi.server java.rmi/sun.rmi.transport.tcp java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc`)
 )
 
-// What Options.Tuned means: docs/howto/cassandra.md says why.
+// The settings of Options.Tuned, for reasons in docs/howto/cassandra.md.
 const (
 	tunedHeapMB   = 1024
 	trieMemtables = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
 )
 
-// tunedJava is what Cassandra 5.0's own package starts its Java with (jvm-server.options, jvm17-server.options), but for
-// assertions: they check what Cassandra does, and make it slower.
+// tunedJava has the Java options of Cassandra 5.0's own package (jvm-server.options, jvm17-server.options) but for
+// assertions, which make it slower.
 var tunedJava = []string{
 	"-XX:+ParallelRefProcEnabled", "-XX:MaxTenuringThreshold=1", "-XX:G1HeapRegionSize=16m", "-XX:G1RSetUpdatingPauseTimePercent=5",
 	"-XX:MaxGCPauseMillis=300", "-XX:InitiatingHeapOccupancyPercent=70", "-XX:+AlwaysPreTouch", "-XX:+PerfDisableSharedMem",
@@ -60,8 +61,8 @@ var tunedConfig = map[string]string{
 	"commitlog_sync_group_window": "",
 }
 
-// schemaUnflushed has a node not write each change of a schema to files of its own at once, which is half of what a change
-// takes. It may forget such a change when it is killed and starts again, which nodes of Start never do.
+// schemaUnflushed makes a node not write each change of a schema to files of its own at once, which is half of a change's
+// time. A node that is killed may lose such a change when it starts again, which nodes of Start never do.
 const schemaUnflushed = "-Dcassandra.test.flush_local_schema_changes=false"
 
 // unoptimized is Java without its optimizing compiler: see ClusterOptions.Lasting.

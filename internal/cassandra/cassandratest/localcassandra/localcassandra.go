@@ -1,8 +1,9 @@
 // Package localcassandra starts Apache Cassandra on this machine, for tests and for trying things out: as containers by a
-// Docker engine, or as plain Java processes from the jars on Maven Central. What it starts ends with the process that
-// started it, even when that process is killed.
+// Docker engine, or as plain Java processes from the jars on Maven Central. The nodes end with the process that started
+// them, even when that process is killed.
 //
-// It does not know the testing package, keyspaces, or anything of rate limits, and it is no way to run Cassandra in earnest.
+// It does not know the testing package, keyspaces, or anything of rate limits, and it is not for running Cassandra in
+// production.
 package localcassandra
 
 import (
