@@ -70,6 +70,7 @@ type Decision struct {
 	Over       int64    // of these, the units that the reservation did not hold: they count whatever the limit
 
 	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
+	Release     string     // a receipt, too, of units under concurrent limits, to be refunded when the request ended; empty: there are none
 	Reservation string     // by which a record settles what a check holds; empty: it holds nothing
 	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
 	Demands     []Decision // one for each of several demands, in their order; nil: there was one

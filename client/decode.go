@@ -125,6 +125,8 @@ func (s decoder) readMembers(a *answer) {
 			a.field = s.Text()
 		case "receipt":
 			d.Receipt = string(s.Text())
+		case "release":
+			d.Release = string(s.Text())
 		case "reservation":
 			d.Reservation = string(s.Text())
 		case "confirmed":

@@ -49,7 +49,7 @@ func decisionOf(a *limiter.Answer) client.Decision {
 		inShadow = inShadow || a.Demands[i].Policy.Mode == policy.ModeShadow
 	}
 	d := demandOf(&a.Decision, inShadow)
-	d.Receipt, d.Reservation, d.Replayed = a.Receipt, a.Reservation, a.Replayed
+	d.Receipt, d.Release, d.Reservation, d.Replayed = a.Receipt, a.Release, a.Reservation, a.Replayed
 	if len(a.Settled) == 1 {
 		d.Settled, d.Over = a.Settled[0].Cost, a.Settled[0].Over
 	}

@@ -188,8 +188,8 @@ func (f *front) do(method, path, body string, headers ...string) *http.Response 
 }
 
 // story sends requests one after the other and compares all that was said with
-// the golden file of that name. RECEIPT and RESERVATION in a body stand for the last
-// one that was answered.
+// the golden file of that name. RECEIPT, RELEASE and RESERVATION in a body stand for the
+// last one that was answered.
 func (f *front) story(name string, steps []step) {
 	f.t.Helper()
 	var told strings.Builder
@@ -215,8 +215,8 @@ func (f *front) story(name string, steps []step) {
 	golden(f.t, name, told.String())
 }
 
-// tokenMember is a receipt or a reservation, which never is the same twice.
-var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"([A-Za-z0-9_-]+)"`)
+// tokenMember is a receipt, a release or a reservation, which never is the same twice.
+var tokenMember = regexp.MustCompile(`"(receipt|release|reservation)":"([A-Za-z0-9_-]+)"`)
 
 // step is one request of a story, so long after its start.
 type step struct {

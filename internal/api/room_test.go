@@ -30,13 +30,16 @@ func wide(name string, most int64) policy.Policy {
 // is made of.
 func TestRoomIsEnough(t *testing.T) {
 	policies := []policy.Policy{tail, wide("wide", policy.MaxLimit), wide("over", policy.MaxLimits)}
-	f := newFront(t, nil, append(policies, smsSend)...)
+	slots := policy.Policy{Name: "slots", Limits: []policy.Limit{{Algorithm: "concurrent", Limit: 100, Window: time.Minute}}}
+	f := newFront(t, nil, append(policies, smsSend, slots)...)
 	for name, test := range map[string]struct {
 		op       string
 		policies []string
 	}{
 		"one":          {"take", []string{"api"}},
 		"several":      {"take", []string{"api", "sms-send"}},
+		"under way":    {"take", []string{"slots"}},
+		"beside":       {"take", []string{"slots", "api"}},
 		"wide":         {"take", []string{policies[1].Name}},
 		"wide, denied": {"take", []string{policies[2].Name}},
 		"all":          {"take", []string{"api", "sms-send", policies[1].Name, policies[2].Name}},

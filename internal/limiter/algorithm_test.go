@@ -59,6 +59,9 @@ var models = map[string]func(l policy.Limit, events []event, now store.Instant) 
 	"leaky-bucket": drained,
 	"token-bucket": drained,
 	"conversion":   unconfirmed,
+	"concurrent": func(l policy.Limit, events []event, now store.Instant) *big.Rat { // that nobody releases
+		return sum(events, func(e event) bool { return e.at > now-millis(l.Window) })
+	},
 }
 
 // drained returns what a bucket holds at now that events were poured into and that
@@ -168,7 +171,7 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, p policy.Policy)) {
 	for _, name := range policy.Algorithms() {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			p := policy.Policy{Name: "p", Limits: []policy.Limit{drawLimit(t, name)}}
-			if !p.Limits[0].InCell() {
+			if !p.Limits[0].InCell() && !p.IsConcurrent() {
 				p.Count = rapid.SampledFrom([]policy.CountMode{policy.CountAdmitted, policy.CountAll}).Draw(t, "count")
 			}
 			if found := p.Problems(); len(found) > 0 {

@@ -345,7 +345,7 @@ func TestLocalRefund(t *testing.T) {
 							t.Errorf("%d used, want 2", used)
 						}
 					}
-					if err := other.Refund(t.Context(), answer.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+					if err := other.Refund(t.Context(), answer.Receipt); !errors.Is(err, limiter.ErrNoReceipt) && answer.Release == "" {
 						t.Errorf("refunded twice: %v", err)
 					}
 					if allowed := takes(t, other, 2); allowed != 1 {

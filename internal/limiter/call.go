@@ -46,6 +46,7 @@ type Answer struct {
 	count.Decision
 	Demands     []count.Decision // one for each demand, in their order, and then those of derived demands; nil if there is one in all
 	Receipt     string           // by which recorded units can be refunded once; empty: none were recorded
+	Release     string           // a receipt of units under concurrent limits, to refund when their request has ended; empty: there are none
 	Reservation string           // by which held units can be settled; empty: none are held
 	Settled     []Settled        // the settled units of a reservation, one for each decision; nil: none was settled
 	Replayed    bool             // it is the recorded answer to an earlier call with the same idempotency key
@@ -78,7 +79,7 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	}
 	answer := answerOf(charges)
 	if err == nil {
-		answer.Receipt = e.refunds.receipt(ctx, charges)
+		e.refunds.addReceipts(ctx, &answer, charges)
 	}
 	return answer, err
 }

@@ -78,7 +78,7 @@ func TestOwnUnitsMissingFromTheRead(t *testing.T) {
 		})
 		bubble(t, algorithm+", levels that do not", func(t *testing.T) {
 			weak := p
-			if algorithm == "sliding-log" {
+			if inLog(algorithm) {
 				weak.Consistency.Write = policy.LevelAny
 			} else {
 				weak.Consistency.Write, weak.Consistency.Read = policy.LevelOne, policy.LevelOne
@@ -403,7 +403,7 @@ func TestOneInstanceDecidesAsTheAlgorithm(t *testing.T) {
 			e := toldEngine(t, newFakeStore(), inRows(algorithm, 10, window))
 			running(t, e)
 			counts := window
-			if algorithm == "sliding-log" {
+			if inLog(algorithm) {
 				counts += 2 * tolerance
 			}
 			pure := make(map[keys.Identifier]*limiter.Machine)

@@ -362,6 +362,9 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 func TestLimitOfNone(t *testing.T) {
 	for _, algorithm := range policy.Algorithms() {
 		alone, beside := policyOf(algorithm, 0, time.Minute), policyOf("sliding-log", 5, time.Hour)
+		if algorithm == policy.Concurrent.Name {
+			beside = policyOf(algorithm, 5, time.Hour)
+		}
 		beside.Limits = append(beside.Limits, alone.Limits...)
 		for _, policy := range []policy.Policy{alone, beside} {
 			bubble(t, algorithm, func(t *testing.T) {

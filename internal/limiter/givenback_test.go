@@ -26,7 +26,7 @@ func knownFullAtAll() map[string]func(*testing.T) *gaveBack {
 		"what an owner told":  fullAsTold,
 		"what an owner knows": fullAtItsOwner,
 	}
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range remembered() {
 		memories["a denial, "+algorithm] = func(t *testing.T) *gaveBack { return fullAsDenied(t, policyOf(algorithm, 1, time.Hour)) }
 	}
 	memories["a denial, rows"] = func(t *testing.T) *gaveBack { return fullAsDenied(t, inRows("fixed-window", 1, time.Hour)) }

@@ -165,6 +165,14 @@ func writtenFirst() []string {
 	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return policy.Limit{Algorithm: name}.InCell() })
 }
 
+// remembered returns those of which instances remember denials: units of others are released at any time.
+func remembered() []string {
+	return slices.DeleteFunc(writtenFirst(), func(name string) bool { return name == policy.Concurrent.Name })
+}
+
+// inLog reports whether the algorithm of that name keeps events.
+func inLog(name string) bool { return name == policy.SlidingLog.Name || name == policy.Concurrent.Name }
+
 var somebody = limiter.Demand{Policy: "p", Identifier: "+4915112345678"}
 
 func mustTake(t testing.TB, e *limiter.Engine) count.Decision {

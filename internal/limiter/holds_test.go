@@ -56,7 +56,7 @@ func TestStopEndsReservations(t *testing.T) {
 					t.Errorf("stopping took %v", took)
 				}
 				left := int64(1)
-				if strings.HasPrefix(name, "sliding-log") {
+				if algorithm, _, _ := strings.Cut(name, ","); inLog(algorithm) {
 					left = 3
 				}
 				if got := usedBy(t, other, somebody); got != left {

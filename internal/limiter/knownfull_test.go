@@ -16,6 +16,9 @@ import (
 func withOwnCounts() map[string]policy.Policy {
 	ways := make(map[string]policy.Policy)
 	for _, algorithm := range policy.Algorithms() {
+		if algorithm == policy.Concurrent.Name { // units may be released meanwhile
+			continue
+		}
 		p := policyOf(algorithm, 3, time.Minute)
 		p.OnStoreError = policy.OnStoreErrorLocal
 		ways[algorithm] = p

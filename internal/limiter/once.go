@@ -289,7 +289,7 @@ func (o *attempt) free(mine *usage) *usage {
 // keepAnswer writes answer into the claim of this version. If that was taken over, answer's units are being removed,
 // and it is not the answer any more.
 func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer Answer) (Answer, bool, error) {
-	answer.Receipt = o.repetitions.refunds.receipt(ctx, o.charges)
+	o.repetitions.refunds.addReceipts(ctx, &answer, o.charges)
 	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: storedOf(&answer)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
@@ -333,6 +333,7 @@ func failAll(ctx context.Context, j *judge.Judge, charges []demand.Charge, recor
 type storedAnswer struct {
 	Demands []storedDecision
 	Receipt string
+	Release string `json:",omitempty"`
 }
 
 // storedDecision is a Decision with the parts of its policy that answers have.
@@ -356,7 +357,7 @@ func storedOf(a *Answer) *storedAnswer {
 	if decisions == nil {
 		decisions = []count.Decision{a.Decision}
 	}
-	s := &storedAnswer{Receipt: a.Receipt}
+	s := &storedAnswer{Receipt: a.Receipt, Release: a.Release}
 	for i := range decisions {
 		d := &decisions[i]
 		kept := storedDecision{
@@ -395,6 +396,6 @@ func (s *storedAnswer) answer() Answer {
 	} else {
 		a.conclude()
 	}
-	a.Receipt, a.Replayed = s.Receipt, true
+	a.Receipt, a.Release, a.Replayed = s.Receipt, s.Release, true
 	return a
 }

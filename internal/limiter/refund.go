@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,9 +28,9 @@ type refunds struct {
 	refunded  RefundObserver  // nil: refunds are not observed
 }
 
-// receipt returns the token by which charges' counted units can be refunded, empty if none were counted. It is also
-// empty while the store does not return its secret, which is no reason to fail counted units.
-func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
+// addReceipts adds to a the tokens by which charges' counted units can be refunded or released, none if none were counted.
+// It also adds none while the store does not return its secret, which is no reason to fail counted units.
+func (r *refunds) addReceipts(ctx context.Context, a *Answer, charges []demand.Charge) {
 	var one [1]once.Entry // most calls are of one demand
 	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges), Marks: once.MarksOf(charges)}
 	for i := range charges {
@@ -38,18 +39,32 @@ func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 		}
 	}
 	if len(t.Entries) == 0 {
-		return ""
+		return
 	}
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
-		return ""
+		return
 	}
-	return keys.Seal(&t)
+	a.seal(keys, &t)
 }
 
-// Refund gives receipt's units back, once. If receipt is a reservation, it releases all units that it holds at once.
-// Errors wrap ErrNoReceipt or, as a StoreError, ErrUnavailable; its Recorded says whether the units still count. A
-// repetition completes a refund that failed, except for counters.
+// seal adds t's tokens to a: a receipt of the counted units, and a release of those under concurrent limits. If all are
+// such, the receipt is the release.
+func (a *Answer) seal(keys *once.Keyring, t *once.Token) {
+	if !t.Releases() {
+		a.Receipt = keys.Seal(t)
+		return
+	}
+	a.Release = keys.Seal(t.Part(true))
+	a.Receipt = a.Release
+	if counted := t.Part(false); len(counted.Entries) > 0 {
+		a.Receipt = keys.Seal(counted)
+	}
+}
+
+// Refund gives receipt's units back, once. If receipt is a reservation, it releases all units that it holds at once. A
+// repeated release has no effect, and no error. Errors wrap ErrNoReceipt or, as a StoreError, ErrUnavailable; its
+// Recorded says whether the units still count. A repetition completes a refund that failed, except for counters.
 //
 // If the receipt is more recent than a store timeout, this instance gives units in counters and buckets back a store
 // timeout later.
@@ -82,6 +97,8 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
+	case all(plans, func(p *demand.Plan) bool { return p.Releases && !p.Serial }): // an event can be removed again
+		return r.giveAllBack(ctx, t, plans)
 	}
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
 	if claimed.first && err == nil && r.refunded != nil {
@@ -95,10 +112,15 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	switch {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-	case !claimed.first:
+	case !claimed.first && !all(plans, func(p *demand.Plan) bool { return p.Releases }):
 		return fmt.Errorf("%w: it was refunded or confirmed already", ErrNoReceipt)
 	}
 	return nil
+}
+
+// all reports whether are is true for all plans.
+func all(plans []*demand.Plan, are func(*demand.Plan) bool) bool {
+	return !slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !are(p) })
 }
 
 // claimedPart has the entries of a receipt that are claimed for a refund or a confirmation, by this call or by one

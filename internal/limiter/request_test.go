@@ -70,7 +70,7 @@ func wantByLimit(t testing.TB, e *limiter.Engine) {
 
 // TestOwnerTellsDenialsByLimit holds that an instance which asks an owner goes by what that told of the same limit alone.
 func TestOwnerTellsDenialsByLimit(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range remembered() {
 		synctest.Test(t, func(t *testing.T) {
 			asks, _, link := askerOf(t, askedOf(algorithm))
 			wantByLimit(t, asks)
@@ -116,7 +116,7 @@ func TestOwnerKnowsAKeyUnderAllLimits(t *testing.T) {
 // TestDenialsAreRememberedByLimit holds that without owners an instance denies from memory what has no room under its own
 // limit, and asks the store for all else.
 func TestDenialsAreRememberedByLimit(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range remembered() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s := newFakeStore()
 			e := toldEngine(t, s, askedOf(algorithm))
@@ -142,7 +142,7 @@ func TestDenialsAreRememberedByLimit(t *testing.T) {
 // TestKnownFullByLimit holds that while the store does not answer an instance denies a key that has no room under the limit
 // of a call, and decides others by its own counts.
 func TestKnownFullByLimit(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range remembered() {
 		bubble(t, algorithm, func(t *testing.T) {
 			p := askedOf(algorithm)
 			p.OnStoreError = policy.OnStoreErrorLocal

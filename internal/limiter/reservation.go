@@ -94,7 +94,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	answer, err := r.whereThatLeaves(ctx, charges)
 	answer.Settled = s.told
 	if err == nil && len(s.receipt.Entries) > 0 {
-		answer.Receipt = keys.Seal(&s.receipt)
+		answer.seal(keys, &s.receipt)
 	}
 	return answer, err
 }

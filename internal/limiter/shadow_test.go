@@ -35,7 +35,7 @@ func wouldDeny(d *count.Decision) (names string) {
 // TestShadowsAtOwners holds that an instance which asks the owner of a key is told what shadows would deny and denied by
 // none, and that what it remembers of a denial rests on the limit that denies: while it does, the owner is not asked.
 func TestShadowsAtOwners(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range remembered() {
 		synctest.Test(t, func(t *testing.T) {
 			asks, _, link := askerOf(t, shadowed(algorithm, 3))
 			for i, want := range []string{"none", "one none", "one none"} {

@@ -117,6 +117,10 @@ func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units
 		w.checkConversion(f, l, units)
 		return
 	}
+	if l.IsConcurrent() {
+		checkUnderWay(f, l, units)
+		return
+	}
 	var admitted []*unit
 	for _, u := range units {
 		if u.free != never && l.InCell() {
@@ -148,6 +152,25 @@ func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units
 			if n := unitsBetween(admitted, from, from.Add(l.Window)); n > l.Limit {
 				f.add(u.record, "%d of %d in the window that begins here", n, l.Limit)
 			}
+		}
+	}
+}
+
+// checkUnderWay holds that at the end of each take that was admitted, no more are under way than the limit allows: that were
+// admitted by then, by no clock too long ago, and that nobody had begun to release.
+func checkUnderWay(f *findings, l *policy.Limit, units []*unit) {
+	admitted := slices.DeleteFunc(slices.Clone(units), func(u *unit) bool {
+		return u.call.Op != count.OpTake || !u.passed() || u.at == 0
+	})
+	for _, u := range admitted {
+		n := int64(0)
+		for _, other := range admitted {
+			if other.ended <= u.ended && u.ended < other.free && u.ended < other.began+l.Window {
+				n += other.cost
+			}
+		}
+		if n > l.Limit {
+			f.add(u.record, "%d of %d under way when this ended", n, l.Limit)
 		}
 	}
 }
@@ -293,7 +316,7 @@ func wholeSince(l *policy.Limit, now store.Instant) store.Instant {
 	switch {
 	case l.InCell(): // it begins to drain at once
 		return store.Distant
-	case l.Algorithm == "sliding-log":
+	case inLog(l.Algorithm):
 		return now.Add(-l.Window - 2*tolerance)
 	case l.Algorithm == "sliding-window":
 		return floor(now, l.Window/time.Duration(l.Buckets)).Add(-l.Window+l.Window/time.Duration(l.Buckets)) - 1

@@ -104,6 +104,28 @@ func (s scenario) crowded(seed uint64) scenario {
 	return made
 }
 
+// releasing returns s or, in its place, in one schedule of 16, one whose clients release what they took under a concurrent
+// limit, or leave it to the end of its hold.
+func (s scenario) releasing(seed uint64) scenario {
+	if seed%16 != 13 {
+		return s
+	}
+	rng := rand.New(rand.NewPCG(seed, streamReleasing))
+	l := shortLimit(rng, "concurrent")
+	made := scenario{
+		name: "concurrent", instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble, settles: s.settles,
+		act: change, lasts: 6 * time.Second, thinks: time.Duration(20+rng.IntN(100)) * time.Millisecond, costs: rng.IntN(4) == 0,
+	}
+	if made.total = rng.IntN(2) == 0; made.total {
+		l.Window = longWindow
+	}
+	made.policies = []policy.Policy{{Name: "p", Limits: []policy.Limit{l}}}
+	if rng.IntN(4) == 0 {
+		made.policies[0].Guarantee = policy.GuaranteeSerial
+	}
+	return made.fitted()
+}
+
 // oneOf returns one of names.
 func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 

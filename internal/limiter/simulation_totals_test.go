@@ -88,7 +88,7 @@ func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most in
 
 // endsItself reports whether what is held under l ends by itself, and what is removed
 // is removed for good.
-func endsItself(l *policy.Limit) bool { return l.Algorithm == "sliding-log" }
+func endsItself(l *policy.Limit) bool { return inLog(l.Algorithm) }
 
 // mayStay reports whether what was counted for u and not admitted may not have been
 // taken back: by a process that died, or from counters and cells, which are not
@@ -97,7 +97,7 @@ func (w *world) mayStay(p *policy.Policy, l *policy.Limit, u *unit) bool {
 	switch {
 	case w.instances[u.instance].isDead():
 		return p.Guarantee != policy.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
-	case l.Algorithm == "sliding-log" && p.Guarantee != policy.GuaranteeSerial:
+	case inLog(l.Algorithm) && p.Guarantee != policy.GuaranteeSerial:
 		return false
 	case p.Counting == policy.CountingRows && !l.InCell():
 		return u.call.Reserve > 0 || len(u.call.Demands) > 1 // the end of a reservation may be in doubt

@@ -60,11 +60,12 @@ const (
 	streamTallied    = 1 << 32
 	streamCrowded    = 1 << 33
 	streamConfirming = 1 << 34
+	streamReleasing  = 1 << 35
 )
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, streamWorld))}
-	w.scenario = drawScenario(w.rng).tallied(seed).crowded(seed).confirming(seed)
+	w.scenario = drawScenario(w.rng).tallied(seed).crowded(seed).confirming(seed).releasing(seed)
 	time.Sleep(time.Second + time.Duration(w.rng.Int64N(int64(time.Second)))) // a bubble starts on the edge of all windows
 	w.cluster = &cluster{
 		start: time.Now(), weather: w.scenario.weather, partitions: make(map[store.Key]*partition),

@@ -44,17 +44,17 @@ func TestOwnersSimulation(t *testing.T) {
 	if race.Enabled {
 		n = max(1, n/5)
 	}
-	played, decided, handed, beyond, exact := 0, 0, 0, 0, 0
+	played, decided, handed, beyond, exact, kept := 0, 0, 0, 0, 0, 0
 	for seed := *simFirst; seed < *simFirst+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := simulateOwners(t, seed)
 				played, decided, handed, beyond = played+1, decided+w.decided, handed+w.news, beyond+w.beyond
-				exact += w.exact
+				exact, kept = exact+w.exact, kept+w.kept
 			})
 		})
 	}
-	t.Logf("of %d conversions, the store had all in the end", exact)
+	t.Logf("of %d conversions, the store had all in the end, and of %d concurrent limits what nobody released", exact, kept)
 	t.Logf("under guarantee local, more than the limit was admitted of %d keys", beyond)
 	if played > 1 && handed < played {
 		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", played, handed)
@@ -95,11 +95,15 @@ func simPolicies() []policy.Policy {
 		{Name: "local-bucket", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "token-bucket", Limit: 5, Window: 24 * time.Hour},
 		}},
+		{Name: simSlots, Limits: []policy.Limit{{Algorithm: "concurrent", Limit: 4, Window: time.Hour}}},
 		{Name: simConversion, Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "conversion", Limit: 5, Window: 24 * time.Hour, MinConversion: 50},
 		}},
 	}
 }
+
+// simSlots is the policy whose units callers release, most of them soon.
+const simSlots = "slots"
 
 // simConversion is the policy of which half of what is sent has to be confirmed, once there are five.
 const simConversion = "local-conversion"
@@ -107,7 +111,7 @@ const simConversion = "local-conversion"
 func isLocal(policy string) bool { return strings.HasPrefix(policy, "local-") }
 
 func limitOf(policy string) int64 {
-	if policy == "log" {
+	if policy == "log" || policy == simSlots {
 		return 4
 	}
 	return 5
@@ -137,6 +141,7 @@ type simWorld struct {
 	stored   map[store.Key]bool // that something was counted for
 	orderly  bool               // instances join and leave, and nothing fails
 	beyond   int                // keys under guarantee local of which more than the limit was admitted
+	kept     int                // concurrent limits of which the store had what nobody released
 	exact    int                // conversions of which the store had all that was sent and confirmed
 	news     int                // how often knowledge was handed over or looked up
 	costs    costs
@@ -581,6 +586,7 @@ func simulateOwners(t *testing.T, seed uint64) *simWorld {
 	w.holdLocal()
 	if w.orderly && !t.Failed() {
 		w.holdConversions()
+		w.holdSlots()
 	}
 	return w
 }
@@ -633,14 +639,36 @@ func (w *simWorld) holdLocal() {
 	}
 }
 
-// holdConversions holds that the store has in the end, where nothing failed, all that was sent and confirmed, once.
-func (w *simWorld) holdConversions() {
+// holdSlots holds that the store has in the end, where nothing failed, what nobody released, and nothing else.
+func (w *simWorld) holdSlots() {
+	e := w.engineAfterwards()
+	for key, held := range w.admitted {
+		policy, id, _ := strings.Cut(key, " ")
+		if policy != simSlots || w.vague[key] {
+			continue
+		}
+		d, err := e.Check(context.Background(), limiter.Demand{Policy: policy, Identifier: keys.Identifier(id)})
+		if err != nil || d.Used != held {
+			w.t.Errorf("seed %d, %s: %d used, %v, want %d", w.seed, key, d.Used, err, held)
+		}
+		w.kept++
+	}
+}
+
+// engineAfterwards returns one that reads the store, without failures, when all is over.
+func (w *simWorld) engineAfterwards() *limiter.Engine {
 	quiet := newSimWorld(w.t, 0)
 	quiet.quick, quiet.fails, quiet.counts = true, 0, w.counts
 	e := limiter.New(simCounts{&simInstance{w: quiet}}, &limiter.Options{StoreTimeout: simTimeout, Now: time.Now})
 	if err := e.SetPolicies(simPolicies()); err != nil {
 		w.t.Fatal(err)
 	}
+	return e
+}
+
+// holdConversions holds that the store has in the end, where nothing failed, all that was sent and confirmed, once.
+func (w *simWorld) holdConversions() {
+	e := w.engineAfterwards()
 	for key, all := range w.local {
 		policy, id, _ := strings.Cut(key, " ")
 		if policy != simConversion || w.vague[key] {
@@ -769,6 +797,36 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	}
 	if answer.Receipt != "" && w.chance(0.5) {
 		w.confirm(call.Demands, answer.Receipt)
+	}
+	if answer.Release != "" && w.chance(0.8) {
+		time.Sleep(w.below(100 * time.Millisecond))
+		w.release(call.Demands, answer.Release)
+	}
+}
+
+// release releases on some instance what is under way of demands, perhaps again.
+func (w *simWorld) release(demands []limiter.Demand, release string) {
+	w.mu.Lock()
+	var in *simInstance
+	if len(w.alive) > 0 {
+		in = w.alive[w.rng.IntN(len(w.alive))]
+	}
+	for _, d := range demands {
+		if in != nil && d.Policy == simSlots {
+			w.admitted[d.Policy+" "+string(d.Identifier)] -= d.Cost
+		}
+	}
+	w.mu.Unlock()
+	if in == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+	defer cancel()
+	if err := in.engine.Refund(ctx, release); err != nil {
+		w.doubt(demands)
+	}
+	if w.chance(0.3) {
+		_ = in.engine.Refund(ctx, release)
 	}
 }
 

@@ -51,8 +51,12 @@ func formatPolicy(b *bytes.Buffer, p policy.Policy) {
 }
 
 func formatLimit(l policy.Limit) string {
-	text := fmt.Sprintf("{name: %s, algorithm: %s, %s, window: %s",
-		scalar(l.Name), l.Algorithm, formatUnits(&l), l.WindowName())
+	window := "window"
+	if l.IsConcurrent() {
+		window = "hold"
+	}
+	text := fmt.Sprintf("{name: %s, algorithm: %s, %s, %s: %s",
+		scalar(l.Name), l.Algorithm, formatUnits(&l), window, l.WindowName())
 	if l.Timezone != "" {
 		text += ", timezone: " + scalar(l.Timezone)
 	}

@@ -42,6 +42,8 @@ func Idle(p *policy.Policy) (told []string) {
 func bounds(a, b *policy.Limit) bool {
 	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
+	case a.IsConcurrent() || b.IsConcurrent(): // which deny by what is released
+		return false
 	case len(a.By) > 0 || len(b.By) > 0 || a.Max > 0 || b.Max > 0: // which numbers meet depends on the identifier or the request
 		return false
 	case a.GoesByConfirmation() || b.Until != "": // what they admit depends on what is confirmed

@@ -53,7 +53,8 @@ var (
 		{"after", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
 		{"unconfirmed", "", readUnconfirmed},
 		{"by", "", readBy},
-		{"window", "say how long a window is, such as 1h", readWindow},
+		{"window", "", readWindow},
+		{"hold", "", duration(func(l *policy.Limit) *time.Duration { return &l.Window })},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
@@ -108,6 +109,7 @@ func readLimits(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		var limit policy.Limit // stays in its place when it is none: problems count from there
 		readMap(f, item, limitMembers, cure, &limit)
 		needNumber(f, item, limit.Algorithm)
+		needWindow(f, item, &limit)
 		p.Limits = append(p.Limits, limit)
 	}
 }

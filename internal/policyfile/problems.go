@@ -40,7 +40,7 @@ func madeOf(f *yamlfile.File, n *yamlfile.Node, path string, problems []policy.P
 	if !isName {
 		return false
 	}
-	for _, part := range []string{limit + ".algorithm", limit + ".window"} {
+	for _, part := range []string{limit + ".algorithm", limit + ".window", limit + ".hold"} {
 		if f.Wrong(yamlfile.Join(n.Path, part)) {
 			return true
 		}

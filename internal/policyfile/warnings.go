@@ -24,7 +24,7 @@ func Warnings(file *File) (told []string) {
 		told = append(told, derivedRequests(p, byName)...)
 		told = append(told, idleBounds(p, policies, byName)...)
 	}
-	return append(told, envoyConfirmsNothing(file, byName)...)
+	return append(told, envoyGetsNoReceipts(file, byName)...)
 }
 
 // converts reports whether a limit of p is a conversion.
@@ -32,8 +32,8 @@ func converts(p *policy.Policy) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Algorithm == policy.Conversion.Name })
 }
 
-// envoyConfirmsNothing warns of conversions that Envoy asks for: it gets no receipts.
-func envoyConfirmsNothing(file *File, byName map[string]*policy.Policy) (told []string) {
+// envoyGetsNoReceipts warns of conversions and concurrent limits that Envoy asks for: it confirms and releases nothing.
+func envoyGetsNoReceipts(file *File, byName map[string]*policy.Policy) (told []string) {
 	if file.Envoy == nil {
 		return nil
 	}
@@ -53,6 +53,10 @@ func envoyConfirmsNothing(file *File, byName map[string]*policy.Policy) (told []
 				if converts(of) {
 					told = append(told, fmt.Sprintf("policy %s: Envoy asks for it by %s, and confirms nothing, so all that is sent counts as "+
 						"unconfirmed: use another algorithm than %s, or have the application take and confirm", of.Name, p.Name, policy.Conversion.Name))
+				}
+				if of.IsConcurrent() {
+					told = append(told, fmt.Sprintf("policy %s: Envoy asks for it by %s, and releases nothing, so each unit counts until its "+
+						"hold ends: use another algorithm than %s, or have the application take and release", of.Name, p.Name, policy.Concurrent.Name))
 				}
 			}
 		})

@@ -64,6 +64,8 @@ func TestWarnings(t *testing.T) {
 		{fmt.Sprintf(send, "") + "    number_types: {allow: [mobile]}\n" + derives +
 			strings.ReplaceAll(envoy, "policy: range", "policy: send, identifier: [remote_address]"),
 			"policy range: Envoy asks for it by send, and confirms nothing"},
+		{strings.Replace("policies:\n"+ranged+envoy, "conversion, after: 50, window: 1d", "concurrent, limit: 5, hold: 30s", 1),
+			"policy range: Envoy asks for it by range, and releases nothing, so each unit counts until its hold ends"},
 		{asked, "policy all: what send derives brings no limit, so the limit per-day holds its default there, 9: write a number, or ask"},
 		{strings.ReplaceAll(asked, "{from: request, max: 99, default: 9}", "9"), ""},
 	} {

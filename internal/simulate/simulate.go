@@ -435,6 +435,7 @@ func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
 		Lines: log.Lines, Events: r.events, Late: log.Late, Reorder: r.Reorder, LeftOut: r.left,
 		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Examples: log.Examples, Listed: log.Listed, Forwarded: log.Forwarded,
-		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), NoLimit: r.noLimit, Defaults: r.defaults(), ShowIdentifiers: r.ShowIdentifiers,
+		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), Untimed: r.replay.Untimed(),
+		NoLimit: r.noLimit, Defaults: r.defaults(), ShowIdentifiers: r.ShowIdentifiers,
 	}), nil
 }

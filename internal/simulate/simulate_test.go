@@ -338,3 +338,23 @@ func parsed(t *testing.T, file string) []policy.Policy {
 	}
 	return policies
 }
+
+// TestConcurrentIsNotJudged holds that a policy of what is under way denies nothing by a log, and that the report says why.
+func TestConcurrentIsNotJudged(t *testing.T) {
+	policies, err := policyfile.Parse("policies.yaml", []byte(`policies:
+  - {name: slots, limits: [{algorithm: concurrent, limit: 1, hold: 1h}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := simulate.Run(t.Context(), &simulate.Options{
+		Policies: policies, Logs: []string{"-"}, Stdin: strings.NewReader("time,user\n0,a\n1,a\n2,a\n"), Identifier: "user",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "not judged, as they bound how many requests are under way, and logs don't say how long one took: slots"
+	if notes := made.Notes(); len(notes) != 1 || notes[0] != want || made.Policies[0].Denied > 0 {
+		t.Errorf("notes %q, %d denied, want %q and none", notes, made.Policies[0].Denied, want)
+	}
+}

@@ -228,8 +228,8 @@ func (p *page) example(title string, r *Request) {
 	p.printf("```\n")
 }
 
-// tokenMember is a receipt or a reservation, which never is the same twice.
-var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"[A-Za-z0-9_-]+"`)
+// tokenMember is a receipt, a release or a reservation, which never is the same twice.
+var tokenMember = regexp.MustCompile(`"(receipt|release|reservation)":"[A-Za-z0-9_-]+"`)
 
 // shown returns text without its tokens.
 func shown(text string) string { return tokenMember.ReplaceAllString(text, `"$1":"…"`) }

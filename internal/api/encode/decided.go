@@ -53,6 +53,9 @@ func (a *Decided) AppendMembers(b []byte) []byte {
 	if a.Receipt != "" {
 		b = appendPlain(b, `,"receipt":"`, a.Receipt)
 	}
+	if a.Release != "" {
+		b = appendPlain(b, `,"release":"`, a.Release)
+	}
 	if a.Reservation != "" {
 		b = appendPlain(b, `,"reservation":"`, a.Reservation)
 	}
@@ -141,7 +144,11 @@ func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Dura
 	if d.RetryAfter == count.Never {
 		return append(b, " has no room for this cost, and waiting would not change that."...)
 	}
-	return append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed."...)
+	b = append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed"...)
+	if d.TightestLimit().IsConcurrent() {
+		b = append(b, ", unless a request ends sooner"...)
+	}
+	return append(b, '.')
 }
 
 // refusals say what a rule about numbers denies.

@@ -176,7 +176,8 @@ func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
 }
 
 // appendPolicyField appends RateLimit-Policy: an item for each limit, with its
-// quota and its window in seconds, rounded up. A shadow binds nobody, and is not told of.
+// quota and its window in seconds, rounded up, or the draft's unit of requests that are under way. A shadow
+// binds nobody, and is not told of.
 func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	start := len(b)
 	for i := range limits {
@@ -186,6 +187,10 @@ func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 		}
 		b = appendItem(b, len(b) == start, l.Name)
 		b = appendParameter(b, ";q=", l.Limit)
+		if l.IsConcurrent() { // there is no window, and requests that are under way are counted
+			b = append(b, `;qu="concurrent-requests"`...)
+			continue
+		}
 		b = appendParameter(b, ";w=", seconds(l.Window))
 	}
 	return b

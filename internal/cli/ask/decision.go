@@ -26,6 +26,7 @@ type decision struct {
 	remote.Waits
 	Limits      []remote.Limit `json:"limits"`
 	Receipt     string         `json:"receipt"`     // of what was recorded
+	Release     string         `json:"release"`     // of what is under way under concurrent limits
 	Reservation string         `json:"reservation"` // of what a check holds
 	Settled     *int64         `json:"settled"`     // units of a reservation that count; nil: none was settled
 	Over        int64          `json:"over"`        // of these, that it did not hold
@@ -63,6 +64,9 @@ func (d *decision) write(out *bytes.Buffer, name string) {
 	remote.WriteLimits(out, d.Limits, d.unseen())
 	if d.Receipt != "" {
 		fmt.Fprintf(out, "receipt: %s\n", remote.Printable(d.Receipt))
+	}
+	if d.Release != "" && d.Release != d.Receipt {
+		fmt.Fprintf(out, "release: %s\n", remote.Printable(d.Release))
 	}
 	if d.Reservation != "" {
 		fmt.Fprintf(out, "reservation: %s\n", remote.Printable(d.Reservation))

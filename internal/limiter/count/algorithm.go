@@ -33,7 +33,7 @@ type algorithm struct {
 }
 
 // countings lists all algorithms. A new algorithm is a file of its own and a row here.
-var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion}
+var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion, concurrent}
 
 // countingOf returns the arithmetic of the algorithm called name, which is that of a valid limit.
 func countingOf(name string) *algorithm {

@@ -20,6 +20,7 @@ type Plan struct {
 	Span     store.Span // of the running totals
 	Cell     bool       // some rule counts in the key's cell
 	Serial   bool       // all rules count in the cell: counts within it, and logs beside it
+	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
 // LogPlan is what the limits of one span need from their log.
@@ -28,12 +29,15 @@ type LogPlan struct {
 	Window    time.Duration // the longest, with slack
 	CountsFor store.Instant // Window in milliseconds
 	Limit     int           // the largest that a demand may have
+	// Beyond is how many events are read beyond the limit: one, where units are released all the time. A log that was read and has
+	// no more events than the limit lacks none then.
+	Beyond int
 }
 
 // NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack. If serial, all is
 // counted in the key's cell.
 func NewPlan(p policy.Policy, slack time.Duration, serial bool) Plan {
-	c := Plan{Policy: p.WithDefaults(), Serial: serial, Fitting: policy.MaxCost}
+	c := Plan{Policy: p.WithDefaults(), Serial: serial, Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
 	for i := range c.Limits {
 		c.addRule(&c.Limits[i], slack)
 	}
@@ -98,6 +102,9 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	log.Window = max(log.Window, l.Window+slack)
 	log.CountsFor = store.Instant(0).Add(log.Window)
 	log.Limit = max(log.Limit, int(l.Limit), int(l.Max))
+	if p.Releases {
+		log.Beyond = 1
+	}
 	return i
 }
 
@@ -106,7 +113,7 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.LogQuery) store.Query {
 	for i := range p.Logs {
 		log := &p.Logs[i]
-		logs = append(logs, store.LogQuery{Span: log.Span, After: now - log.CountsFor, Max: log.Limit + own})
+		logs = append(logs, store.LogQuery{Span: log.Span, After: now - log.CountsFor, Max: log.Limit + own + log.Beyond})
 	}
 	return store.Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.Counters && !p.Serial && !p.Tally,

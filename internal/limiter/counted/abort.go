@@ -174,7 +174,7 @@ func (k *known) takeOut(units []count.Entry) bool {
 	s := k.open()
 	defer k.close(s)
 	for i := range s.Logs {
-		if len(s.Logs[i].Events) >= k.plan.Logs[i].Limit {
+		if log := &k.plan.Logs[i]; len(s.Logs[i].Events) >= log.Limit+log.Beyond {
 			return false
 		}
 	}

@@ -62,8 +62,12 @@ func (p *poured) noteAgain(s *store.State, c *change) (first bool) {
 }
 
 // GiveBackBy gives back or confirms, by right, the units of e, the entry of a claimed receipt, for t, whose limits are
-// conversions. It has an effect once, however often it is called. The owner changes its memory, and writes behind.
+// conversions, or concurrent. It has an effect once, however often it is called. For conversions the owner changes its
+// memory, and writes behind.
 func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) (err error) {
+	if !t.Plan.Cell {
+		return s.counted.release(ctx, t, right, e)
+	}
 	r, led := &demand.Request{Alone: true, Under: t.Plan}, false
 	s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
 		led, err = true, s.giveBackInFlight(ctx, t, right, e)

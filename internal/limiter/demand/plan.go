@@ -26,7 +26,7 @@ type Plan struct {
 	Version   int64  // of all policies that came into force together; 0: they have no version
 	Sums      uint64 // identifies the limits whose units are in counters and cells
 	Behind    bool   // owners admit from memory, and write behind
-	TakesBack bool   // refunds and confirmations are written behind, too, as all limits are conversions
+	TakesBack bool   // refunds go to the key's owner: all limits are conversions, whose refunds are written behind, or concurrent
 	Abortable bool   // a prepared unit can be given back without a trace, unlike one in a bucket
 	Blocks    bool   // its denials block keys
 	Regional  bool   // its guarantee holds within a data centre; so may claims about it
@@ -73,7 +73,8 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 		p.Regional = p.Regional && o.Serial.Scope() == policy.ScopeDatacenter
 	}
 	p.Tally = p.Counters && !still && !p.Serial && p.Counting == policy.CountingRows
-	p.TakesBack = behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
+	p.TakesBack = !still && !p.Serial && p.Releases ||
+		behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())

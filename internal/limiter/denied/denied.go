@@ -106,9 +106,9 @@ func (d *Denials) Since(key store.Key) (mark uint64) {
 
 // Put remembers state, which was read for t after mark, if it leaves no room. others says that it has units of other
 // instances that may yet be taken back; own says that all its sums are this process's and final. Put does not keep
-// state's memory.
+// state's memory. It remembers nothing of a plan whose units are released at any time, of which there are no news.
 func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, now store.Instant, mark uint64) {
-	if t.Plan.Count == policy.CountAll || !t.Plan.Full(state, max(now, state.Reset+1)) {
+	if t.Plan.Count == policy.CountAll || t.Plan.Releases || !t.Plan.Full(state, max(now, state.Reset+1)) {
 		return
 	}
 	until := d.until(t, state, own, now)
@@ -120,10 +120,10 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 
 // KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's
 // on_store_error is local. No call is denied by it while the store answers. It leaves out buckets beside other limits,
-// as no news have their keys.
+// as no news have their keys, and concurrent limits, as there are no news of releases.
 func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
 	beside := t.Plan.Cell && t.Plan.Places != nil
-	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !beside && t.Plan.Full(state, now) {
+	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !beside && !t.Plan.Releases && t.Plan.Full(state, now) {
 		d.keep(t, state, now, now, mark)
 	}
 }

@@ -84,15 +84,15 @@ func (r *Router) KnownFull(c *demand.Charge) bool {
 
 // GiveBack removes n's units for t, whose write was acknowledged, from the store.
 func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if !t.Plan.Behind {
+	if !t.Plan.Behind && !t.Plan.TakesBack {
 		return r.shared.GiveBack(ctx, t, n, sums)
 	}
-	if t.Plan.TakesBack && n.Claimed > 0 && n.Kept == 0 && sums && r.owners != nil {
+	if t.Plan.TakesBack && (n.Claimed > 0 || t.Plan.Releases) && n.Kept == 0 && sums && r.owners != nil {
 		if asked, err := r.giveBackByOwner(ctx, t, n); asked {
 			return err
 		}
 	}
-	g, err := r.openKeys(ctx, t) // n may not be written yet
+	g, err := r.openKeys(ctx, t) // n may not be written yet, and the owner may remember it
 	if err != nil {
 		return err
 	}

@@ -150,6 +150,8 @@ type Entry struct {
 	Key    store.Key
 	Cell   store.Key // of the target, if it has one
 	count.Entry
+
+	Concurrent bool // it is under way until it is released. No token says so: its policy does
 }
 
 // ErrToken means that a text is no token of this service.
@@ -252,6 +254,25 @@ func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	return t, nil
 }
 
+// Releases reports whether t has entries under concurrent limits.
+func (t *Token) Releases() bool {
+	return slices.ContainsFunc(t.Entries, func(e Entry) bool { return e.Concurrent })
+}
+
+// Part returns t with those of its entries that are concurrent, or with the others.
+func (t *Token) Part(concurrent bool) *Token {
+	part := &Token{Kind: t.Kind, Ends: t.Ends}
+	for _, e := range t.Entries {
+		if e.Concurrent == concurrent {
+			part.Entries = append(part.Entries, e)
+		}
+	}
+	if !concurrent {
+		part.Marks = slices.Clone(t.Marks) // no other memory of t is kept: for most calls its entries are on the stack
+	}
+	return part
+}
+
 // TokenOf returns the token for the units counted for charges. It leaves out charges that counted nothing.
 func TokenOf(kind Kind, charges []demand.Charge) *Token {
 	return &Token{Kind: kind, Entries: AppendEntries(nil, charges), Marks: MarksOf(charges)}
@@ -271,5 +292,5 @@ func AppendEntries(entries []Entry, charges []demand.Charge) []Entry {
 // EntryOf returns a token's entry for n, which was counted for t.
 func EntryOf(t *demand.Target, n *count.Entry) Entry {
 	p := t.Plan
-	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Cell: t.Cell, Entry: *n}
+	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Cell: t.Cell, Entry: *n, Concurrent: p.Releases}
 }

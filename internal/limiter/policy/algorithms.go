@@ -75,7 +75,7 @@ var (
 )
 
 // algorithms lists all algorithms, in the order in which users see them.
-var algorithms = []*Algorithm{SlidingLog, FixedWindow, SlidingWindow, SlidingTail, LeakyBucket, TokenBucket, Conversion}
+var algorithms = []*Algorithm{SlidingLog, FixedWindow, SlidingWindow, SlidingTail, LeakyBucket, TokenBucket, Conversion, Concurrent}
 
 // Algorithms returns the names of all algorithms.
 func Algorithms() []string {

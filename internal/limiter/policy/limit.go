@@ -17,7 +17,7 @@ type Limit struct {
 	Max int64 `json:",omitempty"`
 	// By has the Limit of identifiers with a number of their own, at most MaxByValues.
 	By       map[string]int64 `json:",omitempty"`
-	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
+	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero. Of concurrent: the hold
 	Calendar Calendar         // fixed-window only: windows follow it; zero: all have the same length, from the Unix epoch on
 	Timezone string           // of the Calendar, a name of the IANA database; zero: UTC
 	Buckets  int              // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
@@ -164,6 +164,10 @@ func (l Limit) checkNumber(path string, found *problems) {
 }
 
 func (l Limit) checkWindow(path string, found *problems) {
+	if l.IsConcurrent() {
+		l.checkHold(path, found)
+		return
+	}
 	if l.Calendar != "" {
 		l.checkCalendar(path, found)
 		return

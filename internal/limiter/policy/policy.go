@@ -154,6 +154,7 @@ func (p Policy) Problems() []Problem {
 	p.checkGuarantee(&found)
 	p.checkLevels(&found)
 	p.checkCount(&found)
+	p.checkConcurrent(&found)
 	p.checkLimits(&found)
 	p.checkRequest(&found)
 	p.checkConfirmed(&found)

@@ -42,6 +42,8 @@ func (l Limit) checkMax(path string, found *problems) {
 	case algorithm == SlidingLog && l.Max > MaxLogLimit:
 		found.add(path+".limit.max", "%d is too large for a %s, which reads a row per unit in every decision: use at most %d, or a %s, "+
 			"which keeps two counters for any limit", l.Max, SlidingLog.Name, MaxLogLimit, SlidingTail.Name)
+	case algorithm == Concurrent && l.Max > MaxLogLimit:
+		found.add(path+".limit.max", tooManyRows, l.Max, MaxLogLimit)
 	}
 }
 

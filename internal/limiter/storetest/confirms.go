@@ -20,7 +20,7 @@ import (
 // be kept.
 func untilConfirmed(n int64) (policies []policy.Policy) {
 	for _, p := range kinds(n) {
-		if slices.ContainsFunc(p.Limits, policy.Limit.InCell) {
+		if slices.ContainsFunc(p.Limits, policy.Limit.InCell) || p.IsConcurrent() {
 			continue
 		}
 		for i := range p.Limits {

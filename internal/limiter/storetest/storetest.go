@@ -92,6 +92,8 @@ var promises = []test{
 	{"RepetitionsCountOnce", testRepetitionsCountOnce},
 	{"DenialIsDecidedAnew", testDenialIsDecidedAnew},
 	{"RacingRepetitionsCountOnce", testRacingRepetitionsCountOnce},
+	{"ReleaseMakesRoom", testReleaseMakesRoom},
+	{"ReleaseBesideOthers", testReleaseBesideOthers},
 	{"ReservationIsSettledOnce", testReservationIsSettledOnce},
 	{"SettledAfterItsRefund", testSettledAfterItsRefund},
 	{"SettledBehindOthers", testSettledBehindOthers},

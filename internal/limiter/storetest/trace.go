@@ -55,6 +55,10 @@ func Traces() []Trace {
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
+		{Name: "concurrent", Limit: limit("concurrent", ""), Count: policy.CountAdmitted, Steps: []Step{ // nobody releases anything
+			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
+			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
+		}},
 		{Name: "sliding-window", Limit: buckets, Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},

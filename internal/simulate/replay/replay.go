@@ -76,6 +76,9 @@ func (r *Replay) Confirm() error {
 // Unjudged returns the policies that go by what is confirmed, which nobody says, in order: they are off.
 func (r *Replay) Unjudged() []string { return r.now.unjudged }
 
+// Untimed returns the policies that bound how many requests are under way, which nobody says, in order: they are off.
+func (r *Replay) Untimed() []string { return r.now.untimed }
+
 // Take decides an event: demands that stand or fall together, at an instant that is not before
 // that of the last event. refused says why a server would answer with an error and count nothing;
 // err, why the replay can't go on.

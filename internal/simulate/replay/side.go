@@ -25,6 +25,7 @@ type side struct {
 	demands  []limiter.Demand
 	subjects []subject
 	unjudged []string // policies that go by what is confirmed, which nobody says
+	untimed  []string // policies that go by what is under way, which nobody says
 	confirms bool     // somebody does
 	receipt  string   // of the last event; empty: nothing of it can be confirmed
 }
@@ -82,8 +83,13 @@ func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) err
 			asOneCopy[i].Mode = policy.ModeOff
 			s.unjudged = append(s.unjudged, p.Name)
 		}
+		if p.IsConcurrent() {
+			asOneCopy[i].Mode = policy.ModeOff
+			s.untimed = append(s.untimed, p.Name)
+		}
 	}
 	slices.Sort(s.unjudged)
+	slices.Sort(s.untimed)
 	if err := s.engine.SetPolicies(asOneCopy); err != nil {
 		return err
 	}

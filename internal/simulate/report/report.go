@@ -36,6 +36,7 @@ type About struct {
 	Unjudged        []string
 	NoLimit         int64    // lines without the limit that a policy takes from them
 	Defaults        []string // policies that take a limit of lines, which no field says
+	Untimed         []string
 	ShowIdentifiers bool
 }
 
@@ -83,6 +84,7 @@ type Report struct {
 	Unjudged   []string     `json:"unjudged,omitempty"` // policies that go by what is confirmed, which the logs don't say
 	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
 	Defaults   []string     `json:"defaults,omitempty"` // policies that take a limit of lines, which no field says
+	Untimed    []string     `json:"untimed,omitempty"`  // policies that go by what is under way, which the logs don't say
 }
 
 // Unreadable is a line that can't be read.
@@ -202,7 +204,7 @@ func New(result *replay.Result, about *About) *Report {
 		Unreadable: about.Unreadable, NoAddress: about.NoAddress, Listed: about.Listed,
 		Forwarded: about.Forwarded, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
 		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against, Unjudged: about.Unjudged,
-		NoLimit: about.NoLimit, Defaults: about.Defaults,
+		NoLimit: about.NoLimit, Defaults: about.Defaults, Untimed: about.Untimed,
 	}
 	for _, u := range about.Examples {
 		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}

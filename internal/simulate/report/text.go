@@ -51,6 +51,10 @@ func (r *Report) Notes() (notes []string) {
 			". Name the field that has it with --limit")
 	}
 	note(r.NoLimit, "have no limit in the field of --limit: the policy's default holds for them")
+	if len(r.Untimed) > 0 {
+		notes = append(notes, "not judged, as they bound how many requests are under way, and logs don't say how long one took: "+
+			strings.Join(r.Untimed, ", "))
+	}
 	note(r.LeftOut.Where, "left out: they do not meet --where")
 	note(r.LeftOut.NoIdentifier, "left out: the field of the identifier is empty")
 	note(r.LeftOut.NoPolicy, "left out: the policy that they name is not in the file")

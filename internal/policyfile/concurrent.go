@@ -1,0 +1,27 @@
+package policyfile
+
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// needWindow adds that l, which n says, has no window, or that it calls it by the name that limits of other algorithms have for
+// it.
+func needWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	if n.Kind != yamlfile.Map {
+		return
+	}
+	name, need := "window", "say how long a window is, such as 1h"
+	other, cure := n.Member("hold"), "only a "+policy.Concurrent.Name+" has it: write window"
+	if l.IsConcurrent() {
+		name, need = "hold", "say how long a unit counts that nobody releases, such as 30s: somewhat longer than the longest request"
+		other, cure = n.Member("window"), "a "+policy.Concurrent.Name+" has none: write hold, and how long a unit counts that nobody releases"
+	}
+	path := yamlfile.Join(n.Path, name)
+	switch {
+	case other != nil:
+		f.Add(other, "%s", cure)
+	case n.Member(name) == nil && !n.Partial && !f.Wrong(path):
+		f.AddAt(n.Position, path, "missing: %s", need)
+	}
+}
