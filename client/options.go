@@ -34,7 +34,7 @@ type Options struct {
 
 	// FailedOpen learns of every call that FailOpen allowed, with its policies and identifiers,
 	// and of the *CallError that it would have had. It is called on the goroutine of the call,
-	// and must not block. nil: nobody learns of them.
+	// and must not block. It may be nil.
 	FailedOpen func(call Call, err error)
 
 	// Retries is how often a call that was not answered is tried again, where that cannot

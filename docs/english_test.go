@@ -17,6 +17,8 @@ var strange = []struct {
 }{
 	{regexp.MustCompile(`(?i)\bwhoever\b`), "name the actor: a caller, the instance"},
 	{regexp.MustCompile(`(?i)\b(?:is|are|be) (?:\w+ )?gone by\b`), "say used, or in force"},
+	{regexp.MustCompile(`\b(?:by|for|from|of|to|with) who [a-z]+\b`), "name the actor: of the caller, for the next owner"},
+	{regexp.MustCompile(`(?i)\bnil: nobody\b`), "say may be nil"},
 	{regexp.MustCompile(`(?i)\bwho \w+ again\b`), "name the actor: a caller that returns"},
 	{regexp.MustCompile(`\b(?:what|units that are) given back\b`), "say refunded units"},
 	{regexp.MustCompile(`(?:^|[^.][.!] )(?:Who|What|Whatever) [a-z]+\b[^?]*?\.(?: |$)`), "begin with a noun, and not with a clause"},
@@ -76,6 +78,7 @@ func TestStrangeWordsAreFound(t *testing.T) {
 	for _, comment := range []string{
 		"Whoever takes the last unit knows.", "so that whoever asks waits", "A clock that was set is not gone by.", "who tries again is denied",
 		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
+		"start for who has locked w", "It must not block. nil: nobody does.",
 	} {
 		if found, _ := strangeIn(comment); found == "" {
 			t.Errorf("%q passes", comment)
@@ -84,6 +87,7 @@ func TestStrangeWordsAreFound(t *testing.T) {
 	for _, comment := range []string{
 		"A caller that returns is denied.", "What if the store fails? The policy decides.", "all have gone by then", "It says what it reads.",
 		"units that are gone", "it reports who decided, and what was counted",
+		"for people who ask, it waits", "nil: none",
 	} {
 		if found, _ := strangeIn(comment); found != "" {
 			t.Errorf("%q is strange in %q", found, comment)

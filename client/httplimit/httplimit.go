@@ -54,8 +54,8 @@ type Options struct {
 
 	// Undecided learns of every call that nobody decided, with its policies and identifiers, and
 	// why: the request passed or, under FailClosed, was refused; a call that records is a charge
-	// that is lost. It is called on the goroutine of the request, and must not block. nil:
-	// nobody learns of them.
+	// that is lost. It is called on the goroutine of the request, and must not block. It may
+	// be nil.
 	Undecided func(r *http.Request, call client.Call, err error)
 	Logger    *slog.Logger // a line a second of what Undecided learns; nil: slog.Default()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Unidentified is in front of the address of who is not known otherwise. No header can have
+	// Unidentified is in front of the address of a caller that is not identified otherwise. No header can have
 	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
 	Unidentified = "ip\n"
 	// Everybody is the identifier of all who ask, when they share a limit.
@@ -51,7 +51,7 @@ const (
 //	ip           the client's address
 //	header:NAME  the value of a header
 //	api-key      X-API-Key, or the token of "Authorization: Bearer"; nobody by both, as only
-//	             one of them counts for who comes after, and the other could be made up
+//	             one of them counts for the service behind, and the other could be made up
 //	user         the user name of basic authentication
 //	all          nothing: all who ask share a limit
 func ParseSource(text string) (Source, error) {
@@ -166,8 +166,8 @@ func (s Source) read(r *http.Request) string {
 	return ""
 }
 
-// only returns the one value of a header. Of several, nobody knows which one counts for who
-// comes after.
+// only returns the one value of a header. Of several values, it is not known which one
+// the service behind takes.
 func only(values []string) string {
 	if len(values) != 1 {
 		return ""

@@ -75,7 +75,7 @@ func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 	})
 }
 
-// scopeError is an error of who is known and has none of the scopes that are needed.
+// scopeError is the error of a caller that is known and has none of the scopes that are needed.
 type scopeError struct{ needed auth.Scope }
 
 // Error names the scopes.
@@ -135,7 +135,7 @@ func scopeOf(op count.Op) auth.Scope {
 }
 
 // challengeOf returns the value of WWW-Authenticate for err, as RFC 6750 has it: empty for
-// an error that has nothing to do with who asks.
+// an error that has nothing to do with the caller.
 func challengeOf(err error) string {
 	const bearer = `Bearer realm="ratelimitd"`
 	missing := (*scopeError)(nil)

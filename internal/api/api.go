@@ -42,8 +42,8 @@ type Options struct {
 	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
 	Hosts   *Hosts                      // that requests may be sent to where nobody is asked who they are; nil: any
 
-	// Audit learns of every act of an administrator, and of who was refused; nil: nobody
-	// does. Its lines hold no identifier.
+	// Audit learns of every act of an administrator, and of each caller that was refused; nil: nothing is
+	// audited. Its lines hold no identifier.
 	Audit *audit.Log
 
 	// Overshoot tells how far callers went past the limits of a policy, with the top worst keys, on that instance; empty:
@@ -65,7 +65,7 @@ type Options struct {
 
 	// Observe learns of every answered request: the route as written in the
 	// OpenAPI document, or RouteUnknown, and the id of its trace, empty unless somebody
-	// will see that. It must not block. nil: nobody does.
+	// will see that. It must not block. It may be nil.
 	Observe func(route string, status int, d time.Duration, trace string)
 
 	// Tracer begins spans of requests and decisions; nil: nothing is traced.
@@ -74,7 +74,7 @@ type Options struct {
 	// Warnings returns what readyz says beside ready, for people. nil: nothing.
 	Warnings func() []string
 
-	// Reached learns of every request that BoundBodies refused. It must not block. nil: nobody does.
+	// Reached learns of every request that BoundBodies refused. It must not block. It may be nil.
 	Reached func(connections.Bound)
 }
 

@@ -63,7 +63,7 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 	s.opts.Audit.Did(ctx, did)
 }
 
-// auditRefusal logs that r was refused with err, if it was because of who asks, or where.
+// auditRefusal logs that r was refused with err, if it was because of its caller, or of where it was sent.
 func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	if s.opts.Audit == nil || reasonOf(err) == "" {
 		return
@@ -74,7 +74,7 @@ func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	})
 }
 
-// reasonOf returns why a request was refused because of who asks, in words that hold nothing
+// reasonOf returns why a request was refused because of its caller, in words that hold nothing
 // of it; empty: that is not why.
 func reasonOf(err error) string {
 	if missing := (*scopeError)(nil); errors.As(err, &missing) {

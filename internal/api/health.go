@@ -24,7 +24,7 @@ func (s *Server) healthz(context.Context, struct{}) (answer, error) {
 	return encode.Document{Content: health{Status: "ok"}}, nil
 }
 
-// waitsForStore is what is said to who asks while the store was never reached.
+// waitsForStore is the answer of readyz while the store was never reached.
 const waitsForStore = "Not ready: the store has not been reached since the start, and is waited for; the log says why."
 
 // readyz says whether decisions can be made, and what a person should look at all the same. Why

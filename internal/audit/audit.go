@@ -81,7 +81,7 @@ func (l *Log) Did(ctx context.Context, a *Act) {
 	l.log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
 }
 
-// Refusal is a request that was refused because of who asks.
+// Refusal is a request that was refused because of its caller.
 type Refusal struct {
 	Who       string // a caller's name; empty: Anonymous
 	Where     string // the route, never a path

@@ -119,7 +119,7 @@ func (c *Callers) Idle() []string {
 // Certificates reports whether some callers are known by their certificate.
 func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
 
-// Errors of who may not ask.
+// Errors of callers that may not ask.
 var (
 	// ErrUnauthenticated is wrapped by what says that nobody knows who asks.
 	ErrUnauthenticated = errors.New("not authenticated")

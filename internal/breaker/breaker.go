@@ -38,7 +38,7 @@ type Options struct {
 	Silence  time.Duration     // without a success, that opens it after so many failures; zero: DefaultSilence
 	Pause    time.Duration     // between an opening and the next probe; zero: DefaultPause
 	Logger   *slog.Logger      // a line per change of state; nil: logs nothing
-	OnChange func(closed bool) // called with every change; nil: nobody
+	OnChange func(closed bool) // called with every change; may be nil
 }
 
 // Defaults of Options.

@@ -182,7 +182,7 @@ func (w *world) start(address bool) *instance {
 	return w.add(address)
 }
 
-// add is start for who has locked w.
+// add does what start does. The caller has locked w.
 func (w *world) add(address bool) *instance {
 	in := &instance{
 		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),

@@ -14,7 +14,7 @@ type Places struct {
 	sync.Mutex
 	most    int
 	idle    int         // how many may wait at the same time; 0: all of them
-	reached func(Bound) // must not block; nil: nobody learns
+	reached func(Bound) // must not block; may be nil
 	taken   int
 	waiting list.List // of *Place: those that wait for a request, the longest first
 }
@@ -26,7 +26,7 @@ type Place struct {
 	waits *list.Element // in waiting; nil: it does not wait
 }
 
-// NewPlaces returns as many as most. It tells reached what is turned away; nil: nobody.
+// NewPlaces returns as many as most. It calls reached, which may be nil, with each bound that turns a connection or a request away.
 func NewPlaces(most int, reached func(Bound)) *Places { return &Places{most: most, reached: reached} }
 
 // LimitIdle has at most this many connections wait for a request at the same time. It is to be called before Admit.

@@ -45,7 +45,7 @@ type Options struct {
 	// For Open only.
 	Disk      Disk          // keeps the counts while the process is not there
 	SyncEvery time.Duration // what is younger may be lost with the process; zero: DefaultSyncEvery
-	Logger    *slog.Logger  // told when saving begins to fail and when it works again; nil: nobody is
+	Logger    *slog.Logger  // a line when saving begins to fail and when it works again; nil: logs nothing
 }
 
 // DefaultMaxKeys is the MaxKeys of Options that give none: with a counter each, a fourth

@@ -53,13 +53,13 @@ type Options struct {
 
 	// Observe learns of every answered request: the method as RLS calls it, the overall
 	// code or that of gRPC, and the id of its trace, empty unless somebody will see that.
-	// It must not block. nil: nobody does.
+	// It must not block. It may be nil.
 	Observe func(method, code string, d time.Duration, trace string)
 	// Refused learns of every request that was refused because of its caller, whose name is
-	// empty if it is not known. It must not block. nil: nobody does.
+	// empty if it is not known. It must not block. It may be nil.
 	Refused func(ctx context.Context, caller string, err error)
 	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
-	// block. nil: nobody does.
+	// block. It may be nil.
 	Descriptor func(domain string, became Outcome)
 
 	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced

@@ -54,7 +54,7 @@ type Options struct {
 	Source  string                          // of what belongs to all instances; a reference to a URI
 	Self    func() string                   // the name of this instance, below Source
 	Agent   string                          // the User-Agent
-	Observe func(kind Kind, became Outcome) // must not block; nil: nobody is told
+	Observe func(kind Kind, became Outcome) // must not block; may be nil
 	Now     func() time.Time                // nil: time.Now
 	Through http.RoundTripper               // nil: HTTP
 	Log     *slog.Logger

@@ -21,7 +21,7 @@ type requestContext struct {
 
 	mu      sync.Mutex
 	ended   bool
-	asked   context.Context // nil: nobody asked for Done
+	asked   context.Context // nil: Done was not called
 	cancel  context.CancelFunc
 	timer   *time.Timer   // begins the watch; nil: there is none
 	watched chan struct{} // closed when the watch has ended

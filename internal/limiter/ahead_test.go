@@ -39,7 +39,7 @@ func asking(t *testing.T, s store.Store, o owner.Owners, limit int64) *limiter.E
 }
 
 // TestUnitsAheadSpareWrites holds that a key that is asked for often is rarely written, and that its limit is what it was:
-// all of it for the owner, and never more for it and for who owns the key next.
+// all of it for the owner, and never more for it and for the next owner.
 func TestUnitsAheadSpareWrites(t *testing.T) {
 	const limit, first = 1000, 500
 	for _, c := range []struct {

@@ -33,7 +33,7 @@ type Engine struct {
 	explainer *explainer
 	news      *signals.News // nil: there is no feed
 	resets    *resets
-	relented  RelentObserver // nil: nobody learns of that
+	relented  RelentObserver // may be nil
 	borrowed  sync.Pool      // of *single
 
 	claimed // parts for actions that may happen only once

@@ -52,7 +52,7 @@ type teller struct {
 	blocks *judge.Blocks
 	news   *signals.News // nil: there is no feed
 
-	unblocked func(policy string, key store.Key) // nil: nobody learns of that
+	unblocked func(policy string, key store.Key) // may be nil
 }
 
 // publish applies a change of kind to t on this instance, and publishes it to the others, also under the other hash

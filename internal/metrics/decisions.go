@@ -129,7 +129,7 @@ type policySeries struct {
 // under the policy on, at 0, so that Prometheus sees how far the first denials raise it.
 type limitSeries struct {
 	name   string
-	beyond count.Outcome // of who is past the limit
+	beyond count.Outcome // of calls past the limit
 	total  counters
 }
 
@@ -200,7 +200,7 @@ func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySe
 	return s
 }
 
-// beyond returns the outcome of who is past a limit.
+// beyond returns the outcome of calls that are past a limit.
 func beyond(p *policy.Policy, l *policy.Limit) count.Outcome {
 	switch {
 	case p.Mode == policy.ModeOff:

@@ -15,8 +15,8 @@ import (
 type body struct {
 	io.ReadCloser
 	passed *atomic.Int64
-	writer *writer      // is told before each part that is read, and after it; nil: nobody is
-	failed *atomic.Bool // set when it ends before its end; nil: nobody asks
+	writer *writer      // is told before each part that is read, and after it; may be nil
+	failed *atomic.Bool // set when it ends before its end; may be nil
 }
 
 // Read counts what it reads.

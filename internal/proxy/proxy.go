@@ -58,11 +58,11 @@ type Options struct {
 	Logger          *slog.Logger          // nil: nothing is logged
 	Now             func() time.Time      // for durations only; nil: time.Now
 
-	// Reached learns of every request that Full turns away. It must not block. nil: nobody does.
+	// Reached learns of every request that Full turns away. It must not block. It may be nil.
 	Reached func(connections.Bound)
 
 	// Observe learns of every answered request: the name of its route, or RouteNone, and the id of
-	// its trace, empty unless somebody will see that. It must not block. nil: nobody does.
+	// its trace, empty unless somebody will see that. It must not block. It may be nil.
 	Observe func(route string, status int, d time.Duration, trace string)
 
 	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced

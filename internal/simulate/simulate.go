@@ -47,7 +47,7 @@ type Options struct {
 	Where       []Condition // lines that do not meet all of them are left out
 
 	ShowIdentifiers bool                          // else the report has hashes of them
-	Progress        func(read, size, lines int64) // told now and then: of how many bytes; nil: nobody is
+	Progress        func(read, size, lines int64) // called now and then; size is in bytes; may be nil
 }
 
 // Ask is a policy that lines ask for.

@@ -30,7 +30,7 @@ type Options struct {
 	Warnings func() []string // what a person should look at all the same; nil: nothing
 	Members  func() Members  // of those that decide together; nil: this instance is alone
 
-	// Worst returns the keys that went furthest past the limits of a policy, at most top of them. nil: nobody knows.
+	// Worst returns the keys that went furthest past the limits of a policy, at most top of them. nil: they are not known.
 	Worst func(policy string, top int) []WorstKey
 }
 

@@ -1,8 +1,8 @@
 // Package decode reads what is asked: JSON, stricter than encoding/json, the calls in it, and what is
-// wrong with either, in the words of who sent it.
+// wrong with either, in the words of its sender.
 //
 // It reads what several endpoints share; what is one's own, that endpoint reads by it. It knows nothing
-// of who may ask, of answers and of statuses.
+// of permissions, answers and statuses.
 package decode
 
 import (

@@ -24,7 +24,7 @@ var ErrBusy error = &Error{
 	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
 }
 
-// Error is an error of what was sent, with a sentence for who sent it. It quotes names of members at
+// Error is an error of what was sent, with a sentence for its sender. It quotes names of members at
 // most, never values.
 type Error struct {
 	Kind   error

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// WriteDenial answers, for who serves requests of others, one that a does not allow.
+// WriteDenial answers a request of another server, such as the proxy, that a does not allow.
 func WriteDenial(w http.ResponseWriter, a *limiter.Answer, families HeaderFamilies) {
 	d := &Decided{Answer: *a, Listed: a.Demands != nil, Families: families}
 	write(w, d.Render)

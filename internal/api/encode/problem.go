@@ -40,7 +40,7 @@ var (
 	ErrNoIfMatch  = errors.New("no If-Match")
 	ErrNoVersion  = errors.New("no such version of the policies")
 	ErrFromFile   = errors.New("the policies are those of a file")
-	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of who asks
+	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of its caller
 	ErrHost       = errors.New("sent to a host that is none of --allowed-hosts") // of where it was sent, likewise
 	ErrOtherSite  = errors.New("sent by a page of another site")                 // likewise
 )
@@ -57,7 +57,7 @@ var problemKinds = []problemKind{
 	{ErrHost, http.StatusForbidden, typeBlank, "Host",
 		"Nobody is asked who they are here, so requests must be sent to an address, to localhost or to a name of --allowed-hosts."},
 	{ErrOtherSite, http.StatusForbidden, typeBlank, "Origin",
-		"A browser sent this for a page of another site, which may not act for who uses the browser."},
+		"A browser sent this for a page of another site, which may not act for the user of the browser."},
 	{decode.ErrBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},

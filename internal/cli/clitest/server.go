@@ -202,7 +202,7 @@ func (l *Log) WaitFor(t testing.TB, text string, times int) {
 	}
 }
 
-// Asked returns the status of a take by who shows token.
+// Asked returns the status of a take with token.
 func (s *Server) Asked(t *testing.T, token string) int {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, s.URL+"/v1/take", strings.NewReader(`{"policy":"api","identifier":"a"}`))

@@ -110,7 +110,7 @@ func (a *Asker) Load(cmd *cobra.Command) error {
 	return a.shown.read(a.process, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 }
 
-// Demand is what a request says of who is asked about, and of how much.
+// Demand is what a request asks for: the policy, the identifier, and how much.
 type Demand struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier"`

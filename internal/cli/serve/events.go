@@ -17,7 +17,7 @@ import (
 
 // eventSource tells of events that decisions cause. The zero value tells of none.
 type eventSource struct {
-	sender    *events.Sender  // nil: nobody is told
+	sender    *events.Sender  // nil: events are not sent
 	watcher   *events.Watcher // nil: nothing is watched
 	countryOf func(policy string, key store.Key) string
 	named     atomic.Pointer[map[string]map[store.Key]string] // identifiers that policies name, by policy; nil: none

@@ -66,7 +66,7 @@ func TestServeStartsBeforeCassandra(t *testing.T) {
 		t.Errorf("healthz: %d", got)
 	}
 	const ok, limited, gone = http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable
-	var all sync.WaitGroup // each call waits for who owns its key, as long as a store may take
+	var all sync.WaitGroup // each call waits for the owner of its key, as long as a store may take
 	for policy, want := range map[string][]int{
 		"denies": {gone, gone, gone}, "buckets": {gone, gone, gone}, "allows": {ok, ok, ok}, "locals": {ok, ok, limited},
 	} {

@@ -32,7 +32,7 @@ type policySource struct {
 	envoy   *envoy.Server                    // nil: it is served nowhere
 	metrics *metrics.Metrics
 	shadows *shadow.Table
-	events  *eventSource // nil: nobody is told
+	events  *eventSource // nil: events are not sent
 	audit   *auditLog
 	log     *slog.Logger
 }

@@ -26,7 +26,7 @@ import (
 type security struct {
 	settings     *settings.Security
 	keyring      *auth.Keyring
-	callers      *auth.Watcher                    // nil: nobody is asked who they are
+	callers      *auth.Watcher                    // nil: callers are not authenticated
 	changes      *changes                         // of callers, that the last reload made; nil: there was none
 	certificates *filewatch.Watcher[certificates] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]

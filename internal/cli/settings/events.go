@@ -16,7 +16,7 @@ import (
 
 // Events say who is told of events.
 type Events struct {
-	URL         *url.URL // nil: nobody
+	URL         *url.URL // nil: events are not sent
 	DeniedShare float64  // above 0, and up to 1
 	secretFile  string
 	secret      string // of the environment

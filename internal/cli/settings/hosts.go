@@ -41,7 +41,7 @@ func (l *hostList) Replace(hosts []string) error {
 	for i, h := range hosts {
 		trimmed[i] = strings.TrimSpace(h)
 		if strings.Contains(trimmed[i], "@") { // what stands before it may be a password
-			return errors.New("a host has no @: use host or host:port, and --cassandra-username for who asks")
+			return errors.New("a host has no @: use host or host:port, and --cassandra-username for the user")
 		}
 		if trimmed[i] == "" || strings.ContainsAny(trimmed[i], " /") {
 			return fmt.Errorf("%q is no host: use host or host:port, with commas between several", h)

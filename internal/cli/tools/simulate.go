@@ -150,7 +150,7 @@ func writePage(r *report.Report, name string) error {
 
 // progressBar tells on a terminal how far a simulation is. One for anything else tells nothing.
 type progressBar struct {
-	out   io.Writer // nil: nobody is told
+	out   io.Writer // nil: it is not a terminal
 	began time.Time
 	last  time.Time
 }

@@ -14,7 +14,7 @@ type Blocks struct {
 	*signals.Blocks
 	News *signals.News // nil: there is no feed
 
-	// Made learns of each block that is made here. Nil: nobody does.
+	// Made is called with each block that is made here. It may be nil.
 	Made func(policy string, key store.Key, until store.Instant, strikes int)
 
 	settings *demand.Settings

@@ -32,10 +32,10 @@ func testHolds(t *testing.T, in store.Store) {
 		{"held", hold, []store.Event{held}},
 		{"held again", hold, []store.Event{held}},
 		{"settled", settle, []store.Event{settled}},
-		{"held by who came late", hold, []store.Event{settled}},
+		{"held late", hold, []store.Event{settled}},
 		{"removed", remove, nil},
-		{"settled by who came late", settle, nil},
-		{"held by who came later still", hold, nil},
+		{"settled late", settle, nil},
+		{"held later still", hold, nil},
 		{"removed again", remove, nil},
 	} {
 		s.write(step.write)
