@@ -92,7 +92,11 @@ func setHeaders(h http.Header, d *client.Decision) {
 			limit.WriteString(", ")
 		}
 		writeItem(&policy, l.Name, ";q=", l.Limit)
-		writeParameter(&policy, ";w=", seconds(l.Window))
+		if l.Algorithm == "concurrent" { // it has no window
+			policy.WriteString(`;qu="concurrent-requests"`)
+		} else {
+			writeParameter(&policy, ";w=", seconds(l.Window))
+		}
 		writeItem(&limit, l.Name, ";r=", l.Remaining)
 		if after, known := moreAfter(d, l); known {
 			writeParameter(&limit, ";t=", seconds(after))

@@ -10,7 +10,8 @@
 // Options.FailClosed is set. Each is counted (Limiter.Undecided) and told (Options.Undecided),
 // and the log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
 // A rule with After charges a request once it is done, for the bytes of its response, say, and the
-// next one is denied when the quota is spent.
+// next one is denied when the quota is spent. Units under concurrent limits are released when the handler
+// has returned or panicked; a stream holds them until its end.
 //
 // A caller is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
@@ -33,7 +34,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Decider is what a Limiter asks: a *client.Client, or an engine in this process.
+// Decider is what a Limiter asks: a *client.Client, or an engine in this process. It releases units under concurrent
+// limits if it has a method Refund, as both have; else they count until their hold ends.
 type Decider interface {
 	Do(ctx context.Context, call client.Call) (client.Decision, error)
 }
@@ -65,6 +67,7 @@ type Limiter struct {
 	limits                 Decider
 	opts                   Options
 	hidden, asked, charged gate.Second // of lines of the log
+	unreleased             gate.Second
 	undecided              atomic.Uint64
 
 	mu       sync.Mutex
@@ -125,8 +128,13 @@ func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 			if r = l.admit(w, r, client.OpCheck, later.demands); r == nil {
 				return
 			}
+			asked := r
 			if r = l.admit(w, r, client.OpTake, l.demands(r, now)); r == nil {
 				return
+			}
+			if r != asked { // somebody decided
+				d, _ := DecisionOf(r)
+				defer l.release(r, d.Release)
 			}
 			l.serve(w, r, &later, next)
 		})
@@ -171,6 +179,24 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 		return r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
 	}
 	return nil
+}
+
+// releaser is a Decider that gives back the units of a receipt.
+type releaser interface {
+	Refund(ctx context.Context, receipt string) error
+}
+
+// release gives back the units that counted while r was under way; release is empty if there are none. The client of r may be
+// gone. Units that can't be given back count until their hold ends.
+func (l *Limiter) release(r *http.Request, release string) {
+	limits, ok := l.limits.(releaser)
+	if release == "" || !ok {
+		return
+	}
+	err := limits.Refund(context.WithoutCancel(r.Context()), release)
+	if err != nil && !errors.Is(err, client.ErrNoReceipt) && l.unreleased.Open(time.Now()) {
+		l.opts.Logger.ErrorContext(r.Context(), "units under concurrent limits are not released before their hold ends", "error", err)
+	}
 }
 
 type decisionKey struct{}

@@ -31,6 +31,7 @@ const patience = 20 * time.Second
 var policies = []policy.Policy{
 	aPolicy("two", 2), aPolicy("other", 2), aPolicy("bytes", 100), aPolicy("objects", 10), aPolicy("sent", 15),
 	{Name: "open", OnStoreError: policy.OnStoreErrorAllow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
+	{Name: "slots", Limits: []policy.Limit{{Algorithm: "concurrent", Limit: 1, Window: time.Hour}}},
 	{Name: "asked", Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1, Max: 5, Window: policy.MaxWindow}}},
 }
 

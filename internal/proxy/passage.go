@@ -31,6 +31,7 @@ type passage struct {
 	shown    *count.Decision // that the headers tell of; nil: none
 	first    string          // the receipt of what counts in any case
 	served   []served        // what counts only if it was served
+	releases []string        // of units that count while the request is under way
 	status   int             // of the answer; 0: there was none
 	received atomic.Int64    // bytes of the request's body
 	halfSent atomic.Bool     // it ended before its end
@@ -155,6 +156,9 @@ func (x *passage) ask(w http.ResponseWriter, op count.Op, demands []limiter.Dema
 	if receipt != nil {
 		*receipt = a.Receipt
 	}
+	if a.Release != "" {
+		x.releases = append(x.releases, a.Release)
+	}
 	return true
 }
 
@@ -230,11 +234,14 @@ func (x *passage) takeReport(h http.Header) int64 {
 	return n
 }
 
-// end counts the units that are known only at the end, and refunds those of a request that was
-// not served.
+// end releases the units that counted while the request was under way, counts those that are known only at the end, and
+// refunds those of a request that was not served.
 func (x *passage) end() {
 	if x.route == nil {
 		return
+	}
+	for _, release := range x.releases {
+		x.giveBack(release)
 	}
 	for i := range x.served {
 		if s := &x.served[i]; !x.counts(s.like) {
