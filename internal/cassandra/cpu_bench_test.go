@@ -10,8 +10,8 @@ import (
 )
 
 // measureCPU has b report, once done is called, how many microseconds of processor time an
-// operation took of this process and of all nodes on this machine. What they do besides,
-// flushes and compactions, is in it. Elsewhere than on Linux nothing is reported.
+// operation took of this process and of all nodes on this machine. Their other work, flushes
+// and compactions, is included. Elsewhere than on Linux nothing is reported.
 func measureCPU(b *testing.B) (done func()) {
 	nodes := nodesHere()
 	service, store := usedCPU("self"), usedCPU(nodes...)

@@ -231,8 +231,8 @@ func takenAtOnce(t *testing.T, groups [][]*limiter.Engine, id keys.Identifier) [
 	return outcomes
 }
 
-// wantUsedUp fails the test if a group was admitted more than the limit or, where all
-// of it should be used, less. Who got no answer may have used some.
+// wantUsedUp fails the test if a group was admitted more than the limit or, where all of it
+// should be used, less. Calls without an answer may have used some.
 func wantUsedUp(t *testing.T, groups [][]*limiter.Engine, all bool, outcomes []keyOutcome) {
 	t.Helper()
 	for i, o := range outcomes {
@@ -418,9 +418,8 @@ func wantUsedIn(t *testing.T, engines []*limiter.Engine, want int64, when string
 	}
 }
 
-// testFrozen freezes one data centre. What is promised within the other one goes on
-// there; what is promised over both is answered as policies say; and what was answered
-// agrees with what is counted once all is well again.
+// testFrozen freezes one data centre. Limits within the other one go on there; limits over both
+// are answered as policies say; and answers agree with the counts once all is well again.
 func (r *regions) testFrozen(t *testing.T) {
 	const local, each = policy.LevelLocalQuorum, policy.LevelEachQuorum
 	const counted, serial = policy.GuaranteeCounted, policy.GuaranteeSerial

@@ -15,7 +15,7 @@ import (
 )
 
 // TestEarlierRows counts what earlier builds wrote: the rows are written here as they wrote them, column by column, and
-// not by this build's Store. Whoever changes how a row is written leaves these as they are, and still reads them.
+// not by this build's Store. A change of how a row is written leaves these as they are, and still reads them.
 func TestEarlierRows(t *testing.T) {
 	config := newConfig(t)
 	s := newStore(t, config)

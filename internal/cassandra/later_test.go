@@ -14,7 +14,7 @@ import (
 )
 
 // Before the cluster is reached every request fails at once, and says that nothing was stored;
-// then all are answered. Who counts is told the name of the data centre in between.
+// then all are answered. The engine is told the name of the data centre in between.
 func TestLater(t *testing.T) {
 	config := newConfig(t)
 	door := cassandratest.NewDoor(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// sole is the right of who owns all keys, and knows which something was counted for since it began.
+// sole is the right of an owner of all keys, and knows the keys that something was counted for
+// since it began.
 type sole struct {
 	mu    sync.Mutex
 	knows bool // of all that was counted before, that it was nothing
@@ -101,7 +102,7 @@ func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 	}
 }
 
-// What was admitted for many keys travels together when it is written.
+// Units that were admitted for many keys travel together when they are written.
 func TestLocalKeysTravelTogether(t *testing.T) {
 	const all = 2000
 	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {

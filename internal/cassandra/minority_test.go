@@ -127,8 +127,8 @@ type minorityOutcomes struct {
 	takers sync.WaitGroup
 }
 
-// takeUntil has all engines take from the same key until that had takes enough, and from
-// the next one then, until ctx ends. What it returns waits for them.
+// takeUntil has all engines take from the same key until that had takes enough, and from the
+// next one then, until ctx ends. The function that it returns waits for them.
 func (out *minorityOutcomes) takeUntil(ctx context.Context, t *testing.T, engines []*limiter.Engine) (wait func()) {
 	for _, e := range engines {
 		out.takers.Go(func() {

@@ -219,8 +219,8 @@ type outcomes struct {
 	keys []keyOutcome
 }
 
-// takeUntil has every engine take from one key after the other until ctx ends. What it
-// returns waits for them.
+// takeUntil has every engine take from one key after the other until ctx ends. The function
+// that it returns waits for them.
 func (out *outcomes) takeUntil(ctx context.Context, t *testing.T, engines []*limiter.Engine) (wait func()) {
 	var all sync.WaitGroup
 	for _, e := range engines {

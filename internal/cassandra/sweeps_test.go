@@ -35,8 +35,8 @@ func TestNoSweepWithoutTheClustersTime(t *testing.T) {
 	}
 }
 
-// Who has the lease goes by that for a while, and so does who has not: a slice of the ring
-// costs no compare-and-set. The lease must not end meanwhile.
+// An instance that has the lease relies on that for a while, and so does one that has not: a
+// slice of the ring costs no compare-and-set. The lease must not end meanwhile.
 func TestLeaseToSweepIsAskedForNowAndThen(t *testing.T) {
 	if sweepLeaseRenew+2*sweepTimeout >= sweepLeaseTTL {
 		t.Errorf("a lease of %v may end within a slice of %v, or its renewal, after %v", sweepLeaseTTL, sweepTimeout, sweepLeaseRenew)

@@ -44,7 +44,7 @@ func TestKeysTravelTogether(t *testing.T) {
 	}
 }
 
-// What one key can't have does not keep another from it.
+// A failure of one key does not fail another.
 func TestTripOfWhichOneFails(t *testing.T) {
 	s := newStore(t, commonConfig(t))
 	id := store.NewEventIDs().Next(store.InstantOf(time.Now()))

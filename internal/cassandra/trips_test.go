@@ -65,8 +65,8 @@ func (s *station) ask(ctx context.Context, n, parts int) error {
 	})
 }
 
-// askEach asks for each number in turn, without waiting for answers. What it returns
-// waits for all of them.
+// askEach asks for each number in turn, without waiting for answers. The function that it
+// returns waits for all of them.
 func (s *station) askEach(t *testing.T, numbers []int, parts int) (wait func()) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -108,8 +108,8 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// A node that does not answer holds nobody up for longer than the patience of those that
-// wait, and whoever waits goes as soon as another is back, or a trip is full.
+// A node that does not answer holds nobody up for longer than the patience of those that wait,
+// and those that wait go as soon as another is back, or a trip is full.
 func TestTripsWaitBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
@@ -154,7 +154,8 @@ func TestTripsWaitBriefly(t *testing.T) {
 	})
 }
 
-// Who goes away before the trip is not sent; on it, nobody can tell.
+// A request whose caller leaves before the trip is not sent; once the trip has begun, nobody
+// can tell.
 func TestTripsAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
@@ -228,7 +229,7 @@ func TestTripsOfMany(t *testing.T) {
 	})
 }
 
-// What is for different nodes, tables or levels does not travel together.
+// Requests for different nodes, tables or levels do not travel together.
 func TestLanesOfEach(t *testing.T) {
 	e := new(each)
 	for i, l := range []lane{{node: "a"}, {node: "b"}, {node: "a"}, {node: "a", level: gocql.One}, {node: "a", span: store.SpanDay}} {

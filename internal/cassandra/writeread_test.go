@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// What travels both ways is read when all of its trip is acknowledged, at the level of the
-// read; what was not written is not read, and each is told which of the two failed.
+// Requests that travel both ways are read when all of their trip is acknowledged, at the level
+// of the read; if the write failed, nothing is read, and each is told which of the two failed.
 func TestBothWays(t *testing.T) {
 	errUnwritten, errUnread := errors.New("not written"), errors.New("not read")
 	var did []string
@@ -64,7 +64,7 @@ func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 	}
 }
 
-// What is written and read by one request each, of one table, travels both ways.
+// Writes and reads of one request each, of one table, travel both ways.
 func TestWhatTravelsBothWays(t *testing.T) {
 	s := &Store{config: Config{Now: time.Now}}
 	for i := range s.firstNodes.parts {

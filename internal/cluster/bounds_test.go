@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVerifyEndsWithItsContext holds that whoever begins a read waits for it no longer than its own
-// caller does.
+// TestVerifyEndsWithItsContext holds that the instance that begins a read waits for it no longer
+// than its own caller does.
 func TestVerifyEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFence(func(ctx context.Context) (bool, error) {

@@ -184,7 +184,7 @@ func TestDeathIsKnownSoon(t *testing.T) {
 }
 
 // TestDeafMembersSetNobodyOut holds that a store which nobody reaches for a while makes nobody silent,
-// whoever hears the others first when it is back.
+// whichever member hears the others first when it is back.
 func TestDeafMembersSetNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trio(t, 3)

@@ -170,7 +170,7 @@ func (s *simStore) decide(name string, have Version, value []byte) (Version, boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.cell(name)
-	c.settled = c.decided // whoever compares and sets settles what is under way first
+	c.settled = c.decided // a compare-and-set settles first what is under way
 	if c.decided.Version != have {
 		return Version{}, false
 	}

@@ -189,8 +189,8 @@ func TestLocalAsksNobody(t *testing.T) {
 	}
 }
 
-// TestLocalIsDecidedByItsOwner holds that whoever is asked, one instance counts, and what it counts is
-// known to the next owner once it is written.
+// TestLocalIsDecidedByItsOwner holds that one instance counts, whichever is asked, and what it counts
+// is known to the next owner once it is written.
 func TestLocalIsDecidedByItsOwner(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -244,7 +244,8 @@ func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
 	}
 }
 
-// TestLocalBesideOthers holds that of several demands all are counted or none, whoever denies.
+// TestLocalBesideOthers holds that of several demands all are counted or none, whichever of
+// them denies.
 func TestLocalBesideOthers(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		for name, limits := range map[string][2]int64{"counted denies": {5, 1}, "local denies": {1, 5}} {
@@ -520,7 +521,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 			for range 1 + rnd.IntN(5) {
 				mine, parted := &partOff{Store: store}, inStore(t, store, policy)
 				e := tenant(t, mine, nil, right, policy)
-				right = &sole{} // of who has to read what was counted before
+				right = &sole{} // of an owner that has to read what was counted before
 				var admitted []time.Time
 				pace := time.Millisecond << rnd.IntN(8)
 				for dies := time.Now().Add(upTo(rnd, 2*time.Second)); time.Now().Before(dies); time.Sleep(upTo(rnd, 2*pace)) {

@@ -114,7 +114,7 @@ func TestLocalConfirmsOfOneMoment(t *testing.T) {
 	})
 }
 
-// TestLocalProbesAreWrittenBehind holds that a probe is one for whoever reads it, too: there is none before its time,
+// TestLocalProbesAreWrittenBehind holds that a probe is one for all its readers, too: there is none before its time,
 // and one that is refunded may be sent anew.
 func TestLocalProbesAreWrittenBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

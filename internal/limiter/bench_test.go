@@ -291,7 +291,7 @@ func (nowhere) Read(_ context.Context, q *store.Query) (store.State, error) {
 func (nowhere) Write(context.Context, *store.Write) error     { return nil }
 func (nowhere) WriteAll(context.Context, []store.Write) error { return nil }
 
-// allNew is the right of who owns all keys, which nobody has counted for.
+// allNew is the right of an owner of all keys, for which nothing was counted.
 type allNew struct{ sole }
 
 func (allNew) IsNew(store.Key, time.Duration) bool { return true }

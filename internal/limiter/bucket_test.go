@@ -303,8 +303,8 @@ func passes(l policy.Limit) (n int64) {
 	return n / windows
 }
 
-// TestSmallestBurst has a bucket that is refilled faster than time counts pass its limit, or
-// be refused. What is refilled slowly loses less than a tenth.
+// TestSmallestBurst has a bucket that is refilled faster than time counts pass its limit, or be
+// refused. A bucket that is refilled slowly loses less than a tenth.
 func TestSmallestBurst(t *testing.T) {
 	limits := []int64{2000, 999, 1000, 1001, 500, 200, 300, 667, 1500, 1667, 3000, 3001, 12345, 1, 7, 60, 90, 99, 100, 101, 111}
 	if race.Enabled {

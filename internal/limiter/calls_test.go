@@ -324,8 +324,8 @@ func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 	})
 }
 
-// A claim whose owner died before it answered is settled on logs: what it counted is
-// removed, and the call decided anew. What counters hold can't be told: at most once.
+// A claim whose owner died before it answered is settled on logs: what it counted is removed,
+// and the call decided anew. Of counters, nobody can tell what they hold: at most once.
 func TestClaimOfTheDead(t *testing.T) {
 	for algorithm, settles := range map[string]bool{"sliding-log": true, "fixed-window": false, "token-bucket": false} {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -366,8 +366,8 @@ func TestClaimOfTheDead(t *testing.T) {
 	}
 }
 
-// An owner that was only slow finds that its claim was taken over, and that what it
-// counted is gone: it gives the answer of whoever has it now.
+// An owner that was only slow finds that its claim was taken over, and that what it counted is
+// gone: it gives the answer of the claim's present owner.
 func TestClaimThatWasTakenOver(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		in := newFakeStore()
@@ -470,8 +470,8 @@ func TestHashKeysOutOfStep(t *testing.T) {
 	}
 }
 
-// What two instances count in turns under keys of their own counts for both, in a store that
-// knows the sum of each key's log as well.
+// Units that two instances count in turns under keys of their own count for both, in a store
+// that knows the sum of each key's log as well.
 func TestLogsOfTwoHashKeysAreAddedUp(t *testing.T) {
 	one := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
 	two := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
@@ -497,9 +497,8 @@ func engineWithKeys(t *testing.T, store store.Store, keyers []keys.Keyer, p poli
 	return e
 }
 
-// What buckets promise depends on the level of compare-and-set: under LOCAL_SERIAL each
-// data centre has its own, under SERIAL they share, whatever the levels of the limits
-// beside them.
+// The promise of buckets depends on the level of compare-and-set: under LOCAL_SERIAL each data
+// centre has its own, under SERIAL they share, whatever the levels of the limits beside them.
 func TestCellsOfDataCentres(t *testing.T) {
 	for _, test := range []struct {
 		serial, level policy.Level
@@ -552,7 +551,7 @@ func TestCellsOfDataCentres(t *testing.T) {
 	}
 }
 
-// What holds over the whole cluster happens once in the whole cluster, also where
+// A call with a guarantee over the whole cluster happens once in the whole cluster, also where
 // compare-and-set ends at a data centre's border by default.
 func TestOnceOverAllDataCentres(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

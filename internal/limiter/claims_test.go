@@ -78,9 +78,9 @@ func (l *lostClaim) tried() int {
 	return l.attempts
 }
 
-// A claim whose first attempt was lost is repeated. What the next attempt meets is told
-// apart: an own attempt that was stored is no conflict, and nothing is over because one
-// attempt was not stored. What the claim is for happens, once.
+// A claim whose first attempt was lost is repeated. The next attempt tells apart what it meets:
+// an own attempt that was stored is no conflict, and nothing is over because one attempt was
+// not stored. The call of the claim happens, once.
 func TestClaimThatIsRepeated(t *testing.T) {
 	one := []limiter.Demand{somebody}
 	reserve := limiter.Call{Op: count.OpCheck, Demands: one, Reserve: time.Minute}

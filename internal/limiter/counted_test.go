@@ -107,7 +107,7 @@ func TestClocksThatDifferByTwiceTheTolerance(t *testing.T) {
 		if d := mustTake(t, fast); !d.Allowed {
 			t.Errorf("still denied after the window and twice the tolerance: %+v", d.Verdict)
 		}
-		// What an instance ahead of this one has written lies in this one's future.
+		// Writes of an instance whose clock is ahead lie in this one's future.
 		time.Sleep(20 * time.Second)
 		mustTake(t, fast)
 		another := newEngine(t, store, -tolerance, policy) // which knows of no full log, and writes first
@@ -265,8 +265,8 @@ func TestKeyOverItsLimitIsOnlyRead(t *testing.T) {
 	}
 }
 
-// Whoever took the last unit of a log knows that the next is one too many: it is not written to
-// be removed again. What others have given back meanwhile is seen by the read.
+// The instance that took the last unit of a log knows that the next is one too many: it is not
+// written to be removed again. The read sees what others have refunded meanwhile.
 func TestFullLogIsReadBeforeItIsWritten(t *testing.T) {
 	full := func(test func(t *testing.T, store *fakeStore, e, other *limiter.Engine)) {
 		bubble(t, "", func(t *testing.T) {

@@ -41,9 +41,9 @@ func overLimit(t *testing.T, store *fakeStore, change func(p, q *policy.Policy))
 	return e
 }
 
-// Whatever a call is made of, one of its demands that is known to have no room denies all
-// of it without a write: nobody asks for that demand again, only for what is to be told of
-// the others, and for what an idempotency key was used for before.
+// One demand that is known to have no room denies all of its call without a write, whatever the
+// call is made of: nobody asks for that demand again, only for what is to be told of the
+// others, and for what an idempotency key was used for before.
 func TestCallsAreDeniedFromMemory(t *testing.T) {
 	beside := limiter.Demand{Policy: "q", Identifier: "b"}
 	take := func(demands ...limiter.Demand) limiter.Call {
@@ -128,7 +128,8 @@ func TestIdempotencyKeysOfADenialFromMemory(t *testing.T) {
 	})
 }
 
-// What is counted although it is denied, or allowed although it is over, is counted.
+// Demands that count although they are denied, or are allowed although they are over, are
+// counted.
 func TestCallsThatAreNotDeniedFromMemory(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -199,7 +200,7 @@ func TestDenialsUnderOneIdempotencyKey(t *testing.T) {
 	})
 }
 
-// Who is over the limit of two demands is blocked by both, also while one is denied from
+// A caller over the limits of two demands is blocked by both, also while one is denied from
 // memory.
 func TestBothDemandsBlock(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

@@ -43,8 +43,8 @@ func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d count.Decision, n i
 	return d, readsThen + writesThen - reads - writes
 }
 
-// Who is over a limit costs the store nothing once its units are settled, and passes at
-// the very moment that was told.
+// A caller over a limit costs the store nothing once its units are settled, and passes at the
+// very moment that was told.
 func TestDeniedFromMemory(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
@@ -73,7 +73,8 @@ func TestDeniedFromMemory(t *testing.T) {
 	})
 }
 
-// Where a reset is later than the clock of who remembers a denial, so is what it tells.
+// Where a reset is later than the clock of the instance that remembers a denial, the instance
+// tells the later time.
 func TestDeniedFromMemoryAfterALaterReset(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store, p := newFakeStore(), policyOf("sliding-log", 3, 8*time.Second)
@@ -94,7 +95,7 @@ func TestDeniedFromMemoryAfterALaterReset(t *testing.T) {
 	})
 }
 
-// What others may yet take back is asked for again soon.
+// Units that others may yet take back are read again soon.
 func TestDenialOnYoungUnitsIsShort(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -133,7 +134,7 @@ func TestDenialOnYoungUnitsIsShort(t *testing.T) {
 	}
 }
 
-// Whatever makes room ends the memory, wherever it happens.
+// All that makes room ends the memory, wherever it happens.
 func TestMemoryOfADenialEnds(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -264,8 +265,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Who is over a limit that this instance alone has counted in running totals costs the
-// store nothing for seconds: nobody else can take anything back.
+// A caller over a limit that this instance alone has counted in running totals costs the store
+// nothing for seconds: nobody else can take anything back.
 func TestDeniedFromMemoryByOwnTotals(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

@@ -134,8 +134,8 @@ func TestKeyOfIsCanonical(t *testing.T) {
 	}
 }
 
-// TestIdentifiersThatGrow are refused in their canonical form, too, so that whoever is told
-// of it can send it.
+// TestIdentifiersThatGrow are refused in their canonical form, too, so that a caller that is
+// told one can send it.
 func TestIdentifiersThatGrow(t *testing.T) {
 	policies := twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))
 	policies[0].Normalize.Form = policy.FormLowercase

@@ -59,8 +59,8 @@ func failAdding(s *fakeStore, err error) {
 	})
 }
 
-// What is recorded after its reservation was over counts once: whoever repeats a record
-// that ended without an answer is not told that it was counted.
+// A record after its reservation was over counts once: a caller that repeats a record without
+// an answer is not told that it was counted.
 func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

@@ -15,7 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// brokenOff is a store that fails, once it is to, from the first write that is no claim on. What fails is stored or not.
+// brokenOff is a store that fails, once it is to, from the first write that is no claim on. A write that fails is stored
+// or not.
 type brokenOff struct {
 	*fakeStore
 	fails, failed, stores atomic.Bool

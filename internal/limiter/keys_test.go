@@ -27,7 +27,7 @@ func TestLevelsOfWritesAndReads(t *testing.T) {
 	}
 }
 
-// Whoever promises another way, or to others, counts under another key: conditional and
+// A policy that promises another way, or to others, counts under another key: conditional and
 // plain writes never mix, and a data centre that promises for itself counts for itself.
 func TestAnotherPromiseCountsUnderAnotherKey(t *testing.T) {
 	type way struct {

@@ -82,7 +82,7 @@ func TestKnownFullWithoutTheStore(t *testing.T) {
 	}
 }
 
-// What is given back, here or elsewhere, ends what is known.
+// A refund, here or elsewhere, ends what is known.
 func TestKnownFullIsReset(t *testing.T) {
 	for name, policy := range withOwnCounts() {
 		for by, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {

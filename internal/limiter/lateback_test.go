@@ -71,8 +71,8 @@ func giveBacks() map[string]func(t *testing.T, taken, by *limiter.Engine) (give 
 }
 
 // TestRoomIsThereOnceUnitsAreGivenBack fills a key, gives a unit back at once, and asks again and again. Sums are
-// subtracted from a store timeout later or up to one and a half, and so long callers are denied. What is read before
-// that must not deny anybody for longer.
+// subtracted from a store timeout later or up to one and a half, and so long callers are denied. A read before that
+// must not deny anybody for longer.
 func TestRoomIsThereOnceUnitsAreGivenBack(t *testing.T) {
 	const limit = 6
 	for _, counting := range []policy.Counting{policy.CountingCounters, policy.CountingRows} {

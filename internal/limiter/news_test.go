@@ -331,8 +331,8 @@ func TestResetBySlowClock(t *testing.T) {
 	})
 }
 
-// TestResetOutlastsABlock starts an instance long after a block was lifted, and long
-// before its news end: the news of the reset must live as long, whoever made it.
+// TestResetOutlastsABlock starts an instance long after a block was lifted, and long before its
+// news end: the news of the reset must live as long, whichever instance made it.
 func TestResetOutlastsABlock(t *testing.T) {
 	for _, c := range []struct {
 		name  string

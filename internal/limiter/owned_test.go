@@ -25,10 +25,10 @@ type owners struct {
 	guest error // that ends a guest's right; nil: it lasts
 
 	mu   sync.Mutex
-	hold chan struct{} // whoever asks next who owns a key waits for it
+	hold chan struct{} // the next question for a key's owner waits for it
 }
 
-// sole is the right of who owns all keys.
+// sole is the right of an owner of all keys.
 type sole struct{ began time.Time }
 
 func (s *sole) Owned() bool                  { return true }
@@ -95,8 +95,9 @@ func takeOne(ctx context.Context, e *limiter.Engine) (admitted bool, err error) 
 	return err == nil && d.Allowed, err
 }
 
-// TestMemoryEndsWithItsPolicy holds that what is remembered under a policy is not gone by once units
-// were counted under another one: a call that began before the reload still goes by the earlier one.
+// TestMemoryEndsWithItsPolicy holds that what is remembered under a policy is not used once units
+// were counted under another one: a call that began before the reload is still decided under the
+// earlier one.
 func TestMemoryEndsWithItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, o := newFakeStore(), ownsAll()
@@ -214,7 +215,7 @@ func TestOwnerDoesNotDenyForLongByWhatIsTakenBack(t *testing.T) {
 	})
 }
 
-// doubtful is the right of who can't learn whether it still holds.
+// doubtful is the right of an owner that can't learn whether it still holds.
 type doubtful struct {
 	sole
 	asked atomic.Int64

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPathOfATake holds how far a reader has to travel from Engine.Take to its answer, the store included: the files
-// and functions that one take of a plain log enters. Whoever passes these bounds asks first what else could go.
+// and functions that one take of a plain log enters. Before you raise these bounds, ask what else could go.
 func TestPathOfATake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")

@@ -90,8 +90,8 @@ func TestSubtractionWhileAnotherKeyIsRead(t *testing.T) {
 	})
 }
 
-// What comes right after a reset has to wait for no longer than its window, in the same
-// millisecond or not.
+// A call right after a reset has to wait for no longer than its window, in the same millisecond
+// or not.
 func TestNothingLastsLongerAfterAReset(t *testing.T) {
 	for _, algorithm := range policy.Algorithms() {
 		e := limiter.New(embedded.New(nil), nil)

@@ -78,7 +78,7 @@ func TestPollsFollowAClockThatWasRight(t *testing.T) {
 	})
 }
 
-// What a clock that was set back remembers of a denial is not gone by.
+// A denial that was remembered by a clock that was set back since is not used.
 func TestDenialByAClockThatWasSetBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store, policy := newFakeStore(), policyOf("sliding-log", 3, time.Hour)
@@ -100,7 +100,8 @@ func TestDenialByAClockThatWasSetBack(t *testing.T) {
 	})
 }
 
-// What a conversion was sent by a clock that was set back since is refunded and confirmed, once.
+// A unit under a conversion limit that was taken by a clock that was set back since is refunded
+// or confirmed, once.
 func TestReceiptsByAClockThatWasSetBack(t *testing.T) {
 	for _, refund := range []bool{false, true} {
 		inBubble(t, func(t *testing.T) {

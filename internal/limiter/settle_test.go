@@ -110,8 +110,8 @@ func TestRepetitionFinishesASettlement(t *testing.T) {
 	}
 }
 
-// What is held is settled, and released, at its cost where owners decide, and the owner that it was held by is gone: the
-// next one knows at once how much room there is.
+// Holds are settled, and released, at their cost where owners decide and the owner that held them is gone: the next one
+// knows at once how much room there is.
 func TestOwnerDiesBeforeASettlement(t *testing.T) {
 	for name, p := range eachWay(100) {
 		for _, cost := range []int64{13, 60, limiter.CostNothing} {

@@ -60,8 +60,9 @@ func TestShadowsAtOwners(t *testing.T) {
 	}
 }
 
-// TestShadowsCostNoRequest holds that who is only beyond shadows is no more asked for than without them: whoever writes
-// first, without owners, does not read before it writes, nor take anything back.
+// TestShadowsCostNoRequest holds that a caller that is over shadows only, and over no limit, costs no more requests
+// than without them: an engine that writes first, without owners, does not read before it writes, nor take anything
+// back.
 func TestShadowsCostNoRequest(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {

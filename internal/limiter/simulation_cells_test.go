@@ -25,8 +25,8 @@ type cellEvent struct {
 	expires int64
 }
 
-// attempt is one conditional write. It takes place at one moment, whole, if its
-// condition holds then; whoever made it may have given up long before.
+// attempt is one conditional write. It takes place at one moment, whole, if its condition holds
+// then; its caller may have given up long before.
 type attempt struct {
 	trip
 	write   *store.Write

@@ -109,9 +109,9 @@ func (w *world) checkKeys(f *findings) {
 	}
 }
 
-// checkLimit holds that no more was admitted than the limit allows, by its algorithm's
-// own definition. What is recorded whatever the limit is left out: it only denies. What
-// was given back made room.
+// checkLimit holds that no more was admitted than the limit allows, by its algorithm's own
+// definition. Units that are recorded whatever the limit are left out: they only deny. Refunded
+// units made room.
 func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units []*unit) {
 	if l.Algorithm == policy.Conversion.Name {
 		w.checkConversion(f, l, units)

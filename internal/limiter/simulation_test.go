@@ -65,7 +65,7 @@ func TestSimulation(t *testing.T) {
 }
 
 // firstSeed is the same in every run unless another is asked for: a change that breaks a
-// promise fails for whoever made it, not for whoever comes next.
+// promise fails for its author, not for the next person.
 func firstSeed() uint64 {
 	if *simFirst == 0 {
 		return rand.Uint64()

@@ -114,9 +114,9 @@ func (w *world) settled(u *unit) (surely, perhaps bool) {
 	return surely, perhaps
 }
 
-// checkTogether holds that of two logs that are only ever taken from together either
-// both count or none does, when all holds have ended. What a process was making stay when
-// it died, or is being removed by a repetition that failed, may count in one of them.
+// checkTogether holds that of two logs that are only ever taken from together either both count
+// or none does, when all holds have ended. Units that a process was making stay when it died,
+// or that are being removed by a repetition that failed, may count in one of them.
 func (w *world) checkTogether(f *findings) {
 	if len(w.scenario.policies) < 2 || w.scenario.policies[1].Limits[0].Algorithm != "sliding-log" {
 		return

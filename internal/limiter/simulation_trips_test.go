@@ -11,7 +11,7 @@ import (
 type trip struct {
 	leaves  time.Duration
 	reaches [nodes]time.Duration // when a replica does its part
-	answers time.Duration        // when whoever asked hears of it
+	answers time.Duration        // when its caller hears of it
 	heard   [nodes]bool          // whose parts the answer rests on
 	fails   error                // what it says; nil: the level was met
 	clock   time.Duration        // by how much the coordinator's is ahead

@@ -10,8 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// What was counted and not admitted is given back at a stop, however long subtractions wait, and
-// though some are being made at that moment; but not for longer than that and two seconds.
+// Units that were counted and not admitted are subtracted at a stop, however long subtractions
+// wait, and though some are being made at that moment; but not for longer than that and two
+// seconds.
 func TestTakeBacksAtAStop(t *testing.T) {
 	const waits = 5 * time.Second
 	for _, c := range []struct {

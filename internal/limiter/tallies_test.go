@@ -30,7 +30,7 @@ func (f *fakeStore) total(t *testing.T) store.Tally {
 	return w.Put[0]
 }
 
-// What does not fit is taken back by the very next write, and that write says all that
+// Units that do not fit are taken back by the very next write, and that write says all that
 // this instance has counted.
 func TestTotalsAreTakenBackAtOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -235,8 +235,8 @@ func TestTotalThatIsNotReadAdmitsNothing(t *testing.T) {
 	})
 }
 
-// What another instance counted is given back by a row of one's own, a store timeout
-// after it was counted at the soonest.
+// Units that another instance counted are refunded by a row of one's own, a store timeout after
+// they were counted at the soonest.
 func TestTotalsOfOthersAreRefunded(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

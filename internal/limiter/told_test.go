@@ -134,12 +134,12 @@ func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
 	})
 }
 
-// newcomers is the right of who knows which keys are new.
+// newcomers is the right of an owner that knows which keys are new.
 type newcomers struct {
 	sole
 	mu   sync.Mutex
 	seen map[store.Key]bool
-	over error // of who counts for them
+	over error // that Note returns
 }
 
 func (n *newcomers) IsNew(key store.Key, _ time.Duration) bool {

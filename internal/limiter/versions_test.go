@@ -192,7 +192,8 @@ func TestCallsWhileVersionsChange(t *testing.T) {
 	}
 }
 
-// TestNobodyDecidesWithoutPolicies before an engine was given any: that is no mistake of who asks.
+// TestNobodyDecidesWithoutPolicies before an engine was given any: that is no mistake of the
+// caller.
 func TestNobodyDecidesWithoutPolicies(t *testing.T) {
 	e := limiter.New(newFakeStore(), nil)
 	_, err := e.Take(t.Context(), limiter.Demand{Policy: "a", Identifier: "b"})

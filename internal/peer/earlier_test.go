@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// What travels between instances is here as earlier builds send it, written down once, and nothing makes it anew: in a
-// rolling upgrade instances of both builds hand calls on to each other. A new field has a number of its own, and an
+// Messages between instances are here as earlier builds send them, written down once, and nothing makes them anew: in
+// a rolling upgrade instances of both builds hand calls on to each other. A new field has a number of its own, and an
 // instance that does not know it does nothing wrong.
 
 // TestEarlierCalls reads calls of earlier builds, and sends the same.

@@ -23,7 +23,7 @@ func (r refusal) Message() string { return r.message }
 // Error returns the text.
 func (r refusal) Error() string { return r.message }
 
-// What a person must mend is told from what may pass.
+// Errors that a person must mend are told from those that may pass.
 func TestMistakes(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

@@ -9,8 +9,8 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// What the driver picks has a node twice where it has two descriptions of it: each is
-// tried once, and all once more.
+// The driver picks a node twice where it has two descriptions of it: each is tried once, and
+// all once more.
 func TestNodesAreTriedInTurn(t *testing.T) {
 	left := []string{"a", "a", "b", "a", "c"}
 	picked := func() gocql.SelectedHost {

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// The clock says what the system's says, to the microsecond, whoever asks how often.
+// The clock says what the system's says, to the microsecond, however many ask, and however
+// often.
 func TestClockIsTheSystems(t *testing.T) {
 	var c clock
 	var all sync.WaitGroup
@@ -29,7 +30,7 @@ func TestClockIsTheSystems(t *testing.T) {
 	all.Wait()
 }
 
-// A clock that is set is gone by a millisecond later.
+// A clock that is set is in use a millisecond later.
 func TestClockThatIsSetIsGoneBySoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// holder is the right of who owns a key.
+// holder is the right of a key's owner.
 type holder struct {
 	owner.Right
 	began time.Time
@@ -56,8 +56,8 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	}
 }
 
-// TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as whoever opened it may
-// count, be its store timeout longer than this instance's or not.
+// TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as the instance that
+// opened it may count, be its store timeout longer than this instance's or not.
 func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
 	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	for theirs, want := range map[time.Duration]time.Duration{
@@ -70,7 +70,7 @@ func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
 }
 
 // TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
-// what is older, is not gone by once units of it are given back.
+// what is older, is not used once units of it are refunded.
 func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 	p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Logs: []count.LogPlan{{Limit: 3}}}}
 	p.Base = p

@@ -55,8 +55,9 @@ func (r viewRight) IsNew(store.Key, time.Duration) bool { return false }
 func (r viewRight) Note(store.Key, time.Duration) error { return nil }
 func (r viewRight) Leave()                              { r.views.held[r.view]-- }
 
-// Whoever counts for several keys under the rights of one view has opened all of them by it: a key
-// that was opened by an earlier one may have an owner by now that knows nothing of it.
+// An instance that counts for several keys under the rights of one view has opened all of them
+// under that view: a key that was opened by an earlier one may have an owner by now that knows
+// nothing of it.
 func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
 	of := func(first byte) *demand.Target {
 		return &demand.Target{Plan: &demand.Plan{}, Key: store.KeyFrom([store.KeySize]byte{first})}
