@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,23 +71,20 @@ func (h *held) wantUsed(want int64, when string) {
 	}
 }
 
-// testSettledAtItsCost reserves 40 units of 100 and settles fewer, as many, or more than there are: once, also if
-// another instance repeats it at another cost. The receipt refunds the settled units.
+// testSettledAtItsCost reserves 40 units of 100 and settles fewer, or more than there are: once, also if another instance
+// repeats it at another cost. The receipt refunds the settled units.
 func testSettledAtItsCost(t *testing.T, store store.Store) {
 	policies := perDay(100)
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
 	e, other := NewEngine(t, store, opts, policies...), NewEngine(t, store, opts, policies...)
 	for _, p := range policies {
-		for _, cost := range []int64{13, 130, 0} {
+		for _, cost := range []int64{13, 130} {
 			*e.Now = Clock(t, "12:00:00")
 			h := e.hold(t, p.Name, fmt.Sprint(cost))
 			*other.Now = *e.Now
 			h.wantUsed(40, "while it is held")
-			at, want := cost, limiter.Settled{Cost: cost, Over: max(0, cost-40)}
-			if cost == 0 { // it is not said
-				at, want.Cost = 0, 40
-			}
-			receipt := h.settle(e, at, want)
+			want := limiter.Settled{Cost: cost, Over: max(0, cost-40)}
+			receipt := h.settle(e, cost, want)
 			h.wantUsed(want.Cost, "once it is settled")
 			for _, at := range []int64{cost, 7, limiter.CostNothing} {
 				h.settle(other, at, want)
@@ -103,6 +101,47 @@ func testSettledAtItsCost(t *testing.T, store store.Store) {
 			h.settle(e, 0, want)
 			h.wantUsed(0, "when it was settled again after its refund")
 		}
+	}
+}
+
+// testRacingSettlements has settlements of a reservation at different costs race each other over several engines. Each is
+// made until it is answered: all are told the same, and so much counts.
+func testRacingSettlements(t *testing.T, s store.Store) {
+	const engines, each, tries = 3, 3, 10
+	policies := perDay(100)
+	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
+	e := NewEngine(t, s, opts, policies...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		h := e.hold(t, p.Name, "raced")
+		var all sync.WaitGroup
+		var told [engines * each]limiter.Settled
+		for i := range engines {
+			by := NewEngine(t, s, opts, policies...)
+			*by.Now = *e.Now
+			for j := range each {
+				n := i*each + j
+				all.Go(func() {
+					call := limiter.Call{Op: count.OpRecord, Reservation: h.token, Cost: int64(n + 1)}
+					answer, err := limiter.Answer{}, store.ErrUnavailable
+					for try := 0; try < tries && errors.Is(err, store.ErrUnavailable); try++ {
+						answer, err = by.Engine.Do(t.Context(), &call)
+					}
+					if err != nil || len(answer.Settled) != 1 {
+						t.Errorf("%s: settled %+v: %v", p.Name, answer.Settled, err)
+						return
+					}
+					told[n] = answer.Settled[0]
+				})
+			}
+		}
+		all.Wait()
+		for _, other := range told[1:] {
+			if other != told[0] {
+				t.Errorf("%s: told %+v and %+v", p.Name, told[0], other)
+			}
+		}
+		h.wantUsed(told[0].Cost, "after a race")
 	}
 }
 

@@ -98,6 +98,7 @@ var promises = []test{
 	{"SettledAfterItsRefund", testSettledAfterItsRefund},
 	{"SettledBehindOthers", testSettledBehindOthers},
 	{"SettledAtItsCost", testSettledAtItsCost},
+	{"RacingSettlements", testRacingSettlements},
 	{"Released", testReleased},
 	{"SettledAfterItsEnd", testSettledAfterItsEnd},
 	{"SettledOfSeveral", testSettledOfSeveral},
