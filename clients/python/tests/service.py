@@ -46,7 +46,9 @@ class Service:
         self._serve(urlsplit(self.url).netloc)
 
     def pause(self) -> None:
+        """Returns once it stands still: its threads run on for a while after the signal."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
