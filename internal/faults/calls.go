@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -58,20 +59,20 @@ func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 		settled, _ := r.do(ctx, c, reservation)
 		r.insist(ctx, c, reservation, &settled, q.Again)
 	}
-	if a.Receipt != "" && len(q.Ends) > 0 {
-		r.end(ctx, n, q, a.Receipt)
+	if token := cmp.Or(a.Receipt, reservation); token != "" && len(q.Ends) > 0 {
+		r.end(ctx, n, q, token)
 	}
 }
 
-// end brings the receipt of the n-th call back.
-func (r *run) end(ctx context.Context, n int, q *schedule.Request, receipt string) {
+// end brings token, the receipt or the reservation of the n-th call, back.
+func (r *run) end(ctx context.Context, n int, q *schedule.Request, token string) {
 	wait(ctx, q.EndWait)
 	var all sync.WaitGroup
 	for i, op := range q.Ends {
 		c := history.Call{N: n, Of: n, Process: (q.Process + 1 + i) % r.Processes, Op: op, Demands: q.Demands}
 		all.Go(func() {
-			a, _ := r.do(ctx, c, receipt)
-			r.insist(ctx, c, receipt, &a, false)
+			a, _ := r.do(ctx, c, token)
+			r.insist(ctx, c, token, &a, false)
 		})
 	}
 	all.Wait()

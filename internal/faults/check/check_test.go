@@ -24,6 +24,7 @@ func policies() []history.Policy {
 		{Name: "tail", Algorithm: "sliding-tail", Limit: 2, Window: 4 * time.Second},
 		{Name: "large", Algorithm: "fixed-window", Rows: true, Limit: 128, Window: 4 * time.Second},
 		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: 2 * time.Second},
+		{Name: "concurrent", Algorithm: "concurrent", Limit: 2, Window: 4 * time.Second},
 		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 2, Window: 4 * time.Second},

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -43,7 +44,7 @@ func (k *key) mayGo(u *unit) time.Duration {
 // counted are subtracted later, and not if the process dies before.
 func (k *key) gone(u *unit) time.Duration {
 	switch {
-	case k.policy.Algorithm != "sliding-log" && !k.policy.Serial && !k.policy.Converts():
+	case !k.policy.IsLog() && !k.policy.Serial && !k.policy.Converts():
 		return forever
 	case k.policy.Until != "":
 		return min(u.done(history.Refund), u.done(history.Confirm))
@@ -144,7 +145,7 @@ func (k *key) converted() (least, most int64) {
 }
 
 // receipts holds that what a receipt was given for was confirmed or refunded, and once, and that it was
-// refused only where somebody else may have been first, or its window was over.
+// refused only where somebody else may have been first, or its window or reservation was over. A release may be repeated.
 func (c *checker) receipts(k *key) {
 	for _, u := range k.units {
 		firsts := 0
@@ -153,7 +154,7 @@ func (c *checker) receipts(k *key) {
 			for _, other := range u.ends {
 				earlier = earlier || other != call && other.Called <= call.Returned && other.Status != 404
 			}
-			over := call.Returned+c.blur >= u.from+k.policy.Window
+			over := call.Returned+c.blur >= u.from+cmp.Or(u.first.Reserve, k.policy.Window)
 			switch {
 			case call.Status == 200 && !call.Replayed:
 				firsts++
@@ -163,7 +164,7 @@ func (c *checker) receipts(k *key) {
 				c.f.add(Violation{CheckOnce, k.String(), "a receipt that is good is refused", callsOf([]*unit{u})})
 			}
 		}
-		if firsts > 1 {
+		if firsts > 1 && !k.policy.Releases() {
 			c.f.add(Violation{CheckOnce, k.String(), fmt.Sprintf("confirmed or refunded %d times", firsts), callsOf([]*unit{u})})
 		}
 	}

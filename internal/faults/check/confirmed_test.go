@@ -258,3 +258,19 @@ func TestReceiptsAreGoodOnce(t *testing.T) {
 	s.call(history.Take, "log", 1, 404, history.No, 0)
 	s.finds(t, check.CheckAnswer)
 }
+
+// TestLimitOfWhatIsUnderWay holds that released units make room once somebody asked for it, and may be released again.
+func TestLimitOfWhatIsUnderWay(t *testing.T) {
+	story := func(releasedAt float64, status int) *story {
+		s := newStory()
+		n := s.taken("concurrent", 0)
+		s.taken("concurrent", 0.1)
+		s.end(history.Refund, "concurrent", n, releasedAt, status, false)
+		s.end(history.Refund, "concurrent", n, releasedAt+0.1, 200, false)
+		s.taken("concurrent", 0.8)
+		return s
+	}
+	story(0.4, 200).finds(t)
+	story(0.4, 503).finds(t)
+	story(1, 200).finds(t, check.CheckLimit) // too late
+}

@@ -42,7 +42,7 @@ func kindOf(p *history.Policy) string {
 		return KindSeveral
 	case p.InBucket(), p.Converts(): // compared and set
 		return KindBucket
-	case p.Algorithm == "sliding-log":
+	case p.IsLog():
 		return KindLog
 	}
 	if p.Limit >= largeLimit {

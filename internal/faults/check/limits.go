@@ -24,7 +24,7 @@ func (c *checker) limit(k *key) {
 		c.limitOfBucket(k, &n, admitted)
 	case k.policy.Converts():
 		c.limitOfConversion(k, &n, admitted)
-	case k.policy.Algorithm == "sliding-log":
+	case k.policy.IsLog():
 		c.limitOfLog(k, admitted)
 	default:
 		c.limitOfWindows(k, &n, admitted)

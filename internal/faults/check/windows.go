@@ -39,7 +39,7 @@ func (n *counting) floor(at time.Duration) time.Duration {
 func (n *counting) inWindow(dated, now time.Duration) bool {
 	p := n.policy
 	switch p.Algorithm {
-	case "sliding-log":
+	case "sliding-log", "concurrent":
 		return dated > now-p.Window-n.slack
 	case "sliding-window", "conversion":
 		return n.floor(dated) > now-p.Window

@@ -202,6 +202,12 @@ func (p *Policy) Converts() bool { return p.Algorithm == "conversion" }
 // Confirms reports whether p goes by what is confirmed.
 func (p *Policy) Confirms() bool { return p.Converts() || p.Until != "" }
 
+// Releases reports whether units of p count until they are released.
+func (p *Policy) Releases() bool { return p.Algorithm == "concurrent" }
+
+// IsLog reports whether p keeps an event for each unit.
+func (p *Policy) IsLog() bool { return p.Algorithm == "sliding-log" || p.Releases() }
+
 // Denies reports whether a conversion denies one unit after so many sent and confirmed ones, but for a probe.
 func (p *Policy) Denies(sent, confirmed int64) bool {
 	return sent >= p.Limit && confirmed*100 < int64(p.MinConversion)*sent

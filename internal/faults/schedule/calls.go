@@ -21,7 +21,7 @@ type Request struct {
 	Reserve time.Duration // held by a check
 	Settle  time.Duration // after which what is held is recorded; 0: never
 
-	Ends    []string      // what its receipt is brought back for, if it gets one, all at once by as many processes
+	Ends    []string      // operations with its receipt or reservation, if it gets one, all at once by as many processes
 	EndWait time.Duration // from its answer until then
 }
 
@@ -46,13 +46,13 @@ const (
 // it must never get there.
 func loadOf(p *history.Policy) load {
 	switch {
-	case p.Kept && p.Confirms():
+	case p.Kept && (p.Confirms() || p.Releases()):
 		return load{every: burstEvery, burst: 2, rotate: 2 * rotateEvery}
 	case p.Kept:
 		return load{every: burstEvery / 2, burst: 2, rotate: 2 * rotateEvery}
 	case p.With != "":
 		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
-	case p.Confirms():
+	case p.Confirms(), p.Releases():
 		return load{every: burstEvery, burst: int(p.Limit) + 2, rotate: rotateEvery}
 	case p.Limit >= wideLimit: // about as much as it lets: at the limit in some windows only
 		return load{every: 2 * burstEvery, burst: wideLimit / 2, rotate: 2 * rotateEvery}
@@ -120,17 +120,21 @@ func (c *caller) call(at time.Duration, id string) Request {
 	case c.rng.IntN(checks) == 0:
 		r.Op = history.Check
 	}
-	if c.policy.Confirms() && r.Op != history.Check {
+	if (c.policy.Confirms() || c.policy.Releases()) && r.Op != history.Check {
 		c.end(&r)
 	}
 	return r
 }
 
-// end has r's receipt come back soon or late: to be confirmed or refunded, by one process or by two at once.
+// end has r's receipt come back soon or late: to be confirmed or refunded, or as a release, by one process or by two at once.
 func (c *caller) end(r *Request) {
 	switch n := c.rng.IntN(12); {
 	case n < 4:
 		return
+	case c.policy.Releases() && n < 8:
+		r.Ends = []string{history.Refund}
+	case c.policy.Releases():
+		r.Ends = []string{history.Refund, history.Refund}
 	case n < 7:
 		r.Ends = []string{history.Confirm}
 	case n < 9:
@@ -155,7 +159,11 @@ func (c *caller) keep(r *Request) {
 		c.repeat(r)
 	case n < 13 && c.policy.Algorithm == "sliding-log": // others cannot free what a process that died had reserved
 		r.Op, r.Reserve, r.Again = history.Check, reserve, c.rng.IntN(2) == 0
-		if c.rng.IntN(4) > 0 {
+		switch c.rng.IntN(8) {
+		case 0, 1: // it ends by itself
+		case 2:
+			r.Ends, r.EndWait = []string{history.Refund}, c.below(settleBy)
+		default:
 			r.Settle = 1 + c.below(settleBy)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 )
 
 // Policies returns the policies of a run: every algorithm counted, some of them serial or
-// in rows, some with much room, some that go by what is confirmed, two logs that are taken from together, and some whose
+// in rows, some with much room, some that go by confirmations or releases, two logs that are taken from together, and some whose
 // windows outlast it. Those of fixed windows last for so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
 	day := 24 * time.Hour
@@ -56,6 +56,7 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: time.Second},
 		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
+		{Name: "concurrent", Algorithm: "concurrent", Limit: 3, Window: 4 * time.Second},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
 		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 4, Window: 4 * time.Second},
 		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 3, Window: 3 * time.Second, Burst: 4},
@@ -66,6 +67,7 @@ func Policies(now time.Time) []history.Policy {
 		inRows(as(fixed, "kept-rows", "fixed-window", false)),
 		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
+		as(kept, "kept-concurrent", "concurrent", false),
 		untilConfirmed(as(kept, "kept-unconfirmed", "sliding-log", false)),
 		untilConfirmed(as(fixed, "kept-unconfirmed-fixed", "fixed-window", false)),
 		untilConfirmed(as(fixed, "kept-unconfirmed-serial", "fixed-window", true)),
@@ -100,12 +102,15 @@ func File(policies []history.Policy) []byte {
 		case p.Rows:
 			guarantee = "counted\n    counting: rows"
 		}
-		number := "limit"
-		if p.Converts() {
+		number, window := "limit", "window"
+		switch {
+		case p.Converts():
 			number = "after"
+		case p.Releases():
+			window = "hold"
 		}
-		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, %s: %d, window: %v",
-			p.Name, guarantee, p.Algorithm, number, p.Limit, p.Window)
+		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, %s: %d, %s: %v",
+			p.Name, guarantee, p.Algorithm, number, p.Limit, window, p.Window)
 		if p.Converts() {
 			fmt.Fprintf(&b, ", min_conversion: %d%%, probe: 1/%v", p.MinConversion, p.Probe)
 		} else if p.Buckets > 0 {

@@ -57,22 +57,28 @@ func TestCallsArePaced(t *testing.T) {
 
 // Receipts come back soon and late, to one process or to two, for both.
 func TestReceiptsComeBack(t *testing.T) {
-	ends, late := make(map[string]int), make(map[string]int)
+	ends, late, released := make(map[string]int), make(map[string]int), 0
 	h := history.Header{Policies: policies()}
 	for _, c := range schedule.Calls(1, h.Policies, 3, lasts) {
 		p := h.Policy(c.Demands[0].Policy)
-		if len(c.Ends) > 0 && (!p.Confirms() || c.Op == history.Check) {
+		if len(c.Ends) > 0 && (!p.Confirms() && !p.Releases() || c.Op == history.Check) && c.Reserve == 0 {
 			t.Errorf("%s of %s: %v", c.Op, p.Name, c.Ends)
+		}
+		if c.Reserve > 0 && len(c.Ends) > 0 {
+			released++
 		}
 		ends[strings.Join(c.Ends, " and ")]++
 		if c.EndWait > p.Window {
 			late[p.Name]++
 		}
 	}
-	for _, what := range []string{"confirm", "refund", "confirm and confirm", "confirm and refund"} {
+	for _, what := range []string{"confirm", "refund", "confirm and confirm", "confirm and refund", "refund and refund"} {
 		if ends[what] < 100 {
 			t.Errorf("%s: %d", what, ends[what])
 		}
+	}
+	if released < 10 {
+		t.Errorf("%d reservations are released", released)
 	}
 	if late["unconfirmed"] < 10 || late["conversion"] < 10 {
 		t.Errorf("after the window: %v", late)
