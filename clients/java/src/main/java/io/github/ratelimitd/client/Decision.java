@@ -29,6 +29,8 @@ import java.util.OptionalLong;
  * @param settled units that a settled reservation counts; empty: none was settled, or each of {@code demands} has its own
  * @param over of the settled units, those that the reservation did not hold: they count whatever the limit
  * @param receipt by which the units that were recorded can be refunded or confirmed once; empty: none were
+ * @param release a receipt of the units under {@code concurrent} limits alone, to be refunded when the request has ended,
+ *     however often; empty: there are none
  * @param reservation by which a record settles what a check holds; empty: it holds nothing
  * @param replayed whether this is the recorded answer to an earlier call with the same idempotency key
  * @param demands one decision for each of several demands, in their order; empty: there was one
@@ -52,6 +54,7 @@ public record Decision(
         OptionalLong settled,
         OptionalLong over,
         Optional<String> receipt,
+        Optional<String> release,
         Optional<String> reservation,
         boolean replayed,
         List<Decision> demands) {
@@ -67,6 +70,6 @@ public record Decision(
         return new Decision(
                 true, true, policy, 0, 0, 0, Duration.ZERO, Optional.of(Duration.ZERO), List.of(), Mode.ENFORCE,
                 Optional.empty(), false, Optional.empty(), true, recorded, OptionalLong.empty(), OptionalLong.empty(),
-                Optional.empty(), Optional.empty(), false, demands);
+                Optional.empty(), Optional.empty(), Optional.empty(), false, demands);
     }
 }

@@ -336,7 +336,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Gives back, once, the units that a receipt was given for. A refund whose answer was lost is not tried again: a
      * second one would find nothing, like a forged one.
      *
-     * @param receipt the {@link Decision#receipt} of a take or record
+     * @param receipt the {@link Decision#receipt} of a take or record, or its {@link Decision#release}
      * @throws NoReceiptException if there is nothing to give back, or not any more
      * @throws CallException if it is not known to be done; its {@code recorded} says whether the units still count
      */
@@ -347,7 +347,7 @@ public final class RatelimitdClient implements AutoCloseable {
     /**
      * Asks as {@link #refund} does, without blocking.
      *
-     * @param receipt the {@link Decision#receipt} of a take or record
+     * @param receipt the {@link Decision#receipt} of a take or record, or its {@link Decision#release}
      * @return completes with null once the units are given back
      */
     public CompletableFuture<Void> refundAsync(String receipt) {

@@ -85,15 +85,14 @@ final class Wire {
 
     private static Decision decisionOf(Members m, boolean replayed) {
         List<Decision> demands = m.optionalList("demands", d -> demandDecisionOf(Members.of(d)));
-        return decisionOf(m, m.optionalText("receipt"), m.optionalText("reservation"), replayed, demands);
+        return decisionOf(m, replayed, demands);
     }
 
     private static Decision demandDecisionOf(Members m) {
-        return decisionOf(m, Optional.empty(), Optional.empty(), false, List.of());
+        return decisionOf(m, false, List.of());
     }
 
-    private static Decision decisionOf(
-            Members m, Optional<String> receipt, Optional<String> reservation, boolean replayed, List<Decision> demands) {
+    private static Decision decisionOf(Members m, boolean replayed, List<Decision> demands) {
         boolean allowed = m.flag("allowed");
         return new Decision(
                 allowed,
@@ -113,8 +112,9 @@ final class Wire {
                 m.optionalNamed("recorded", Recorded.class, Recorded.UNKNOWN),
                 m.optionalInteger("settled"),
                 m.optionalInteger("over"),
-                receipt,
-                reservation,
+                m.optionalText("receipt"),
+                m.optionalText("release"),
+                m.optionalText("reservation"),
                 replayed,
                 demands);
     }

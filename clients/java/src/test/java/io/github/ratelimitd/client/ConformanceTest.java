@@ -321,6 +321,7 @@ class ConformanceTest {
         d.settled().ifPresent(n -> v.put("settled", n));
         d.over().ifPresent(n -> v.put("over", n));
         d.receipt().ifPresent(r -> v.put("receipt", r));
+        d.release().ifPresent(r -> v.put("release", r));
         d.reservation().ifPresent(r -> v.put("reservation", r));
         if (!d.demands().isEmpty()) {
             v.put("demands", d.demands().stream().map(ConformanceTest::viewOf).toList());
