@@ -22,7 +22,7 @@ func BenchmarkTakeWithItsCountry(b *testing.B) {
 		country *policy.Policy // nil: it is not counted
 	}{
 		{"alone", nil},
-		{"counters", &policy.Policy{}},
+		{"counters", &policy.Policy{Counting: policy.CountingCounters}},
 		{"rows", &policy.Policy{Counting: policy.CountingRows}},
 		{"local", &policy.Policy{Guarantee: policy.GuaranteeLocal}},
 	} {

@@ -81,7 +81,9 @@ func simPolicies() []policy.Policy {
 	return []policy.Policy{
 		{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 4, Window: time.Hour}}},
 		{Name: "rows", Counting: policy.CountingRows, Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
-		{Name: "counters", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
+		{Name: "counters", Counting: policy.CountingCounters, Limits: []policy.Limit{
+			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
+		}},
 		{Name: "both", Limits: []policy.Limit{
 			{Name: "a", Algorithm: "sliding-log", Limit: 6, Window: time.Hour},
 			{Name: "b", Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},

@@ -11,7 +11,7 @@ import (
 
 // keptApart are policies whose units are kept in different ways.
 const keptApart = `policies:
-  - {name: counters, limits: [{algorithm: fixed-window, limit: 2000, window: 31d}]}
+  - {name: counters, counting: counters, limits: [{algorithm: fixed-window, limit: 2000, window: 31d}]}
   - {name: rows, counting: rows, limits: [{algorithm: fixed-window, limit: 2000, window: 31d}]}
   - {name: log, limits: [{algorithm: sliding-log, limit: 64, window: 31d}]}
   - {name: memory, guarantee: local, limits: [{algorithm: token-bucket, limit: 2000, window: 31d}]}
