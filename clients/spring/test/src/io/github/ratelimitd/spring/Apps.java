@@ -7,6 +7,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.catalina.connector.Connector;
 import org.apache.catalina.startup.Tomcat;
 import org.springframework.beans.factory.support.BeanDefinitionRegistry;
@@ -20,6 +22,8 @@ import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Import;
 import org.springframework.context.annotation.ImportBeanDefinitionRegistrar;
 import org.springframework.core.type.AnnotationMetadata;
+import org.springframework.http.MediaType;
+import org.springframework.http.ResponseEntity;
 import org.springframework.security.config.Customizer;
 import org.springframework.security.config.annotation.web.builders.HttpSecurity;
 import org.springframework.security.config.web.server.ServerHttpSecurity;
@@ -27,8 +31,11 @@ import org.springframework.security.web.SecurityFilterChain;
 import org.springframework.security.web.server.SecurityWebFilterChain;
 import org.springframework.util.ClassUtils;
 import org.springframework.web.bind.annotation.RequestAttribute;
+import org.springframework.web.bind.annotation.RequestHeader;
 import org.springframework.web.bind.annotation.RequestMapping;
 import org.springframework.web.bind.annotation.RestController;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
 
 /** Applications, each on a server of its own: Tomcat, Netty, and a gateway on Netty. */
 final class Apps {
@@ -114,7 +121,7 @@ final class Apps {
 
     @Configuration(proxyBeanMethods = false)
     @EnableAutoConfiguration
-    @Import({Tenants.class, Routed.class, Annotated.class, AnnotatedAsAWhole.class, Later.class})
+    @Import({Tenants.class, Routed.class, Annotated.class, AnnotatedAsAWhole.class, Held.class, Later.class})
     static class OnTomcat {
         @Bean
         SecurityFilterChain security(HttpSecurity http) throws Exception {
@@ -127,7 +134,7 @@ final class Apps {
 
     @Configuration(proxyBeanMethods = false)
     @EnableAutoConfiguration
-    @Import({Tenants.class, Netty.class, Routed.class, Annotated.class, AnnotatedAsAWhole.class})
+    @Import({Tenants.class, Netty.class, Routed.class, Annotated.class, AnnotatedAsAWhole.class, Held.class})
     static class OnNetty {
         @Bean
         SecurityWebFilterChain security(ServerHttpSecurity http) {
@@ -203,7 +210,9 @@ final class Apps {
                 new String[] {"/r/unknown", "no-such", "", "1", "", ""},
                 new String[] {"/r/principal", "web-user", "principal", "1", "", ""},
                 new String[] {"/r/tenant", "web-user", "bean:tenant", "1", "", ""},
-                new String[] {"/r/read", "web-user", "header:X-User", "1", "get", ""});
+                new String[] {"/r/read", "web-user", "header:X-User", "1", "get", ""},
+                new String[] {"/r/held/*", "slots", "header:X-User", "1", "", ""},
+                new String[] {"/r/held/*", "address", "header:X-User", "1", "", ""});
         List<String> properties = new ArrayList<>(List.of(more));
         properties.add("ratelimitd.trusted-proxies=127.0.0.0/8,::1");
         for (int i = 0; i < routes.size(); i++) {
@@ -305,6 +314,72 @@ final class Apps {
         @RequestMapping("/class/own")
         String own() {
             return "served";
+        }
+    }
+
+    /** An answer whose end a test brings about. */
+    record Answer(CompletableFuture<Void> begun, CompletableFuture<String> end) {
+        /** Answers by the user that asks. */
+        static final Map<String, Answer> OF = new ConcurrentHashMap<>();
+
+        static Answer of(String user) {
+            return OF.computeIfAbsent(user, u -> new Answer(new CompletableFuture<>(), new CompletableFuture<>()));
+        }
+    }
+
+    /** Is under a limit of what is under way: by a route, or by annotations. */
+    @RestController
+    static class Held {
+        @RequestMapping("/r/held/now")
+        String now() {
+            return "served";
+        }
+
+        @RequestMapping("/r/held/throws")
+        String fail() {
+            throw new IllegalStateException("on purpose");
+        }
+
+        @RequestMapping("/r/held/later")
+        CompletableFuture<String> later(@RequestHeader("X-User") String user) {
+            Answer.of(user).begun().complete(null);
+            return Answer.of(user).end();
+        }
+
+        /** On Tomcat, it is dispatched once for the Mono, and once more for the Flux. */
+        @RequestMapping("/r/held/stream")
+        Mono<ResponseEntity<Flux<String>>> stream(@RequestHeader("X-User") String user) {
+            Answer.of(user).begun().complete(null);
+            Flux<String> parts = Flux.concat(Flux.just("a part"), Mono.fromFuture(Answer.of(user).end(), true));
+            return Mono.just(ResponseEntity.ok().contentType(MediaType.TEXT_EVENT_STREAM).body(parts));
+        }
+
+        @RateLimited(value = "slots", by = "header:X-User")
+        @RateLimited(value = "address", by = "header:X-User")
+        @RequestMapping("/a/held/now")
+        String annotatedNow() {
+            return now();
+        }
+
+        @RateLimited(value = "slots", by = "header:X-User")
+        @RateLimited(value = "address", by = "header:X-User")
+        @RequestMapping("/a/held/throws")
+        String annotatedFail() {
+            return fail();
+        }
+
+        @RateLimited(value = "slots", by = "header:X-User")
+        @RateLimited(value = "address", by = "header:X-User")
+        @RequestMapping("/a/held/later")
+        CompletableFuture<String> annotatedLater(@RequestHeader("X-User") String user) {
+            return later(user);
+        }
+
+        @RateLimited(value = "slots", by = "header:X-User")
+        @RateLimited(value = "address", by = "header:X-User")
+        @RequestMapping("/a/held/stream")
+        Mono<ResponseEntity<Flux<String>>> annotatedStream(@RequestHeader("X-User") String user) {
+            return stream(user);
         }
     }
 

@@ -3,7 +3,12 @@ package io.github.ratelimitd.spring;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import io.github.ratelimitd.client.Demand;
+import io.github.ratelimitd.client.RatelimitdClient;
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.net.URI;
 import java.net.UnixDomainSocketAddress;
 import java.net.http.HttpClient;
@@ -14,13 +19,16 @@ import java.nio.channels.Channels;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
@@ -37,12 +45,14 @@ class WebTest {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
 
     private static Service service;
+    private static RatelimitdClient limits;
     /** Applications by server and by what decides about their requests. */
     private static final Map<String, Apps.App> APPS = new LinkedHashMap<>();
 
     @BeforeAll
     static void serve() {
         service = new Service();
+        limits = RatelimitdClient.builder(service.url).timeout(Duration.ofSeconds(20)).build();
         String served = "ratelimitd.urls=" + service.url;
         APPS.put("tomcat", Apps.tomcat(Apps.routes(served, "ratelimitd.timeout=20s")));
         APPS.put("netty", Apps.netty(Apps.routes(served, "ratelimitd.timeout=20s")));
@@ -55,6 +65,7 @@ class WebTest {
     @AfterAll
     static void stop() {
         APPS.values().forEach(Apps.App::close);
+        limits.close();
         service.close();
     }
 
@@ -155,10 +166,13 @@ class WebTest {
 
     /** Returns how many requests have had an outcome, by the metric. */
     private static double counted(Apps.App app, String outcome) throws Exception {
-        HttpResponse<String> answer =
-                ask(app, "GET", "/actuator/metrics/ratelimitd.requests?tag=outcome:" + outcome, List.of());
+        return value(app, "ratelimitd.requests?tag=outcome:" + outcome);
+    }
+
+    private static double value(Apps.App app, String metric) throws Exception {
+        HttpResponse<String> answer = ask(app, "GET", "/actuator/metrics/" + metric, List.of());
         if (answer.statusCode() == 404) {
-            return 0; // none has had it
+            return 0; // nothing has been counted
         }
         List<?> measurements = (List<?>) parsed(answer.body()).get("measurements");
         return ((Number) Service.mapOf(measurements.get(0)).get("value")).doubleValue();
@@ -253,6 +267,136 @@ class WebTest {
         }
     }
 
+    @TestFactory
+    Stream<DynamicTest> unitsAreReleasedWithTheAnswer() {
+        return servers().flatMap(server -> Stream.of("/r", "/a").map(prefix -> DynamicTest.dynamicTest(
+                server + prefix, () -> releases(APPS.get(server), prefix + "/held"))));
+    }
+
+    private static void releases(Apps.App app, String path) throws Exception {
+        for (String end : List.of("now", "throws")) {
+            String user = made("user");
+            for (int asked = 1; asked <= 2; asked++) {
+                assertEquals(end.equals("now") ? 200 : 500, status(app, "GET", path + "/" + end, "X-User", user));
+                expectNoneUnderWay(user, asked);
+            }
+        }
+        for (String kind : List.of("/later", "/stream")) {
+            for (String end : List.of("well", "badly", "abandoned")) {
+                String user = made("user");
+                CompletableFuture<HttpResponse<String>> answer = begin(app, path + kind, user);
+                HttpResponse<String> denied = ask(app, "GET", path + kind, List.of("X-User", user));
+                assertEquals(429, denied.statusCode(), kind);
+                String policy = denied.headers().firstValue("RateLimit-Policy").orElse(null);
+                assertEquals("\"at-once\";q=1;qu=\"concurrent-requests\"", policy);
+                end(answer, Apps.Answer.of(user), end);
+                if (end.equals("abandoned") && app.server().startsWith("Tomcat")) { // which tells when it writes
+                    Apps.Answer.of(user).end().complete("served");
+                }
+                expectNoneUnderWay(user, 1);
+            }
+        }
+    }
+
+    /** Asks, and returns once the handler was called. */
+    private static CompletableFuture<HttpResponse<String>> begin(Apps.App app, String path, String user) throws Exception {
+        HttpRequest request =
+                HttpRequest.newBuilder(URI.create(app.url() + path)).header("X-User", user).build();
+        CompletableFuture<HttpResponse<String>> answer = HTTP.sendAsync(request, HttpResponse.BodyHandlers.ofString());
+        Apps.Answer.of(user).begun().get(60, TimeUnit.SECONDS);
+        return answer;
+    }
+
+    private static void end(CompletableFuture<HttpResponse<String>> answer, Apps.Answer handler, String how) throws Exception {
+        switch (how) {
+            case "well" -> {
+                handler.end().complete("served");
+                assertTrue(answer.get(60, TimeUnit.SECONDS).body().contains("served"));
+            }
+            case "badly" -> {
+                handler.end().completeExceptionally(new IllegalStateException("on purpose"));
+                answer.handle((response, error) -> null).get(60, TimeUnit.SECONDS); // it is a 500, or is cut off
+            }
+            default -> answer.cancel(true);
+        }
+    }
+
+    /** Waits until no unit of a user is under way. What counts elsewhere stays. */
+    private static void expectNoneUnderWay(String user, long asked) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (limits.check(new Demand("slots", user)).used() > 0) {
+            assertTrue(System.nanoTime() < deadline, "a unit is not released");
+            Thread.sleep(5);
+        }
+        assertEquals(asked, limits.check(new Demand("address", user)).used());
+    }
+
+    @TestFactory
+    Stream<DynamicTest> unitsOfAClientThatIsGoneBeforeTheyAreTakenAreReleased() {
+        return each(server -> {
+            CompletableFuture<Void> asked = new CompletableFuture<>();
+            CompletableFuture<Void> gone = new CompletableFuture<>();
+            CompletableFuture<String> refunded = new CompletableFuture<>();
+            HttpServer slow = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+            slow.createContext("/v1/take", exchange -> {
+                asked.complete(null);
+                gone.join();
+                answer(exchange, "{\"allowed\":true,\"policy\":\"slots\",\"limit\":1,\"remaining\":0,\"used\":1,"
+                        + "\"reset_after_ms\":0,\"retry_after_ms\":0,\"limits\":[],\"mode\":\"enforce\",\"degraded\":false,"
+                        + "\"receipt\":\"both\",\"release\":\"slot\"}");
+            });
+            slow.createContext("/v1/refund", exchange -> {
+                refunded.complete(new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8));
+                answer(exchange, "{\"refunded\":true}");
+            });
+            slow.start();
+            String[] properties =
+                    Apps.routes("ratelimitd.urls=http://127.0.0.1:" + slow.getAddress().getPort(), "ratelimitd.timeout=60s");
+            Apps.App app = server.equals("tomcat") ? Apps.tomcat(properties) : Apps.netty(properties);
+            APPS.put(server + ", slow", app);
+            HttpRequest request = HttpRequest.newBuilder(URI.create(app.url() + "/r/held/now"))
+                    .header("X-User", made("user"))
+                    .build();
+            CompletableFuture<?> answer = HTTP.sendAsync(request, HttpResponse.BodyHandlers.ofString());
+            asked.get(60, TimeUnit.SECONDS);
+            answer.cancel(true);
+            status(app, "GET", "/free"); // Netty has seen it by now, as a rule
+            gone.complete(null);
+            assertEquals("{\"receipt\":\"slot\"}", refunded.get(60, TimeUnit.SECONDS));
+            slow.stop(0);
+        });
+    }
+
+    private static void answer(HttpExchange exchange, String json) throws IOException {
+        exchange.getResponseHeaders().set("Content-Type", "application/json");
+        byte[] body = json.getBytes(StandardCharsets.UTF_8);
+        exchange.sendResponseHeaders(200, body.length);
+        exchange.getResponseBody().write(body);
+        exchange.close();
+    }
+
+    @TestFactory
+    Stream<DynamicTest> aFailedReleaseHarmsNoRequest() {
+        return each(server -> {
+            Service dying = new Service();
+            String[] properties = Apps.routes("ratelimitd.urls=" + dying.url, "ratelimitd.timeout=20s");
+            Apps.App app = server.equals("tomcat") ? Apps.tomcat(properties) : Apps.netty(properties);
+            APPS.put(server + ", dying", app);
+            String user = made("user");
+            CompletableFuture<HttpResponse<String>> answer = begin(app, "/r/held/later", user);
+            dying.close();
+            Apps.Answer.of(user).end().complete("served");
+            HttpResponse<String> response = answer.get(60, TimeUnit.SECONDS);
+            assertEquals(200, response.statusCode());
+            assertEquals("served", response.body());
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+            while (value(app, "ratelimitd.unreleased?tag=policy:slots%2Baddress") != 1) {
+                assertTrue(System.nanoTime() < deadline, "the failure is not counted");
+                Thread.sleep(5);
+            }
+        });
+    }
+
     @Test
     void aUnixSocketOfTomcatIsAProxyThatCanBeTrusted(@TempDir Path dir) throws Exception {
         Path socket = dir.resolve("app.sock");
@@ -327,6 +471,26 @@ class WebTest {
         assertEquals(429, denied.statusCode());
         assertEquals("3600", denied.headers().firstValue("Retry-After").orElse(null));
         assertEquals(200, status(gateway, "GET", "/free", "X-Forwarded-For", made("address")));
+    }
+
+    @Test
+    void routesOfAGatewayReleaseTheirUnits() throws Exception {
+        Apps.App gateway = gateway(
+                "gateway, routes",
+                "ratelimitd.urls=" + service.url,
+                "spring.cloud.gateway.server.webflux.routes[1].id=held",
+                "spring.cloud.gateway.server.webflux.routes[1].uri=" + APPS.get("netty, none").url(),
+                "spring.cloud.gateway.server.webflux.routes[1].predicates[0]=Path=/r/held/*",
+                "ratelimitd.by=header:X-User",
+                "ratelimitd.routes[0].path=/r/held/*",
+                "ratelimitd.routes[0].policy=slots",
+                "ratelimitd.routes[1].path=/r/held/*",
+                "ratelimitd.routes[1].policy=address");
+        String user = made("user");
+        CompletableFuture<HttpResponse<String>> answer = begin(gateway, "/r/held/later", user);
+        assertEquals(429, status(gateway, "GET", "/r/held/later", "X-User", user));
+        end(answer, Apps.Answer.of(user), "well");
+        expectNoneUnderWay(user, 1);
     }
 
     @Test

@@ -6,6 +6,7 @@ import io.github.ratelimitd.client.CostTooLargeException;
 import io.github.ratelimitd.client.Decision;
 import io.github.ratelimitd.client.Demand;
 import io.github.ratelimitd.client.InvalidCallException;
+import io.github.ratelimitd.client.NoReceiptException;
 import io.github.ratelimitd.client.RatelimitdClient;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -27,13 +28,12 @@ final class Limiter {
      */
     static final int ORDER = -50;
 
-    private static final long LOG_INTERVAL = TimeUnit.SECONDS.toNanos(1);
-
     private final RatelimitdClient client;
     private final boolean failClosed;
     private final Outcomes outcomes;
     private final System.Logger logger = System.getLogger("io.github.ratelimitd.spring");
-    private final AtomicLong loggedAt = new AtomicLong(System.nanoTime() - LOG_INTERVAL);
+    private final EachSecond undecidedLine = new EachSecond();
+    private final EachSecond unreleasedLine = new EachSecond();
 
     Limiter(RatelimitdClient client, boolean failClosed, Outcomes outcomes) {
         this.client = client;
@@ -74,6 +74,22 @@ final class Limiter {
          * @param outcome {@code passed}, {@code denied}, {@code refused} or {@code undecided}
          */
         void count(String policies, String outcome);
+
+        /** Counts a request whose units could not be released: they count until their hold ends. */
+        default void unreleased(String policies) {}
+    }
+
+    /** Lets one line of a kind into the log each second. */
+    private static final class EachSecond {
+        private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
+
+        private final AtomicLong last = new AtomicLong(System.nanoTime() - SECOND);
+
+        boolean isDue() {
+            long now = System.nanoTime();
+            long before = last.get();
+            return now - before >= SECOND && last.compareAndSet(before, now);
+        }
     }
 
     /** Blocks until it is known what becomes of a request. Without rules, it passes. */
@@ -98,6 +114,32 @@ final class Limiter {
         return client.sendAsync(call)
                 .handle((decision, error) -> counted(
                         call, error == null ? verdictOf(call, decision) : verdictAfter(call, callExceptionOf(error))));
+    }
+
+    /**
+     * Releases the units of a decision that count while its request is under way.
+     *
+     * @return completes once they are released, or that has failed; never with an exception
+     */
+    CompletableFuture<Void> release(Decision decision) {
+        return client.refundAsync(decision.release().orElseThrow()).exceptionally(error -> {
+            if (!(error instanceof NoReceiptException)) { // their hold has not ended
+                unreleased(decision, error);
+            }
+            return null;
+        });
+    }
+
+    private void unreleased(Decision decision, Throwable error) {
+        List<Decision> all = decision.demands().isEmpty() ? List.of(decision) : decision.demands();
+        String policies = all.stream().map(Decision::policy).collect(Collectors.joining("+"));
+        outcomes.unreleased(policies);
+        if (unreleasedLine.isDue()) {
+            logger.log(
+                    System.Logger.Level.ERROR,
+                    "units under concurrent limits are not released before their hold ends (" + policies + ": "
+                            + error.getMessage() + ")");
+        }
     }
 
     private static CallException callExceptionOf(Throwable error) {
@@ -161,9 +203,7 @@ final class Limiter {
     }
 
     private Verdict undecided(Call call, String why) {
-        long now = System.nanoTime();
-        long last = loggedAt.get();
-        if (now - last >= LOG_INTERVAL && loggedAt.compareAndSet(last, now)) {
+        if (undecidedLine.isDue()) {
             logger.log(
                     System.Logger.Level.ERROR,
                     "ratelimitd does not decide: requests " + (failClosed ? "are refused" : "pass without a limit") + " ("

@@ -7,7 +7,7 @@ import io.micrometer.core.instrument.binder.MeterBinder;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** Counts for Micrometer: requests by policy and outcome, and calls that failed open. */
+/** Counts for Micrometer: requests by policy and outcome, those that could not release units, and calls that failed open. */
 final class Meters implements MeterBinder, Limiter.Outcomes {
     private final RatelimitdClient client;
     private final List<MeterRegistry> registries = new CopyOnWriteArrayList<>();
@@ -28,6 +28,13 @@ final class Meters implements MeterBinder, Limiter.Outcomes {
     public void count(String policies, String outcome) {
         for (MeterRegistry registry : registries) {
             registry.counter("ratelimitd.requests", "policy", policies, "outcome", outcome).increment();
+        }
+    }
+
+    @Override
+    public void unreleased(String policies) {
+        for (MeterRegistry registry : registries) {
+            registry.counter("ratelimitd.unreleased", "policy", policies).increment();
         }
     }
 }

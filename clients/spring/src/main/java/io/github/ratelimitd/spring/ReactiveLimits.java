@@ -42,9 +42,12 @@ final class ReactiveLimits {
         public Mono<Void> filter(ServerWebExchange exchange, WebFilterChain chain) {
             PathContainer path = exchange.getRequest().getPath().pathWithinApplication();
             List<Limiter.Rule> limits = rules.ofRoutes(exchange.getRequest().getMethod().name(), path);
-            return limits.isEmpty()
+            UnderWay underWay = new UnderWay(limiter); // that of annotations, too
+            exchange.getAttributes().put(UnderWay.ATTRIBUTE, underWay);
+            Mono<Void> answer = limits.isEmpty()
                     ? chain.filter(exchange)
                     : decide(limiter, exchange, limits).flatMap(passes -> passes ? chain.filter(exchange) : Mono.empty());
+            return Mono.usingWhen(Mono.just(underWay), u -> answer, u -> Mono.fromFuture(u::end));
         }
     }
 
@@ -79,8 +82,11 @@ final class ReactiveLimits {
 
     /** Decides, and answers a request that does not pass. */
     private static Mono<Boolean> decide(Limiter limiter, ServerWebExchange exchange, List<Limiter.Rule> limits) {
+        UnderWay underWay = exchange.getRequiredAttribute(UnderWay.ATTRIBUTE);
+        // A client that is gone does not cancel the call: its units may count.
         return viewOf(exchange)
-                .flatMap(view -> Mono.fromFuture(() -> limiter.decideAsync(view, limits)))
+                .flatMap(view -> Mono.fromFuture(
+                        () -> limiter.decideAsync(view, limits).thenApply(underWay::hold), true))
                 .flatMap(verdict -> {
                     ServerHttpResponse response = exchange.getResponse();
                     verdict.headers().forEach(response.getHeaders()::set);

@@ -1,5 +1,7 @@
 package io.github.ratelimitd.spring;
 
+import jakarta.servlet.AsyncEvent;
+import jakarta.servlet.AsyncListener;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.FilterChain;
 import jakarta.servlet.ServletException;
@@ -42,10 +44,39 @@ final class ServletLimits {
                 throws ServletException, IOException {
             RequestPath path = ServletRequestPathUtils.parseAndCache(request);
             PathContainer asked = path.pathWithinApplication();
-            if (passes(limiter, request, asked.value(), response, rules.ofRoutes(request.getMethod(), asked))) {
-                chain.doFilter(request, response);
+            UnderWay underWay = new UnderWay(limiter); // that of annotations, too
+            request.setAttribute(UnderWay.ATTRIBUTE, underWay);
+            try {
+                if (passes(limiter, request, asked.value(), response, rules.ofRoutes(request.getMethod(), asked))) {
+                    chain.doFilter(request, response);
+                }
+            } finally {
+                if (request.isAsyncStarted()) {
+                    request.getAsyncContext().addListener(new AtEnd(underWay));
+                } else {
+                    underWay.end().join();
+                }
             }
         }
+    }
+
+    /** Ends what is under way with an answer that another thread gives. */
+    private record AtEnd(UnderWay underWay) implements AsyncListener {
+        @Override
+        public void onComplete(AsyncEvent event) {
+            underWay.end().join();
+        }
+
+        @Override
+        public void onStartAsync(AsyncEvent event) {
+            event.getAsyncContext().addListener(this); // which the container has forgotten
+        }
+
+        @Override
+        public void onTimeout(AsyncEvent event) {} // onComplete follows
+
+        @Override
+        public void onError(AsyncEvent event) {} // onComplete follows
     }
 
     /** Limits requests by the annotations of handlers. */
@@ -82,6 +113,9 @@ final class ServletLimits {
             return true;
         }
         Verdict verdict = limiter.decide(new View(request, path), limits);
+        if (request.getAttribute(UnderWay.ATTRIBUTE) instanceof UnderWay underWay) { // an application may lack the filter
+            underWay.hold(verdict);
+        }
         verdict.headers().forEach(response::setHeader);
         if (verdict.passes()) {
             request.setAttribute(Limiter.DECISION, verdict.decision());

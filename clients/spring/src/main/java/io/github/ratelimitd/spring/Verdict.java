@@ -92,8 +92,8 @@ record Verdict(int status, Map<String, String> headers, String body, Decision de
         headers.put("X-RateLimit-Limit", Long.toString(d.limit()));
         headers.put("X-RateLimit-Remaining", Long.toString(d.remaining()));
         headers.put("X-RateLimit-Reset", Long.toString(seconds(d.resetAfter())));
-        headers.put("RateLimit-Policy", items(enforced, l -> item(l, "q", l.limit(), "w", Optional.of(l.window()))));
-        headers.put("RateLimit", items(enforced, l -> item(l, "r", l.remaining(), "t", moreAfter(d, l))));
+        headers.put("RateLimit-Policy", items(enforced, Verdict::policyItem));
+        headers.put("RateLimit", items(enforced, l -> limitItem(d, l)));
         if (!d.allowed() && d.retryAfter().isPresent()) {
             headers.put("Retry-After", Long.toString(Math.max(1, seconds(d.retryAfter().get()))));
         }
@@ -116,9 +116,17 @@ record Verdict(int status, Map<String, String> headers, String body, Decision de
         return String.join(", ", limits.stream().map(item).toList());
     }
 
-    private static String item(LimitDecision l, String first, long units, String second, Optional<Duration> time) {
-        String item = "\"" + l.name() + "\";" + first + "=" + Math.min(units, MAX_FIELD_INTEGER);
-        return time.map(t -> item + ";" + second + "=" + seconds(t)).orElse(item);
+    private static String policyItem(LimitDecision l) {
+        boolean concurrent = l.algorithm().equals("concurrent"); // it has no window
+        return item(l, "q", l.limit()) + (concurrent ? ";qu=\"concurrent-requests\"" : ";w=" + seconds(l.window()));
+    }
+
+    private static String limitItem(Decision d, LimitDecision l) {
+        return item(l, "r", l.remaining()) + moreAfter(d, l).map(after -> ";t=" + seconds(after)).orElse("");
+    }
+
+    private static String item(LimitDecision l, String parameter, long units) {
+        return "\"" + l.name() + "\";" + parameter + "=" + Math.min(units, MAX_FIELD_INTEGER);
     }
 
     /** In whole seconds, rounded up. */
