@@ -60,7 +60,8 @@ func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems
 	if l.Until != "" {
 		oneOf(found, path+".until", l.Until, UntilConfirmed)
 		if algorithm.Memory == MemoryCells {
-			found.add(path+".until", "it is not known which units of a %s have drained: use a %s, or another algorithm", l.Algorithm, SlidingWindow.Name)
+			found.add(path+".until", "it is not known which units of a %s have drained: use a %s, or another algorithm",
+				l.Algorithm, SlidingWindow.Name)
 		}
 	}
 	if l.MinConversion != 0 {
