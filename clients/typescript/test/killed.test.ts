@@ -52,7 +52,7 @@ test("a server that is slowed down: calls end in time, and none counts twice", a
   const callers = traffic.callers(20);
   try {
     for (let i = 0; i < 3; i++) {
-      service.pause();
+      await service.pause();
       await sleep(700);
       service.resume();
       await sleep(300);

@@ -1,9 +1,11 @@
 /** Services that the tests ask: ratelimitd itself, and what is none. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 const suite = process.env.RATELIMITD_CONFORMANCE;
 const binary = process.env.RATELIMITD_BIN;
@@ -47,13 +49,23 @@ export class Service {
     [, this.#process] = await serve(new URL(this.url).host, this.flags);
   }
 
-  pause(): void {
-    this.#process?.kill("SIGSTOP");
+  /** Stops it, and resolves once it stands still: its threads run on for a while after the signal. */
+  async pause(): Promise<void> {
+    const process = this.#process;
+    process?.kill("SIGSTOP");
+    while (process?.pid !== undefined && !(await standsStill(process.pid))) await sleep(1);
   }
 
   resume(): void {
     this.#process?.kill("SIGCONT");
   }
+}
+
+/** Reports whether all threads of a process are stopped. */
+async function standsStill(pid: number): Promise<boolean> {
+  const threads = await readdir(`/proc/${pid}/task`);
+  const stats = threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, "utf8").catch(() => "")); // it ended
+  return (await Promise.all(stats)).every((stat) => stat.includes(") T "));
 }
 
 async function serve(address: string, flags: readonly string[]): Promise<[string, ChildProcess]> {

@@ -9,6 +9,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Stream;
 
 /** A ratelimitd of the suite's policies, which a test may kill. */
 final class Service implements AutoCloseable {
@@ -50,8 +52,12 @@ final class Service implements AutoCloseable {
         serve(url.replaceFirst("https?://", ""));
     }
 
+    /** Returns once it stands still: its threads run on for a while after the signal. */
     void pause() {
         signal("STOP");
+        while (!standsStill()) {
+            LockSupport.parkNanos(1_000_000);
+        }
     }
 
     void resume() {
@@ -68,6 +74,23 @@ final class Service implements AutoCloseable {
             new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().onExit().join();
         } catch (IOException e) {
             throw new UncheckedIOException(e);
+        }
+    }
+
+    /** Reports whether all threads of the process are stopped. */
+    private boolean standsStill() {
+        try (Stream<Path> threads = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
+            return threads.allMatch(Service::standsStill);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private static boolean standsStill(Path thread) {
+        try {
+            return Files.readString(thread.resolve("stat")).contains(") T ");
+        } catch (IOException e) {
+            return false; // it has ended
         }
     }
 
