@@ -2,9 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import django
 import pytest
+from django.conf import settings
 
 from service import Service
+
+settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF="urls", SECRET_KEY="tests", USE_TZ=True)
+django.setup()
 
 
 @pytest.fixture(scope="session")

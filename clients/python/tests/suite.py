@@ -166,7 +166,7 @@ def view(outcome: Any) -> Any:
         }
         return {"error": error}
     members = _named(dataclasses.asdict(outcome))
-    optional = ("receipt", "reservation", "override", "recorded", "demands")
+    optional = ("receipt", "release", "reservation", "override", "recorded", "demands")
     if isinstance(outcome, Decision):
         return {k: v for k, v in members.items() if k not in optional or v}
     return members

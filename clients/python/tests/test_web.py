@@ -9,12 +9,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import django
 import fastapi
 import flask
 import httpx2
 import pytest
-from django.conf import settings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -22,15 +20,11 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import ratelimitd.asgi as on_asgi
+import ratelimitd.django as on_django
 import ratelimitd.flask as on_flask
 from ratelimitd import AsyncClient, Client, Options
 from service import Service
 from suite import QUIET, read_cases
-
-settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF="urls", SECRET_KEY="tests", USE_TZ=True)
-django.setup()
-
-import ratelimitd.django as on_django  # noqa: E402 (Django must be configured before)
 
 # What each path is limited by: policies, and arguments of Rule.
 ROUTES: dict[str, list[str | tuple[Any, ...]]] = {

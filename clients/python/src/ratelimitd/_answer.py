@@ -67,7 +67,7 @@ def _headers(d: Decision) -> dict[str, str]:
         "X-RateLimit-Limit": str(d.limit),
         "X-RateLimit-Remaining": str(d.remaining),
         "X-RateLimit-Reset": str(math.ceil(d.reset_after)),
-        "RateLimit-Policy": ", ".join(_item(x, "q", x.limit, "w", x.window) for x in enforced),
+        "RateLimit-Policy": ", ".join(_policy_item(x) for x in enforced),
         "RateLimit": ", ".join(
             _item(x, "r", x.remaining, "t", _more_after(d, x)) for x in enforced
         ),
@@ -86,6 +86,12 @@ def _more_after(d: Decision, limit: LimitDecision) -> float | None:
     if after is None or d.allowed or d.retry_after is None or after <= d.retry_after:
         return after
     return None
+
+
+def _policy_item(limit: LimitDecision) -> str:
+    if limit.algorithm == "concurrent":  # it has no window
+        return _item(limit, "q", limit.limit, "w", None) + ';qu="concurrent-requests"'
+    return _item(limit, "q", limit.limit, "w", limit.window)
 
 
 def _item(limit: LimitDecision, first: str, units: int, second: str, seconds: float | None) -> str:

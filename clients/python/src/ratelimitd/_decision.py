@@ -84,6 +84,9 @@ class Decision(DemandDecision):
 
     receipt: str | None = None
     """By which recorded units can be refunded once; ``None``: none were recorded."""
+    release: str | None = None
+    """A receipt, too, of the units under concurrent limits: refund it when the request has ended;
+    repeating that does no harm. ``None``: there are none."""
     reservation: str | None = None
     """By which ``settle`` records held units; ``None``: none are held."""
     replayed: bool = False

@@ -13,7 +13,13 @@ from ._answer import Verdict, denied, passed, problem, unavailable
 from ._call import Call, Demand
 from ._callback import raised_by
 from ._decision import Decision
-from ._errors import CallError, CostTooLargeError, InvalidCallError, UnavailableError
+from ._errors import (
+    CallError,
+    CostTooLargeError,
+    InvalidCallError,
+    NoReceiptError,
+    UnavailableError,
+)
 from ._failure import Problem
 from ._identify import By, View, check_by, identify, parse_proxies
 
@@ -60,7 +66,8 @@ class LimiterOptions(Generic[R]):
     """Called with every call without a decision, with its policies and identifiers, and the error.
     It must not block. Its errors are logged."""
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
-    """Gets at most one line a second about such calls."""
+    """Gets at most one line a second about such calls, and one about units that are not
+    released."""
 
 
 _MAX_UNITS = 1_000_000_000_000
@@ -76,7 +83,7 @@ class Limiter(Generic[R]):
         check_by(self._options.by)
         _check_cost(self._options.cost)
         self._trusted = parse_proxies(self._options.trusted_proxies)
-        self._logged_at = float("-inf")
+        self._logged_at = self._unreleased_at = float("-inf")
 
     def call_of(self, view: View[R], rules: Sequence[Rule[R]]) -> Call | Verdict:
         """Returns the call to make for a request, or the verdict where none is needed."""
@@ -110,6 +117,15 @@ class Limiter(Generic[R]):
             error = UnavailableError("take", outcome.recorded, "the client fails open")
             return self._undecided(request, call, error)
         return passed(outcome) if outcome.allowed else denied(outcome)
+
+    def log_unreleased(self, error: Exception) -> None:
+        """Logs that units under concurrent limits could not be given back."""
+        now = time.monotonic()
+        if isinstance(error, NoReceiptError) or now - self._unreleased_at < _LOG_INTERVAL:
+            return
+        self._unreleased_at = now
+        message = "ratelimitd: units under concurrent limits count until their hold ends: %s"
+        self._options.logger.error(message, error)
 
     def _undecided(self, request: R, call: Call, error: CallError) -> Verdict:
         options = self._options

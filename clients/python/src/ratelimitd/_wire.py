@@ -140,6 +140,7 @@ def _decision(m: _Members, replayed: bool) -> Decision:
     return Decision(
         **_demand_members(m),
         receipt=m.optional("receipt", str),
+        release=m.optional("release", str),
         reservation=m.optional("reservation", str),
         replayed=replayed,
         demands=tuple(

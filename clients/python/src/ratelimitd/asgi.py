@@ -18,6 +18,7 @@ from ._decision import Decision
 from ._errors import CallError
 from ._identify import View
 from ._limiter import Limiter, LimiterOptions, Rule, Rules, rules_of
+from ._release import AsyncRelease
 
 __all__ = ["LimiterOptions", "RateLimit", "Rule", "decision_of"]
 
@@ -73,7 +74,11 @@ class RateLimit:
             await _answer(verdict, scope, receive, send)
             return
         scope[_DECISION] = verdict.decision
-        await self._app(scope, receive, _with_headers(verdict, send))
+        release = AsyncRelease(self._client, self._limiter, verdict)
+        try:
+            await self._app(scope, receive, _with_headers(verdict, _releasing(release, send)))
+        finally:
+            await release()
 
     async def _decide(self, scope: Scope) -> Verdict:
         path = _route_path(scope["path"], self._root_path or scope.get("root_path", ""))
@@ -155,6 +160,18 @@ async def _answer(verdict: Verdict, scope: Scope, receive: Receive, send: Send) 
     headers = [*_raw(verdict), (b"content-length", str(len(verdict.body)).encode())]
     await send({"type": f"{kind}.start", "status": verdict.status, "headers": headers})
     await send({"type": f"{kind}.body", "body": verdict.body})
+
+
+def _releasing(release: AsyncRelease, send: Send) -> Send:
+    """Releases units just before the body of the response ends. What the app does after it, such as
+    tasks in the background, is not under way."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            await release()
+        await send(message)
+
+    return sending
 
 
 def _with_headers(verdict: Verdict, send: Send) -> Send:

@@ -25,6 +25,7 @@ from ._decision import Decision
 from ._errors import CallError
 from ._identify import View
 from ._limiter import Limiter, LimiterOptions, Rule, Rules, rules_of
+from ._release import AsyncRelease, Release
 from ._sync import Client
 
 __all__ = ["LimiterOptions", "Rule", "decision_of", "limiter"]
@@ -78,7 +79,19 @@ def _view(
         call = limits.call_of(_seen(request), rules)
         if isinstance(call, Call):
             call = limits.verdict_of(request, call, _outcome(client, call))
-        return _denial(request, call) or _headed(view(request, *args, **kwargs), call)
+        if denial := _denial(request, call):
+            return denial
+        release = Release(client, limits, call)
+        try:
+            response = view(request, *args, **kwargs)
+        except BaseException:
+            release()
+            raise
+        if _is_streamed(response):
+            _at_close(response, release)
+        else:
+            release()
+        return _headed(response, call)
 
     return limited
 
@@ -94,7 +107,19 @@ def _async_view(
         call = limits.call_of(_seen(request), rules)
         if isinstance(call, Call):
             call = limits.verdict_of(request, call, await _async_outcome(client, call))
-        return _denial(request, call) or _headed(await view(request, *args, **kwargs), call)
+        if denial := _denial(request, call):
+            return denial
+        release = AsyncRelease(client, limits, call)
+        try:
+            response = await view(request, *args, **kwargs)
+        except BaseException:
+            await release()
+            raise
+        if _is_streamed(response):
+            _at_close(response, release.from_threads())
+        else:
+            await release()
+        return _headed(response, call)
 
     return limited
 
@@ -128,6 +153,15 @@ def _denial(request: HttpRequest, verdict: Verdict) -> HttpResponse | None:
         setattr(request, _DECISION, verdict.decision)
         return None
     return HttpResponse(verdict.body, status=verdict.status, headers=dict(verdict.headers))
+
+
+def _is_streamed(response: HttpResponseBase) -> bool:
+    return getattr(response, "streaming", False)
+
+
+def _at_close(response: HttpResponseBase, then: Callable[[], None]) -> None:
+    """Has Django call a function when it closes a response, as it does for its own."""
+    response._resource_closers.append(then)  # type: ignore[attr-defined]
 
 
 def _headed(response: HttpResponseBase, verdict: Verdict) -> HttpResponseBase:

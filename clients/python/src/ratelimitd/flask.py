@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from flask import Request, Response, current_app, g, make_response, request
 from flask.typing import ResponseReturnValue
+from werkzeug.wsgi import ClosingIterator
 
 from ._answer import Verdict
 from ._call import Call
@@ -22,6 +23,7 @@ from ._decision import Decision
 from ._errors import CallError
 from ._identify import View
 from ._limiter import Limiter, LimiterOptions, Rule, Rules, rules_of
+from ._release import Release
 from ._sync import Client
 
 __all__ = ["LimiterOptions", "Rule", "decision", "limiter"]
@@ -53,7 +55,18 @@ def limiter(
                 if verdict.status is not None:
                     return Response(verdict.body, verdict.status, dict(verdict.headers))
                 g.ratelimitd_decision = verdict.decision
-                response = make_response(current_app.ensure_sync(view)(*args, **kwargs))
+                release = Release(client, limits, verdict)
+                try:
+                    response = make_response(current_app.ensure_sync(view)(*args, **kwargs))
+                except BaseException:
+                    release()
+                    raise
+                if release.needed and response.is_streamed:
+                    # Werkzeug has files closed, and does not tell call_on_close.
+                    body: Any = response.response  # of bytes or of str
+                    response.response = ClosingIterator(body, [release])
+                else:
+                    release()
                 for name, value in verdict.headers.items():
                     response.headers.setdefault(name, value)  # or what a limit further in says
                 return response
