@@ -318,8 +318,8 @@ func viewOf(d *client.Decision) map[string]any {
 	}
 	v["limits"] = limits
 	for name, text := range map[string]string{
-		"receipt": d.Receipt, "reservation": d.Reservation, "override": string(d.Override), "reason": string(d.Reason),
-		"recorded": string(d.Recorded),
+		"receipt": d.Receipt, "release": d.Release, "reservation": d.Reservation, "override": string(d.Override),
+		"reason": string(d.Reason), "recorded": string(d.Recorded),
 	} {
 		if text != "" {
 			v[name] = text

@@ -68,6 +68,11 @@ export interface DemandDecision {
 export interface Decision extends DemandDecision {
   /** By which recorded units can be refunded once; absent: none were recorded. */
   readonly receipt?: string;
+  /**
+   * A receipt, too, of the units under concurrent limits: refund it when the request has ended; repeating that does no
+   * harm. Absent: there are none.
+   */
+  readonly release?: string;
   /** By which {@link Client.settle} records held units; absent: none are held. */
   readonly reservation?: string;
   /** It is the recorded answer to an earlier call with the same idempotency key. */

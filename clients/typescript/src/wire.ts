@@ -99,11 +99,13 @@ export function parse(body: string): unknown {
 
 function decisionOf(m: Members): Decision {
   const receipt = optionalText(m, "receipt");
+  const release = optionalText(m, "release");
   const reservation = optionalText(m, "reservation");
   return {
     ...demandDecisionOf(m),
     replayed: m.replayed === true,
     ...(receipt !== undefined && { receipt }),
+    ...(release !== undefined && { release }),
     ...(reservation !== undefined && { reservation }),
     ...(m.demands !== undefined && { demands: list(m, "demands").map((d) => demandDecisionOf(members(d))) }),
   };

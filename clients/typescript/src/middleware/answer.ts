@@ -57,7 +57,13 @@ function headersOf(d: Decision): Record<string, string> {
     "X-RateLimit-Limit": String(d.limit),
     "X-RateLimit-Remaining": String(d.remaining),
     "X-RateLimit-Reset": String(seconds(d.resetAfterMs)),
-    "RateLimit-Policy": enforced.map((l) => item(l, "q", l.limit, "w", l.windowMs)).join(", "),
+    "RateLimit-Policy": enforced
+      .map((l) =>
+        l.algorithm === "concurrent" // it has no window
+          ? `${item(l, "q", l.limit, "w", null)};qu="concurrent-requests"`
+          : item(l, "q", l.limit, "w", l.windowMs),
+      )
+      .join(", "),
     RateLimit: enforced.map((l) => item(l, "r", l.remaining, "t", moreAfterMs(d, l))).join(", "),
     ...(!d.allowed && d.retryAfterMs !== null && { "Retry-After": String(Math.max(1, seconds(d.retryAfterMs))) }),
   };

@@ -7,12 +7,12 @@
 import type { Client } from "../client.js";
 import type { Verdict } from "./answer.js";
 import { Limiter, type LimiterOptions, type Rules } from "./limiter.js";
-import { type NodeRequest, viewOfNode } from "./node.js";
+import { atEnd, type EndingResponse, type NodeRequest, viewOfNode } from "./node.js";
 
 export { decisionOf, type LimiterOptions, type Rule, type Rules } from "./limiter.js";
 
 /** The parts of Node's response that this needs. */
-export interface NodeResponse {
+export interface NodeResponse extends EndingResponse {
   statusCode: number;
   readonly headersSent?: boolean;
   readonly writableEnded?: boolean;
@@ -33,8 +33,13 @@ export function limiter<R extends NodeRequest = NodeRequest>(
   const limits = new Limiter<R>(client, viewOfNode, options);
   return (rules) => {
     const decide = limits.by(rules);
+    const begin = async (request: R, response: NodeResponse) => {
+      const verdict = await decide(request);
+      atEnd(response, limits.releaseOf(verdict));
+      return verdict;
+    };
     return (request, response, next) => {
-      proceed(decide(request), response, next).catch((error) => {
+      proceed(begin(request, response), response, next).catch((error) => {
         limits.tellUncaught(error);
         endUnanswered(response);
       });

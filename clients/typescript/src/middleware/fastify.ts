@@ -6,7 +6,7 @@
  */
 import type { Client } from "../client.js";
 import { Limiter, type LimiterOptions, type Rules } from "./limiter.js";
-import { type NodeRequest, viewOfNode } from "./node.js";
+import { atEnd, type EndingResponse, type NodeRequest, viewOfNode } from "./node.js";
 
 export { decisionOf, type LimiterOptions, type Rule, type Rules } from "./limiter.js";
 
@@ -19,7 +19,7 @@ export interface FastifyRequest {
 export interface FastifyReply {
   /** Whether it was sent, or the handler sends it (`hijack`). */
   readonly sent?: boolean;
-  readonly raw?: { readonly headersSent?: boolean };
+  readonly raw?: EndingResponse & { readonly headersSent?: boolean };
   code(status: number): unknown;
   headers(values: Record<string, string>): unknown;
   send(body: Uint8Array): unknown;
@@ -36,7 +36,9 @@ export function limiter<R extends FastifyRequest = FastifyRequest>(
   return (rules) => {
     const decide = limits.by(rules);
     return async (request, reply) => {
-      const { headers, answer } = await decide(request);
+      const verdict = await decide(request);
+      atEnd(reply.raw ?? {}, limits.releaseOf(verdict));
+      const { headers, answer } = verdict;
       if (reply.sent) {
         return reply; // while this was decided
       }

@@ -6,7 +6,7 @@
  */
 import type { Client } from "../client.js";
 import { Limiter, type Rules } from "./limiter.js";
-import { answerOf, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.js";
+import { answerOf, endingWith, orEnd, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.js";
 
 export { decisionOf, type Rule, type Rules } from "./limiter.js";
 export type { WebLimiterOptions } from "./web.js";
@@ -31,8 +31,9 @@ export function limiter<C extends HonoContext = HonoContext>(
       const verdict = await decide(context);
       const answer = answerOf(verdict);
       if (answer === undefined) {
-        await next();
-        const response = withHeaders(context.res, verdict);
+        const release = limits.releaseOf(verdict);
+        await orEnd(next, release);
+        const response = withHeaders(await endingWith(context.res, context.req.raw, release), verdict);
         if (response !== context.res) {
           context.res = response; // Hono copies what is set here, which an upgrade forbids
         }

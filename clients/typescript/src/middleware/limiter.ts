@@ -3,7 +3,7 @@ import { type Call, type Demand, maxCost } from "../call.js";
 import { OncePerSecond, runCallback, safeLogger } from "../callback.js";
 import type { Client } from "../client.js";
 import type { Decision } from "../decision.js";
-import { CallError, CostTooLargeError, InvalidCallError, UnavailableError } from "../errors.js";
+import { CallError, CostTooLargeError, InvalidCallError, NoReceiptError, UnavailableError } from "../errors.js";
 import type { Logger } from "../options.js";
 import { Networks } from "./address.js";
 import { denied, passed, problem, unavailable, type Verdict } from "./answer.js";
@@ -45,7 +45,7 @@ export interface LimiterOptions<R> {
   readonly failClosed?: boolean;
   /** Called with every call without a decision, with its policies and identifiers, and the error. */
   readonly onUndecided?: (request: R, call: Call, error: CallError) => void;
-  /** Gets at most one line a second about such calls. Default: `console`. */
+  /** Gets at most one line a second about such calls, and one about units that are not released. Default: `console`. */
   readonly logger?: Logger;
 }
 
@@ -65,6 +65,7 @@ export class Limiter<R extends object> {
   readonly #undecidedLines = new OncePerSecond();
   readonly #callbackLines = new OncePerSecond();
   readonly #handlerLines = new OncePerSecond();
+  readonly #unreleasedLines = new OncePerSecond();
 
   constructor(client: Client, viewOf: (request: R) => Awaitable<RequestView>, options: LimiterOptions<R>) {
     this.#client = client;
@@ -80,6 +81,33 @@ export class Limiter<R extends object> {
   by(rules: Rules<R>): (request: R) => Promise<Verdict> {
     const list = listOf(rules);
     return (request) => this.#decide(request, list);
+  }
+
+  /**
+   * Returns a function that gives back, once, the units that count while a request is under way; `undefined`: there are
+   * none. It never rejects: units that cannot be given back count until their hold ends.
+   */
+  releaseOf({ decision }: Verdict): (() => Promise<void>) | undefined {
+    const receipt = decision?.release;
+    if (receipt === undefined) {
+      return undefined;
+    }
+    let released: Promise<void> | undefined;
+    return () => {
+      released ??= this.#release(receipt);
+      return released;
+    };
+  }
+
+  async #release(receipt: string): Promise<void> {
+    try {
+      await this.#client.refund(receipt);
+    } catch (error) {
+      if (!(error instanceof NoReceiptError) && this.#unreleasedLines.open()) {
+        const why = error instanceof CallError ? error.message : withoutMessage(error);
+        this.#logger.error(`ratelimitd: units under concurrent limits count until their hold ends: ${why}`);
+      }
+    }
   }
 
   /** Logs that a handler threw after its request had passed, and that the error was not caught. */

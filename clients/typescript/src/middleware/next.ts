@@ -6,7 +6,7 @@
  */
 import type { Client } from "../client.js";
 import { Limiter, type Rules } from "./limiter.js";
-import { answerOf, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.js";
+import { answerOf, endingWith, orEnd, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.js";
 
 export { decisionOf, type Rule, type Rules } from "./limiter.js";
 export type { WebLimiterOptions } from "./web.js";
@@ -23,7 +23,19 @@ export function limiter<R extends Request = Request>(
     const decide = limits.by(rules);
     return async (request, ...rest) => {
       const verdict = await decide(request);
-      return answerOf(verdict) ?? withHeaders(await handler(request, ...rest), verdict);
+      const answer = answerOf(verdict);
+      if (answer !== undefined) {
+        return answer;
+      }
+      const release = limits.releaseOf(verdict);
+      const response = await orEnd(() => handler(request, ...rest), release);
+      const end = passesOn(response) ? undefined : release;
+      return withHeaders(await endingWith(response, request, end), verdict);
     };
   };
+}
+
+/** Reports whether a response is that of Next's middleware to a request that goes on, whose end cannot be seen. */
+function passesOn(response: Response | undefined): boolean {
+  return ["x-middleware-next", "x-middleware-rewrite"].some((name) => response?.headers.has(name));
 }

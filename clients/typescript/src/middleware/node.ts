@@ -13,6 +13,28 @@ interface NodeSocket {
   readonly remoteAddress?: string | undefined;
 }
 
+/** The parts of Node's response, or of an object in its place, that tell when it ends. */
+export interface EndingResponse {
+  readonly writableFinished?: boolean;
+  readonly destroyed?: boolean;
+  /** Of HTTP/2. */
+  readonly stream?: { readonly destroyed?: boolean } | null;
+  on?(event: string, listener: () => void): unknown;
+}
+
+/** Calls `end`, if there is one, when a response has been sent or its client is gone. It may call it twice. */
+export function atEnd(response: EndingResponse, end: (() => unknown) | undefined): void {
+  if (end === undefined) {
+    return;
+  }
+  if (response.writableFinished || response.destroyed || response.stream?.destroyed) {
+    end();
+    return;
+  }
+  response.on?.("finish", end);
+  response.on?.("close", end);
+}
+
 export function viewOfNode(request: NodeRequest): RequestView {
   return { address: addressOf(request.socket), header: (name) => valuesOf(request, name) };
 }

@@ -38,6 +38,56 @@ export function withHeaders(response: Response, { headers }: Verdict): Response 
   return copy;
 }
 
+/** What happens at the end of a response; `undefined`: nothing does. It never rejects. */
+export type End = (() => Promise<void>) | undefined;
+
+/** Returns what `handle` returns. Where it throws, it has no response, so that this is the end. */
+export async function orEnd<T>(handle: () => Awaitable<T>, end: End): Promise<T> {
+  try {
+    return await handle();
+  } catch (error) {
+    await end?.();
+    throw error;
+  }
+}
+
+/**
+ * Returns a response that calls `end` just before its body ends: read as a whole, failed, or left by the client. Where
+ * nobody reads a body, it calls it at once.
+ */
+export async function endingWith(response: Response, { method }: Request, end: End): Promise<Response> {
+  if (end === undefined) {
+    return response;
+  }
+  if (!isCopyable(response) || response.body === null || method === "HEAD") {
+    await end();
+    return response;
+  }
+  return new Response(bodyEndingWith(response.body, end), response);
+}
+
+function bodyEndingWith(body: ReadableStream<Uint8Array>, end: () => Promise<void>): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  // What is not awaited before the body ends is not done any more on hosts such as workerd.
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const { done, value } = await orEnd(() => reader.read(), end);
+        if (done) {
+          await end();
+          controller.close();
+        } else {
+          controller.enqueue(value);
+        }
+      },
+      async cancel(reason) {
+        await Promise.all([end(), reader.cancel(reason)]);
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
 /**
  * Reports whether a response can be copied: not that of an upgrade to a WebSocket, nor one that is being read already.
  */
