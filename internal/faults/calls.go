@@ -54,7 +54,7 @@ func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 		r.insist(ctx, c, "", &a, q.Again)
 	case reservation != "" && q.Settle > 0:
 		wait(ctx, q.Settle)
-		c.Of, c.Op, c.Reserve, c.Settles = n, history.Record, 0, true
+		c.Of, c.Op, c.Reserve, c.Settles, c.Cost = n, history.Record, 0, true, q.Cost
 		c.Process = (q.Process + 1) % r.Processes
 		settled, _ := r.do(ctx, c, reservation)
 		r.insist(ctx, c, reservation, &settled, q.Again)

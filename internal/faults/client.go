@@ -30,6 +30,7 @@ type body struct {
 	ReserveMS   int64    `json:"reserve_ms,omitempty"`
 	Reservation string   `json:"reservation,omitempty"`
 	Receipt     string   `json:"receipt,omitempty"`
+	Cost        int64    `json:"cost,omitempty"`
 }
 
 type demand struct {
@@ -54,7 +55,7 @@ type answer struct {
 // ask makes one call of the process at address and returns its answer, and what it reserved. A token
 // that it brings back, a receipt or a reservation, says itself what it is for.
 func ask(ctx context.Context, address string, call *history.Call, token string) (a history.Answer, reservation string) {
-	b := body{ReserveMS: call.Reserve.Milliseconds()}
+	b := body{ReserveMS: call.Reserve.Milliseconds(), Cost: call.Cost}
 	switch {
 	case call.Ends():
 		b.Receipt = token

@@ -366,6 +366,21 @@ func TestReservationsCountOnce(t *testing.T) {
 		settle(s, 0)
 		s.final("kept", 60, 1)
 	})
+	more := func(s *story) {
+		settle(s, 2)
+		for i := range s.Calls {
+			if c := &s.Calls[i]; c.Settles {
+				c.Cost = 2
+			}
+		}
+	}
+	bothWays(t, check.CheckLost, func(s *story) { // at more than is held
+		more(s)
+		s.final("kept", 60, 2)
+	}, func(s *story) {
+		more(s)
+		s.final("kept", 60, 1)
+	})
 	bothWays(t, check.CheckLost, func(s *story) {
 		settle(s, 1)
 		s.final("kept", 60, 1)

@@ -43,13 +43,23 @@ func (k *key) bounds() (least, most int64) {
 	}
 	for _, u := range k.units {
 		if u.mustCount && k.mayGo(u) == forever {
-			least++
+			least += u.units()
 		}
 		if (u.mustCount || u.mayCount && !u.onlyHeld()) && k.gone(u) == forever {
-			most++
+			most += u.units()
 		}
 	}
 	return least, most
+}
+
+// units returns how many units u is: those that a record settles its reservation at, or one.
+func (u *unit) units() int64 {
+	for _, call := range u.calls {
+		if call.Cost > 0 {
+			return call.Cost
+		}
+	}
+	return 1
 }
 
 // atLeast returns the least of so many units that k can be said to use: no answer need know of more than fit, but

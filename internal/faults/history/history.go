@@ -75,6 +75,7 @@ type Call struct {
 	Key      string        `json:",omitempty"` // of idempotency
 	Reserve  time.Duration `json:",omitempty"` // for how long a check holds what it allows
 	Settles  bool          `json:",omitempty"` // it records the reservation of Of
+	Cost     int64         `json:",omitempty"` // units that it settles a reservation at; 0: those that it holds
 	Final    bool          `json:",omitempty"` // made when all was over: what it says is used counts
 	Called   time.Duration
 	Returned time.Duration

@@ -20,6 +20,7 @@ type Request struct {
 	Again   bool          // repeated once even if it was answered
 	Reserve time.Duration // held by a check
 	Settle  time.Duration // after which what is held is recorded; 0: never
+	Cost    int64         // units that it is recorded at; 0: one, as is held
 
 	Ends    []string      // operations with its receipt or reservation, if it gets one, all at once by as many processes
 	EndWait time.Duration // from its answer until then
@@ -164,7 +165,7 @@ func (c *caller) keep(r *Request) {
 		case 2:
 			r.Ends, r.EndWait = []string{history.Refund}, c.below(settleBy)
 		default:
-			r.Settle = 1 + c.below(settleBy)
+			r.Settle, r.Cost = 1+c.below(settleBy), 2*c.rng.Int64N(2)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestCallsArePaced(t *testing.T) {
 
 // Receipts come back soon and late, to one process or to two, for both.
 func TestReceiptsComeBack(t *testing.T) {
-	ends, late, released := make(map[string]int), make(map[string]int), 0
+	ends, late, released, over := make(map[string]int), make(map[string]int), 0, 0
 	h := history.Header{Policies: policies()}
 	for _, c := range schedule.Calls(1, h.Policies, 3, lasts) {
 		p := h.Policy(c.Demands[0].Policy)
@@ -66,6 +66,9 @@ func TestReceiptsComeBack(t *testing.T) {
 		}
 		if c.Reserve > 0 && len(c.Ends) > 0 {
 			released++
+		}
+		if c.Settle > 0 && c.Cost > 1 {
+			over++
 		}
 		ends[strings.Join(c.Ends, " and ")]++
 		if c.EndWait > p.Window {
@@ -77,8 +80,8 @@ func TestReceiptsComeBack(t *testing.T) {
 			t.Errorf("%s: %d", what, ends[what])
 		}
 	}
-	if released < 10 {
-		t.Errorf("%d reservations are released", released)
+	if released < 10 || over < 10 {
+		t.Errorf("%d reservations are released, and %d settled at more than they hold", released, over)
 	}
 	if late["unconfirmed"] < 10 || late["conversion"] < 10 {
 		t.Errorf("after the window: %v", late)
