@@ -251,11 +251,14 @@ test("a unit is released at the end of an answer by HTTP/2", async () => {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
-  const answer = session.request().setEncoding("utf8");
-  assert.deepEqual(await answer.toArray(), ["held "]);
-  await mustBeFreeSoon();
-  session.close();
-  server.close();
+  try {
+    const answer = session.request().setEncoding("utf8");
+    assert.deepEqual(await answer.toArray(), ["held "]);
+    await mustBeFreeSoon();
+  } finally {
+    session.close();
+    server.close();
+  }
 });
 
 test("a unit is released where the answer was sent, or its client is gone, before the decision", async () => {
