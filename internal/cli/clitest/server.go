@@ -127,12 +127,17 @@ func (s *Server) WaitForBody(t *testing.T, path, text string) {
 	}
 }
 
-// LimitMember returns what a limit of an algorithm has its units in, in a file of policies.
-func LimitMember(algorithm string) string {
-	if algorithm == "conversion" {
-		return "after"
+// PolicyOf returns a policy of one limit, named as its algorithm, of so many units in 31 days, as a line of a file of
+// policies.
+func PolicyOf(algorithm string, units int) string {
+	limit, window := "limit", "window"
+	switch algorithm {
+	case "conversion":
+		limit = "after"
+	case "concurrent":
+		window = "hold"
 	}
-	return "limit"
+	return fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, %s: %d, %s: 31d}]}\n", algorithm, algorithm, limit, units, window)
 }
 
 // TakeBody returns the body of a request for one unit under a policy.

@@ -153,7 +153,7 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 func TestStopGivesReservationsBack(t *testing.T) {
 	text := "policies:\n"
 	for _, name := range policy.Algorithms() {
-		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", " + clitest.LimitMember(name) + ": 10, window: 31d}]}\n"
+		text += clitest.PolicyOf(name, 10)
 	}
 	policies := "--policies=" + clitest.Write(t, "p.yaml", text)
 	t.Run("embedded", func(t *testing.T) {

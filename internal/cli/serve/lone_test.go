@@ -179,7 +179,7 @@ func (s *trio) holdAcrossEdges(t *testing.T, algorithm string) {
 func TestLoneCallerGetsItsLimit(t *testing.T) {
 	text := "policies:\n"
 	for _, name := range policy.Algorithms() {
-		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, %s: %d, window: 31d}]}\n", name, name, clitest.LimitMember(name), loneLimit)
+		text += clitest.PolicyOf(name, loneLimit)
 	}
 	for name := range meets {
 		text += fmt.Sprintf("  - {name: %s-edges, limits: [{algorithm: %s, limit: %d, window: %v}]}\n", name, name, loneLimit, edgeWindow)
