@@ -181,7 +181,7 @@ func stopWithReservations(t *testing.T, flags ...string) {
 	p = startReady(t, flags...)
 	for name, reservation := range left {
 		want := int64(1)
-		if name == "sliding-log" {
+		if a, _ := policy.AlgorithmByName(name); a.Memory == policy.MemoryEvents {
 			want = 2
 		}
 		if got := p.used(t, "check", name); got != want {
