@@ -11,18 +11,18 @@ import (
 
 // WriteEach stores each of w as Write does. Writes of one request share trips, without a goroutine for each.
 func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
-	e := &each{store: s, wrote: wrote, riders: make([]rider[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
+	e := &each{store: s, wrote: wrote, items: make([]item[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
 	for i := range w {
-		l, ok := e.riderOf(i, &w[i])
+		l, ok := e.itemOf(i, &w[i])
 		if !ok {
 			e.all.Go(func() { wrote(i, s.Write(ctx, &w[i])) })
 			continue
 		}
 		e.all.Add(1)
-		e.board(l, &e.riders[i])
+		e.board(l, &e.items[i])
 	}
 	for i := range e.lanes {
-		s.writes.doAll(e.lanes[i].lane, e.lanes[i].riders)
+		s.writes.doAll(e.lanes[i].lane, e.lanes[i].items)
 	}
 	e.all.Wait()
 }
@@ -32,19 +32,19 @@ type each struct {
 	store     *Store
 	wrote     func(i int, err error)
 	all       sync.WaitGroup
-	riders    []rider[*keyWrite] // by index of the writes
+	items     []item[*keyWrite] // by index of the writes
 	keyWrites []keyWrite
 	lanes     []boarded // few: one for each node
 }
 
 // boarded has the writes for one lane.
 type boarded struct {
-	lane   lane
-	riders []*rider[*keyWrite]
+	lane  lane
+	items []*item[*keyWrite]
 }
 
-// riderOf makes the rider for w, and returns its lane; false if w needs more than one request, or none.
-func (e *each) riderOf(i int, w *store.Write) (lane, bool) {
+// itemOf makes the item for w, and returns its lane; false if w needs more than one request, or none.
+func (e *each) itemOf(i int, w *store.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return lane{}, false
@@ -54,7 +54,7 @@ func (e *each) riderOf(i int, w *store.Write) (lane, bool) {
 		return lane{}, false
 	}
 	e.keyWrites[i] = said
-	e.riders[i] = rider[*keyWrite]{request: &e.keyWrites[i], parts: len(said.entries), told: func(r *rider[*keyWrite]) {
+	e.items[i] = item[*keyWrite]{request: &e.keyWrites[i], parts: len(said.entries), told: func(r *item[*keyWrite]) {
 		e.wrote(i, written(r.err, 1))
 		e.all.Done()
 	}}
@@ -79,15 +79,15 @@ func keyWriteOf(w *store.Write) (said keyWrite, span store.Span, ok bool) {
 	return keyWrite{}, 0, false
 }
 
-// board adds r to the riders for l.
-func (e *each) board(l lane, r *rider[*keyWrite]) {
+// board adds r to the items for l.
+func (e *each) board(l lane, r *item[*keyWrite]) {
 	for i := range e.lanes {
 		if e.lanes[i].lane == l {
-			e.lanes[i].riders = append(e.lanes[i].riders, r)
+			e.lanes[i].items = append(e.lanes[i].items, r)
 			return
 		}
 	}
-	e.lanes = append(e.lanes, boarded{lane: l, riders: append(make([]*rider[*keyWrite], 0, len(e.riders)), r)})
+	e.lanes = append(e.lanes, boarded{lane: l, items: append(make([]*item[*keyWrite], 0, len(e.items)), r)})
 }
 
 // appendEntries returns the requests to store w's events in log.

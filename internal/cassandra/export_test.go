@@ -54,21 +54,21 @@ func (s *Store) WatchTrips(seen func(keys int)) {
 }
 
 func watched[R any](
-	send func(context.Context, lane, []*rider[R]), seen func(keys int),
-) func(context.Context, lane, []*rider[R]) {
-	return func(ctx context.Context, l lane, riders []*rider[R]) { seen(len(riders)); send(ctx, l, riders) }
+	send func(context.Context, lane, []*item[R]), seen func(keys int),
+) func(context.Context, lane, []*item[R]) {
+	return func(ctx context.Context, l lane, items []*item[R]) { seen(len(items)); send(ctx, l, items) }
 }
 
 // Together writes an event for each key by one trip, and reads all of them by another,
 // at level ONE. It returns how many events each has, and the errors of each.
 func (s *Store) Together(keys [][]byte, e store.Event) (found []int, wrote, read []error) {
 	on := lane{level: gocql.One}
-	var said []*rider[*keyWrite]
-	var reads []*rider[*logRead]
+	var said []*item[*keyWrite]
+	var reads []*item[*logRead]
 	for _, key := range keys {
 		entry := appendEntry(key, &store.LogWrite{TTL: time.Minute}, &e, false)
-		said = append(said, &rider[*keyWrite]{request: &keyWrite{key, []gocql.BatchEntry{entry}}})
-		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &store.LogQuery{Max: 1}}})
+		said = append(said, &item[*keyWrite]{request: &keyWrite{key, []gocql.BatchEntry{entry}}})
+		reads = append(reads, &item[*logRead]{request: &logRead{key: key, query: &store.LogQuery{Max: 1}}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
 	defer cancel()

@@ -63,7 +63,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.clock.every, s.clock.again = clockInterval, make(chan struct{}, 1)
 	s.sweeper = sweeper{session: session, config: &s.config}
-	s.openRoads()
+	s.openTrips()
 	if err := migrate.Check(ctx, &s.config, session); err != nil {
 		session.Close()
 		return nil, conn.Judged(err)
@@ -72,8 +72,8 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-// openRoads sets up the trips, by which requests are batched.
-func (s *Store) openRoads() {
+// openTrips sets up the trips, by which requests are batched.
+func (s *Store) openTrips() {
 	timeout, traced := s.config.Timeout, s.config.Traced
 	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
 	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout, traced: traced}

@@ -63,13 +63,13 @@ func (s *Store) readTally(ctx context.Context, l lane, r *tallyRead) error {
 	return s.scanTallies(query, func([]byte) *tallyRead { return r })
 }
 
-// readTalliesTogether reads for all riders by one request, with the earliest bound of all of them. Each takes its own
+// readTalliesTogether reads for all items by one request, with the earliest bound of all of them. Each takes its own
 // part of the answer. If the request fails, each reads by itself.
-func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider[*tallyRead]) {
+func (s *Store) readTalliesTogether(ctx context.Context, l lane, items []*item[*tallyRead]) {
 	after := store.Distant
-	keys := make([][]byte, 0, len(riders))
-	readers := make(map[string][]*tallyRead, len(riders))
-	for _, r := range riders {
+	keys := make([][]byte, 0, len(items))
+	readers := make(map[string][]*tallyRead, len(items))
+	for _, r := range items {
 		after = min(after, r.request.after)
 		key := r.request.key
 		if len(readers[string(key)]) == 0 {
@@ -86,7 +86,7 @@ func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider
 		return found[string(key)]
 	})
 	if err != nil {
-		apart(riders, func(r *rider[*tallyRead]) { r.err = s.readTally(ctx, l, r.request) })
+		apart(items, func(r *item[*tallyRead]) { r.err = s.readTally(ctx, l, r.request) })
 		return
 	}
 	for key, read := range found {

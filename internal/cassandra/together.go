@@ -48,46 +48,46 @@ func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entr
 	return s.execBatch(batch)
 }
 
-// writeKeysTogether writes the entries of riders by one batch, or by several if they are too many for one.
-func (s *Store) writeKeysTogether(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
-	inBatches(riders, maxWritten, func(some []*rider[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
+// writeKeysTogether writes the entries of items by one batch, or by several if they are too many for one.
+func (s *Store) writeKeysTogether(ctx context.Context, l lane, items []*item[*keyWrite]) {
+	inBatches(items, maxWritten, func(some []*item[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
 }
 
-// inBatches calls do concurrently with batches of riders: as few as possible of at most most riders, of about the same
+// inBatches calls do concurrently with batches of items: as few as possible of at most most items, of about the same
 // size.
-func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
-	if len(riders) <= most {
-		do(riders)
+func inBatches[R any](items []*item[R], most int, do func([]*item[R])) {
+	if len(items) <= most {
+		do(items)
 		return
 	}
-	batches := (len(riders) + most - 1) / most
+	batches := (len(items) + most - 1) / most
 	var all sync.WaitGroup
-	for some := range slices.Chunk(riders, (len(riders)+batches-1)/batches) {
+	for some := range slices.Chunk(items, (len(items)+batches-1)/batches) {
 		all.Go(func() { do(some) })
 	}
 	all.Wait()
 }
 
-// writeKeysAsOne writes the entries of riders by one batch. The batch is not atomic: after an error some entries may be
-// stored. So each rider's write is then sent once more, by itself, to learn its own outcome.
-func (s *Store) writeKeysAsOne(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
-	if len(riders) == 1 {
-		riders[0].err = s.writeKeyAlone(ctx, l.level, riders[0].request.entries)
+// writeKeysAsOne writes the entries of items by one batch. The batch is not atomic: after an error some entries may be
+// stored. So each item's write is then sent once more, by itself, to learn its own outcome.
+func (s *Store) writeKeysAsOne(ctx context.Context, l lane, items []*item[*keyWrite]) {
+	if len(items) == 1 {
+		items[0].err = s.writeKeyAlone(ctx, l.level, items[0].request.entries)
 		return
 	}
 	parts := 0
-	for _, r := range riders {
+	for _, r := range items {
 		parts += r.parts
 	}
 	batch := s.batch(ctx, gocql.UnloggedBatch, l.level)
 	batch.Entries = make([]gocql.BatchEntry, 0, parts)
-	for _, r := range riders {
+	for _, r := range items {
 		batch.Entries = append(batch.Entries, r.request.entries...)
 	}
 	if s.session.ExecuteBatch(batch) == nil {
 		return
 	}
-	apart(riders, func(r *rider[*keyWrite]) { r.err = notSure(s.writeKeyAlone(ctx, l.level, r.request.entries)) })
+	apart(items, func(r *item[*keyWrite]) { r.err = notSure(s.writeKeyAlone(ctx, l.level, r.request.entries)) })
 }
 
 // notSure returns err without ErrNotStored.
@@ -101,17 +101,17 @@ func notSure(err error) error {
 	return errors.New(err.Error())
 }
 
-// readTogether reads the logs of all riders by one request, with the limit of the rider that
-// needs most rows. Each takes its own part of the answer. A rider that gets too little reads by
+// readTogether reads the logs of all items by one request, with the limit of the item that
+// needs most rows. Each takes its own part of the answer. A item that gets too little reads by
 // itself, and so do all if the request fails.
-func (s *Store) readTogether(ctx context.Context, l lane, riders []*rider[*logRead]) {
+func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*logRead]) {
 	limit := 0
-	for _, r := range riders {
+	for _, r := range items {
 		limit = max(limit, r.request.query.Max)
 	}
-	found, err := s.readKeys(ctx, l, riders, limit)
-	var left []*rider[*logRead]
-	for _, r := range riders {
+	found, err := s.readKeys(ctx, l, items, limit)
+	var left []*item[*logRead]
+	for _, r := range items {
 		read := r.request
 		rows := found[string(read.key)]
 		if err != nil || len(rows.events) >= limit && settledAmong(rows.events) < read.query.Max {
@@ -120,7 +120,7 @@ func (s *Store) readTogether(ctx context.Context, l lane, riders []*rider[*logRe
 		}
 		read.log.Events, read.reset = newestOf(rows.events, read.query), rows.reset
 	}
-	apart(left, func(r *rider[*logRead]) {
+	apart(left, func(r *item[*logRead]) {
 		read := r.request
 		read.log, read.reset, r.err = s.readLogAlone(ctx, read.key, l.level, read.query, limit)
 	})
@@ -132,12 +132,12 @@ type logRows struct {
 	reset  store.Instant
 }
 
-// readKeys reads the newest rows of each rider's key, at most limit, that are later than the earliest bound of all
-// riders.
-func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead], limit int) (map[string]logRows, error) {
+// readKeys reads the newest rows of each item's key, at most limit, that are later than the earliest bound of all
+// items.
+func (s *Store) readKeys(ctx context.Context, l lane, items []*item[*logRead], limit int) (map[string]logRows, error) {
 	after := store.Distant
-	keys := make([][]byte, 0, len(riders))
-	for _, r := range riders {
+	keys := make([][]byte, 0, len(items))
+	for _, r := range items {
 		after = min(after, r.request.query.After)
 		keys = append(keys, r.request.key)
 	}
@@ -172,10 +172,10 @@ func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	return events
 }
 
-// apart calls do for each rider, for all at the same time.
-func apart[R any](riders []*rider[R], do func(*rider[R])) {
+// apart calls do for each item, for all at the same time.
+func apart[R any](items []*item[R], do func(*item[R])) {
 	var all sync.WaitGroup
-	for _, r := range riders {
+	for _, r := range items {
 		all.Go(func() { do(r) })
 	}
 	all.Wait()

@@ -18,13 +18,13 @@ import (
 // that arrive meanwhile wait, and are sent together as soon as no trip is in progress, they fill one, or tripPatience
 // is over. So a lone request waits for no other, and the busier a node is, the fuller the trips.
 type trips[R any] struct {
-	send    func(context.Context, lane, []*rider[R]) // sends a trip and sets its riders' results; it must not panic
-	most    int                                      // keys in a trip
-	timeout time.Duration                            // of a trip
-	traced  bool                                     // trips are parts of their riders' traces
+	send    func(context.Context, lane, []*item[R]) // sends a trip and sets its items' results; it must not panic
+	most    int                                     // keys in a trip
+	timeout time.Duration                           // of a trip
+	traced  bool                                    // trips are parts of their items' traces
 
-	mu    sync.Mutex
-	roads map[lane]*road[R]
+	mu     sync.Mutex
+	queues map[lane]*queue[R]
 }
 
 // lane has the properties that requests must share to share a trip.
@@ -36,28 +36,28 @@ type lane struct {
 	reach int               // how far back they read, as a power of two: a longer read would walk over expired rows
 }
 
-// road has the trips of one lane, and the requests that wait for them.
-type road[R any] struct {
+// queue has the trips of one lane, and the requests that wait for them.
+type queue[R any] struct {
 	underWay int
-	waiting  []*rider[R]
+	waiting  []*item[R]
 	parts    int         // of the waiting requests
 	patience *time.Timer // the timer of the first waiting request, or of an earlier one
 	waits    bool        // the timer is running
 }
 
-// rider is a request that waits for its trip, or is part of one.
-type rider[R any] struct {
+// item is a request that waits for its trip, or is part of one.
+type item[R any] struct {
 	request R
 	ctx     context.Context // whose trace includes the trip; nil: no trace
 	parts   int             // its size, in parts of a trip
 	since   time.Time
 	err     error
 	done    chan struct{} // closed when it is answered; nil: told is called instead
-	told    func(*rider[R])
+	told    func(*item[R])
 }
 
 // answered notifies the caller of r.
-func (r *rider[R]) answered() {
+func (r *item[R]) answered() {
 	if r.told != nil {
 		r.told(r)
 	} else {
@@ -106,11 +106,11 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 	}
 }
 
-// enter returns the rider for a request that must wait, nil for one that may be sent.
-func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*rider[R], error) {
+// enter returns the item for a request that must wait, nil for one that may be sent.
+func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*item[R], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	on := t.road(l)
+	on := t.queue(l)
 	if on.underWay == 0 {
 		on.underWay++
 		return nil, nil
@@ -118,58 +118,58 @@ func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*rider[R]
 	if len(on.waiting) >= maxTripWaiting {
 		return nil, errTooManyWait
 	}
-	mine := &rider[R]{request: r, ctx: ctx, parts: parts, since: time.Now(), done: make(chan struct{})}
+	mine := &item[R]{request: r, ctx: ctx, parts: parts, since: time.Now(), done: make(chan struct{})}
 	on.waiting = append(on.waiting, mine)
 	on.parts += parts
 	t.setOff(l, on)
 	return mine, nil
 }
 
-// doAll sends riders, and calls told of each once it is answered. Unlike in do, the first one waits for the others
+// doAll sends items, and calls told of each once it is answered. Unlike in do, the first one waits for the others
 // instead of being sent alone.
-func (t *trips[R]) doAll(l lane, riders []*rider[R]) {
-	if !t.enterAll(l, riders) {
-		for _, r := range riders {
+func (t *trips[R]) doAll(l lane, items []*item[R]) {
+	if !t.enterAll(l, items) {
+		for _, r := range items {
 			r.err = errTooManyWait
 			r.answered()
 		}
 	}
 }
 
-func (t *trips[R]) enterAll(l lane, riders []*rider[R]) bool {
+func (t *trips[R]) enterAll(l lane, items []*item[R]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	on := t.road(l)
-	if len(on.waiting)+len(riders) > maxTripWaiting {
+	on := t.queue(l)
+	if len(on.waiting)+len(items) > maxTripWaiting {
 		return false
 	}
 	now := time.Now()
-	for _, r := range riders {
+	for _, r := range items {
 		r.since = now
 		on.parts += r.parts
 	}
-	on.waiting = append(on.waiting, riders...)
+	on.waiting = append(on.waiting, items...)
 	t.setOff(l, on)
 	return true
 }
 
 var errTooManyWait = fmt.Errorf("%w: %w: %d requests wait for one node", store.ErrNotStored, store.ErrOverloaded, maxTripWaiting)
 
-// road returns the road of l, a new one if there is none. The caller holds the lock.
-func (t *trips[R]) road(l lane) *road[R] {
-	if t.roads == nil {
-		t.roads = make(map[lane]*road[R])
+// queue returns the queue of l, a new one if there is none. The caller holds the lock.
+func (t *trips[R]) queue(l lane) *queue[R] {
+	if t.queues == nil {
+		t.queues = make(map[lane]*queue[R])
 	}
-	on := t.roads[l]
+	on := t.queues[l]
 	if on == nil {
-		on = new(road[R])
-		t.roads[l] = on
+		on = new(queue[R])
+		t.queues[l] = on
 	}
 	return on
 }
 
 // setOff sends the requests that may be sent, and sets the timer for the others.
-func (t *trips[R]) setOff(l lane, on *road[R]) {
+func (t *trips[R]) setOff(l lane, on *queue[R]) {
 	t.goOn(l, on)
 	if len(on.waiting) > 0 {
 		t.wait(l, on)
@@ -177,14 +177,14 @@ func (t *trips[R]) setOff(l lane, on *road[R]) {
 }
 
 // goOn sends waiting requests, as long as they may be sent.
-func (t *trips[R]) goOn(l lane, on *road[R]) {
+func (t *trips[R]) goOn(l lane, on *queue[R]) {
 	for len(on.waiting) > 0 && (on.underWay == 0 || t.full(on) && on.underWay < tripsUnderWay) {
 		t.sendOff(l, on)
 	}
 }
 
-// full reports whether the waiting requests of a road fill a trip.
-func (t *trips[R]) full(on *road[R]) bool {
+// full reports whether the waiting requests of a queue fill a trip.
+func (t *trips[R]) full(on *queue[R]) bool {
 	return len(on.waiting) >= t.most || on.parts >= maxTripParts
 }
 
@@ -192,13 +192,13 @@ func (t *trips[R]) full(on *road[R]) bool {
 func (t *trips[R]) end(l lane) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	on := t.roads[l]
+	on := t.queues[l]
 	on.underWay--
 	t.goOn(l, on)
 }
 
 // depart sends the requests that have waited for tripPatience, and sets the timer for the others.
-func (t *trips[R]) depart(l lane, on *road[R]) {
+func (t *trips[R]) depart(l lane, on *queue[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -213,7 +213,7 @@ func (t *trips[R]) depart(l lane, on *road[R]) {
 
 // wait calls depart when the first waiting request has waited for tripPatience. One timer serves all requests: it runs
 // on after those for which it was set have been sent.
-func (t *trips[R]) wait(l lane, on *road[R]) {
+func (t *trips[R]) wait(l lane, on *queue[R]) {
 	switch {
 	case on.waits:
 		return
@@ -226,10 +226,10 @@ func (t *trips[R]) wait(l lane, on *road[R]) {
 }
 
 // leave removes mine from the waiting requests. It returns false if mine has been sent.
-func (t *trips[R]) leave(l lane, mine *rider[R]) bool {
+func (t *trips[R]) leave(l lane, mine *item[R]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	on := t.roads[l]
+	on := t.queues[l]
 	i := on.index(mine)
 	if i < 0 {
 		return false
@@ -239,7 +239,7 @@ func (t *trips[R]) leave(l lane, mine *rider[R]) bool {
 	return true
 }
 
-func (r *road[R]) index(mine *rider[R]) int {
+func (r *queue[R]) index(mine *item[R]) int {
 	for i, waiting := range r.waiting {
 		if waiting == mine {
 			return i
@@ -249,13 +249,13 @@ func (r *road[R]) index(mine *rider[R]) int {
 }
 
 // sendOff begins a trip with the requests that have waited the longest.
-func (t *trips[R]) sendOff(l lane, on *road[R]) {
+func (t *trips[R]) sendOff(l lane, on *queue[R]) {
 	n, parts := 1, on.waiting[0].parts
 	for n < min(len(on.waiting), t.most) && parts+on.waiting[n].parts <= maxTripParts {
 		parts += on.waiting[n].parts
 		n++
 	}
-	trip := append([]*rider[R](nil), on.waiting[:n]...)
+	trip := append([]*item[R](nil), on.waiting[:n]...)
 	on.waiting = append(on.waiting[:0], on.waiting[n:]...)
 	on.parts -= parts
 	on.underWay++
@@ -270,9 +270,9 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	}()
 }
 
-// ofAll returns a context with the traces of all riders of a trip. It does not end with any of their contexts.
-func (t *trips[R]) ofAll(trip []*rider[R]) context.Context {
-	if !t.traced || !slices.ContainsFunc(trip, func(r *rider[R]) bool { return tracing.Sampled(r.ctx) }) {
+// ofAll returns a context with the traces of all items of a trip. It does not end with any of their contexts.
+func (t *trips[R]) ofAll(trip []*item[R]) context.Context {
+	if !t.traced || !slices.ContainsFunc(trip, func(r *item[R]) bool { return tracing.Sampled(r.ctx) }) {
 		return context.Background()
 	}
 	calls := make([]context.Context, len(trip))

@@ -27,18 +27,18 @@ type station struct {
 
 const roundTrip = time.Second
 
-// first returns the number that finds the road free.
+// first returns the number that finds the queue free.
 func first() []int { return []int{100} }
 
 func newStation() *station {
 	s := &station{began: time.Now()}
 	s.most, s.timeout = maxWritten, 3*roundTrip
-	s.send = func(ctx context.Context, _ lane, riders []*rider[int]) {
+	s.send = func(ctx context.Context, _ lane, items []*item[int]) {
 		var numbers []int
 		if ends, _ := ctx.Deadline(); time.Until(ends) != s.timeout {
-			riders[0].err = fmt.Errorf("the trip has until %v", ends)
+			items[0].err = fmt.Errorf("the trip has until %v", ends)
 		}
-		for _, r := range riders {
+		for _, r := range items {
 			numbers = append(numbers, r.request)
 			if r.request < 0 {
 				r.err = errNegative
@@ -88,7 +88,7 @@ func TestTrips(t *testing.T) {
 		parts   int
 		sent    [][]int
 	}{
-		{"who finds the road free goes alone", nil, 1, nil},
+		{"who finds the queue free goes alone", nil, 1, nil},
 		{"who doesn't goes with the others", []int{3, -4, 5}, 1, [][]int{{3, -4, 5}}},
 		{"no more keys than a batch may have", []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, 1,
 			[][]int{{3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13, 14}}},
@@ -184,7 +184,7 @@ func TestTripsAreLeft(t *testing.T) {
 func TestTripsAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
-		s.roads = map[lane]*road[int]{{}: {underWay: tripsUnderWay, waiting: make([]*rider[int], maxTripWaiting)}}
+		s.queues = map[lane]*queue[int]{{}: {underWay: tripsUnderWay, waiting: make([]*item[int], maxTripWaiting)}}
 		if err := s.ask(t.Context(), 1, 1); !errors.Is(err, store.ErrOverloaded) || !errors.Is(err, store.ErrNotStored) {
 			t.Errorf("one more than %d: %v", maxTripWaiting, err)
 		}
@@ -197,18 +197,18 @@ func TestTripsOfMany(t *testing.T) {
 		s := newStation()
 		var mu sync.Mutex
 		told := make(map[int]error)
-		var riders []*rider[int]
+		var items []*item[int]
 		for n := range tripsUnderWay*maxWritten + 3 {
 			if n == 5 {
 				n = -5
 			}
-			riders = append(riders, &rider[int]{request: n, parts: 1, told: func(r *rider[int]) {
+			items = append(items, &item[int]{request: n, parts: 1, told: func(r *item[int]) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[r.request] = r.err
 			}})
 		}
-		s.doAll(lane{}, riders)
+		s.doAll(lane{}, items)
 		synctest.Wait()
 		s.mu.Lock()
 		if len(s.sent) != tripsUnderWay || len(s.alone) != 0 {
@@ -220,10 +220,10 @@ func TestTripsOfMany(t *testing.T) {
 		if last := len(s.sent) - 1; last != tripsUnderWay || len(s.sent[last]) != 3 || s.at[last] != tripPatience {
 			t.Errorf("%v went after %v, want three more after %v", s.sent, s.at, tripPatience)
 		}
-		if len(told) != len(riders) || !errors.Is(told[-5], errNegative) || told[1] != nil {
-			t.Errorf("%d of %d are told, of one that failed %v, of another %v", len(told), len(riders), told[-5], told[1])
+		if len(told) != len(items) || !errors.Is(told[-5], errNegative) || told[1] != nil {
+			t.Errorf("%d of %d are told, of one that failed %v, of another %v", len(told), len(items), told[-5], told[1])
 		}
-		if on := s.roads[lane{}]; on.underWay != 0 || on.parts != 0 || len(on.waiting) != 0 {
+		if on := s.queues[lane{}]; on.underWay != 0 || on.parts != 0 || len(on.waiting) != 0 {
 			t.Errorf("%+v is left", on)
 		}
 	})
@@ -233,12 +233,12 @@ func TestTripsOfMany(t *testing.T) {
 func TestLanesOfEach(t *testing.T) {
 	e := new(each)
 	for i, l := range []lane{{node: "a"}, {node: "b"}, {node: "a"}, {node: "a", level: gocql.One}, {node: "a", span: store.SpanDay}} {
-		e.board(l, &rider[*keyWrite]{parts: i})
+		e.board(l, &item[*keyWrite]{parts: i})
 	}
 	var got [][]int
 	for _, boarded := range e.lanes {
 		var parts []int
-		for _, r := range boarded.riders {
+		for _, r := range boarded.items {
 			parts = append(parts, r.parts)
 		}
 		got = append(got, parts)
@@ -251,16 +251,16 @@ func TestLanesOfEach(t *testing.T) {
 // More than there is an end to are told so, all of them.
 func TestTripsOfTooMany(t *testing.T) {
 	s := newStation()
-	s.roads = map[lane]*road[int]{{}: {underWay: tripsUnderWay, waiting: make([]*rider[int], maxTripWaiting-1)}}
+	s.queues = map[lane]*queue[int]{{}: {underWay: tripsUnderWay, waiting: make([]*item[int], maxTripWaiting-1)}}
 	told := 0
-	refused := func(r *rider[int]) {
+	refused := func(r *item[int]) {
 		told++
 		if !errors.Is(r.err, store.ErrOverloaded) || !errors.Is(r.err, store.ErrNotStored) {
 			t.Error(r.err)
 		}
 	}
-	s.doAll(lane{}, []*rider[int]{{request: 1, parts: 1, told: refused}, {request: 2, parts: 1, told: refused}})
-	if on := s.roads[lane{}]; told != 2 || len(on.waiting) != maxTripWaiting-1 || on.parts != 0 {
+	s.doAll(lane{}, []*item[int]{{request: 1, parts: 1, told: refused}, {request: 2, parts: 1, told: refused}})
+	if on := s.queues[lane{}]; told != 2 || len(on.waiting) != maxTripWaiting-1 || on.parts != 0 {
 		t.Errorf("%d of 2 are told, %d wait", told, len(on.waiting))
 	}
 }

@@ -14,8 +14,8 @@ const maxWrittenAndRead = 2 * maxWritten
 
 // writeRead is a write to one key and the read of it that follows.
 type writeRead[R any] struct {
-	write rider[*keyWrite]
-	read  rider[R]
+	write item[*keyWrite]
+	read  item[R]
 }
 
 // unreadError is the error of a read whose write is stored.
@@ -120,23 +120,23 @@ func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *store
 func goBothWays[R any](
 	ctx context.Context, t *trips[*writeRead[R]], l lane, said keyWrite, r R, alone func(context.Context) error,
 ) error {
-	both := &writeRead[R]{write: rider[*keyWrite]{request: &said, parts: len(said.entries)}, read: rider[R]{request: r}}
+	both := &writeRead[R]{write: item[*keyWrite]{request: &said, parts: len(said.entries)}, read: item[R]{request: r}}
 	return t.do(ctx, l, both, both.write.parts, alone)
 }
 
 // bothWays returns the sender of trips that write, and read once all writes are acknowledged. It does not read a key
 // whose write failed.
 func bothWays[R any](
-	write func(context.Context, lane, []*rider[*keyWrite]), read func(context.Context, lane, []*rider[R]),
-) func(context.Context, lane, []*rider[*writeRead[R]]) {
-	return func(ctx context.Context, l lane, riders []*rider[*writeRead[R]]) {
-		writes := make([]*rider[*keyWrite], len(riders))
-		for i, r := range riders {
+	write func(context.Context, lane, []*item[*keyWrite]), read func(context.Context, lane, []*item[R]),
+) func(context.Context, lane, []*item[*writeRead[R]]) {
+	return func(ctx context.Context, l lane, items []*item[*writeRead[R]]) {
+		writes := make([]*item[*keyWrite], len(items))
+		for i, r := range items {
 			writes[i] = &r.request.write
 		}
 		write(ctx, l, writes)
-		reads := make([]*rider[R], 0, len(riders))
-		for _, r := range riders {
+		reads := make([]*item[R], 0, len(items))
+		for _, r := range items {
 			if r.err = r.request.write.err; r.err == nil {
 				reads = append(reads, &r.request.read)
 			}
@@ -145,7 +145,7 @@ func bothWays[R any](
 			return
 		}
 		read(ctx, l.ofRead(), reads)
-		for _, r := range riders {
+		for _, r := range items {
 			if r.err == nil {
 				r.err = unread(r.request.read.err)
 			}

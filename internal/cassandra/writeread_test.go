@@ -20,13 +20,13 @@ func TestBothWays(t *testing.T) {
 	errUnwritten, errUnread := errors.New("not written"), errors.New("not read")
 	var did []string
 	send := bothWays(
-		func(_ context.Context, l lane, riders []*rider[*keyWrite]) {
-			did = append(did, fmt.Sprintf("write %d at %v", len(riders), l.level))
-			riders[1].err = errUnwritten
+		func(_ context.Context, l lane, items []*item[*keyWrite]) {
+			did = append(did, fmt.Sprintf("write %d at %v", len(items), l.level))
+			items[1].err = errUnwritten
 		},
-		func(_ context.Context, l lane, riders []*rider[*int]) {
+		func(_ context.Context, l lane, items []*item[*int]) {
 			read := "read"
-			for _, r := range riders {
+			for _, r := range items {
 				read += fmt.Sprint(" ", *r.request)
 				if *r.request == 2 {
 					r.err = errUnread
@@ -35,17 +35,17 @@ func TestBothWays(t *testing.T) {
 			did = append(did, fmt.Sprintf("%s at %v", read, l.level))
 		},
 	)
-	var riders []*rider[*writeRead[*int]]
+	var items []*item[*writeRead[*int]]
 	for i := range 4 {
-		riders = append(riders, &rider[*writeRead[*int]]{request: &writeRead[*int]{read: rider[*int]{request: &i}}})
+		items = append(items, &item[*writeRead[*int]]{request: &writeRead[*int]{read: item[*int]{request: &i}}})
 	}
-	send(t.Context(), lane{level: gocql.EachQuorum, then: gocql.LocalOne}, riders)
+	send(t.Context(), lane{level: gocql.EachQuorum, then: gocql.LocalOne}, items)
 	if want := []string{"write 4 at EACH_QUORUM", "read 0 2 3 at LOCAL_ONE"}; !slices.Equal(did, want) {
 		t.Errorf("did %q, want %q", did, want)
 	}
 	for i, want := range []error{nil, errUnwritten, errUnread, nil} {
 		var unread *unreadError
-		if err := riders[i].err; !errors.Is(err, want) || errors.As(err, &unread) != (i == 2) {
+		if err := items[i].err; !errors.Is(err, want) || errors.As(err, &unread) != (i == 2) {
 			t.Errorf("%d: %v, want %v", i, err, want)
 		}
 	}
@@ -54,11 +54,11 @@ func TestBothWays(t *testing.T) {
 // Where nothing is written there is nothing to read.
 func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 	send := bothWays(
-		func(_ context.Context, _ lane, riders []*rider[*keyWrite]) { riders[0].err = errNegative },
-		func(context.Context, lane, []*rider[*int]) { t.Error("it was read") },
+		func(_ context.Context, _ lane, items []*item[*keyWrite]) { items[0].err = errNegative },
+		func(context.Context, lane, []*item[*int]) { t.Error("it was read") },
 	)
-	r := &rider[*writeRead[*int]]{request: new(writeRead[*int])}
-	send(t.Context(), lane{}, []*rider[*writeRead[*int]]{r})
+	r := &item[*writeRead[*int]]{request: new(writeRead[*int])}
+	send(t.Context(), lane{}, []*item[*writeRead[*int]]{r})
 	if !errors.Is(r.err, errNegative) {
 		t.Error(r.err)
 	}
@@ -115,12 +115,12 @@ func TestWhatTravelsBothWays(t *testing.T) {
 // Batches have no more than they may, and as many about as the others.
 func TestInBatches(t *testing.T) {
 	for n, want := range map[int][]int{1: {1}, 10: {10}, 11: {6, 5}, 20: {10, 10}, 25: {9, 9, 7}} {
-		riders := make([]*rider[int], n)
-		for i := range riders {
-			riders[i] = new(rider[int])
+		items := make([]*item[int], n)
+		for i := range items {
+			items[i] = new(item[int])
 		}
 		sizes := make(chan int, n)
-		inBatches(riders, 10, func(some []*rider[int]) {
+		inBatches(items, 10, func(some []*item[int]) {
 			for _, r := range some {
 				r.parts++
 			}
@@ -133,8 +133,8 @@ func TestInBatches(t *testing.T) {
 		}
 		slices.Sort(got)
 		slices.Reverse(got)
-		if !slices.Equal(got, want) || slices.ContainsFunc(riders, func(r *rider[int]) bool { return r.parts != 1 }) {
-			t.Errorf("%d: batches of %v, want %v, each rider once", n, got, want)
+		if !slices.Equal(got, want) || slices.ContainsFunc(items, func(r *item[int]) bool { return r.parts != 1 }) {
+			t.Errorf("%d: batches of %v, want %v, each item once", n, got, want)
 		}
 	}
 }

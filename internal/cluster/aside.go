@@ -6,7 +6,7 @@ import (
 )
 
 // aside is whether this instance stands aside, which it does while its clock is wrong and it may not decide. It belongs
-// to the goroutine that tends the seat.
+// to the goroutine that tends the membership.
 type aside struct {
 	is    bool
 	since time.Time // when is began to differ from what StandAside says; zero: it does not differ

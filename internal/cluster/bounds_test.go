@@ -39,7 +39,7 @@ func (noBeats) Beats(context.Context) ([]Beat, error) { return nil, nil }
 func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil, nil)
-		p := &pulse{store: noBeats{}, ways: &c.ways, heard: map[ID]*heard{"dead": {}}}
+		p := &heartbeats{store: noBeats{}, ways: &c.ways, heard: map[ID]*heard{"dead": {}}}
 		c.Reach("dead", Refused)
 		p.listen(t.Context())
 		if c.ways.to("dead") != Refused {
@@ -59,14 +59,14 @@ func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
 func TestVerifyReadsTheOwnRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		seat := seated(t, s)
-		if err := seat.tenures[7].Verify(t.Context()); err != nil {
+		membership := withAllSlices(t, s)
+		if err := membership.tenures[7].Verify(t.Context()); err != nil {
 			t.Fatalf("a member that is in may not admit: %v", err)
 		}
-		if err := setOut(t.Context(), s, seat.self.ID); err != nil {
+		if err := setOut(t.Context(), s, membership.self.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.tenures[7].Verify(t.Context()); !errors.Is(err, ErrOut) {
+		if err := membership.tenures[7].Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("a member that is out may admit: %v, want %v", err, ErrOut)
 		}
 	})
@@ -77,20 +77,20 @@ func TestVerifyReadsTheOwnRow(t *testing.T) {
 func TestNobodyActsOnAViewBeforeItIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		seat := seated(t, s)
+		membership := withAllSlices(t, s)
 		if _, err := s.Set(t.Context(), rowCell("other"), Version{}, encode(row{State: stateIn})); err != nil {
 			t.Fatal(err)
 		}
-		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{"other", seat.self.ID}}
-		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+		next := View{Number: 3, Mode: Owners, Members: membership.view.Members, Must: []ID{"other", membership.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.tend(t.Context()); err != nil {
+		if err := membership.tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if seat.view.Number != 3 || seat.installed || seat.tenures[7] != nil {
+		if membership.view.Number != 3 || membership.installed || membership.tenures[7] != nil {
 			t.Errorf("view %d, installed %t, slice 7 decided here %t: want view 3, not in force",
-				seat.view.Number, seat.installed, seat.tenures[7] != nil)
+				membership.view.Number, membership.installed, membership.tenures[7] != nil)
 		}
 	})
 }

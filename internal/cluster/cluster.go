@@ -13,17 +13,17 @@ import (
 // Cluster is this instance's membership in the group of instances that decide together. It is safe for concurrent use;
 // make one with New.
 type Cluster struct {
-	store  Store
-	opts   Options
-	routes atomic.Pointer[routes]
-	kick   chan struct{} // holds a token if there is a reason to read the view at once
-	ways   ways
-	aside  aside
-	inbox  inbox
-	setOut atomic.Int64
-	unread atomic.Int64
-	asides atomic.Int64
-	seats  atomic.Int64
+	store       Store
+	opts        Options
+	routes      atomic.Pointer[routes]
+	kick        chan struct{} // holds a token if there is a reason to read the view at once
+	ways        ways
+	aside       aside
+	inbox       inbox
+	setOut      atomic.Int64
+	unread      atomic.Int64
+	asides      atomic.Int64
+	memberships atomic.Int64
 
 	handedOver, handedInVain atomic.Int64
 
@@ -114,13 +114,13 @@ var ErrAddressTaken = errors.New("another living instance has this address: give
 
 // sit runs one membership. It returns the reason for its end.
 func (c *Cluster) sit(ctx context.Context) error {
-	s := newSeat(c)
-	s.first = c.seats.Add(1) == 1
+	s := newMembership(c)
+	s.first = c.memberships.Add(1) == 1
 	lasting := context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(lasting)
 	s.lasting = beating
 	var beats sync.WaitGroup
-	beats.Go(func() { s.pulse.run(beating) })
+	beats.Go(func() { s.heartbeats.run(beating) })
 	err := s.tendUntil(ctx)
 	ended := s.endAll()
 	c.put(&routes{left: ctx.Err() != nil})
@@ -128,7 +128,7 @@ func (c *Cluster) sit(ctx context.Context) error {
 	stop() // not before: a member that falls silent while its row says in is set out
 	beats.Wait()
 	if left {
-		s.pulse.beat(lasting, true)
+		s.heartbeats.beat(lasting, true)
 	}
 	s.handOverLast(lasting, ended)
 	return err
@@ -160,7 +160,7 @@ var ErrMoved = errors.New("another instance decides for the key")
 
 // Self returns the id of this instance's present membership, empty if it has none.
 func (c *Cluster) Self() ID {
-	if s := c.routes.Load().seat; s != nil {
+	if s := c.routes.Load().membership; s != nil {
 		return s.self.ID
 	}
 	return ""
@@ -192,7 +192,7 @@ func (c *Cluster) Status() Status {
 		Unreached:  c.unreached(r),
 		HandedOver: c.handedOver.Load(), HandedInVain: c.handedInVain.Load(),
 	}
-	if r.seat == nil {
+	if r.membership == nil {
 		return st
 	}
 	st.Installed = r.installed

@@ -11,14 +11,14 @@ const (
 
 // isCut reports whether members should decide in mode Shared in the next view. If others do not reach a sole owner, all
 // members own slices first, as it may be too busy to answer.
-func (s *seat) isCut(members []Member) bool {
+func (s *membership) isCut(members []Member) bool {
 	switch {
 	case s.view.wasCut():
 		return time.Since(s.whole) < s.view.wholeFor()
 	case s.view.Mode == Sole:
 		return false
 	}
-	return time.Since(s.owned) >= cutFor && len(s.pulse.lost(members, cutFor)) > 0
+	return time.Since(s.owned) >= cutFor && len(s.heartbeats.lost(members, cutFor)) > 0
 }
 
 // wasCut reports whether v is in mode Shared because some members did not reach others.
@@ -29,11 +29,11 @@ func (v *View) wholeFor() time.Duration { return wholeFor << (max(v.Cuts, 1) - 1
 
 // cuts returns the Cuts of next. The count begins at one again if keys have had owners for more than twice v's
 // wholeFor.
-func (s *seat) cuts(next *View) int {
+func (s *membership) cuts(next *View) int {
 	if !next.wasCut() || s.view.wasCut() {
 		return s.view.Cuts
 	}
-	for _, w := range s.pulse.lost(next.Members, cutFor) {
+	for _, w := range s.heartbeats.lost(next.Members, cutFor) {
 		s.cluster.opts.Logger.Warn("a member does not reach another one: all decide for all keys, until it does",
 			"from", w.From.ID, "from_address", w.From.Address, "to", w.To.ID, "to_address", w.To.Address)
 	}

@@ -220,7 +220,7 @@ func TestWhenSilenceIsDeath(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := New(newScript(), nil)
 			gone, witness := Member{ID: "gone", Address: "a"}, Member{ID: "witness", Address: "b"}
-			p := &pulse{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
+			p := &heartbeats{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
 			p.hurries.Store(true)
 			beat := func(b Beat) {
 				if err := c.store.Beat(t.Context(), b); err != nil {
@@ -257,7 +257,7 @@ func TestAnAddressIsOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(newScript(), nil)
 		old, later := Member{ID: "old", Address: "a"}, Member{ID: "later", Address: "a"}
-		p := &pulse{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
+		p := &heartbeats{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
 		p.hurries.Store(true)
 		beat := func(m Member, count int64) {
 			if err := c.store.Beat(t.Context(), Beat{Member: m, Count: count}); err != nil {

@@ -101,7 +101,7 @@ func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 		}
 		var said atomic.Bool
 		s.set = func(name string, _ Version) (bool, error) {
-			if name == goneCell(p.Tenure.seat.self.ID) {
+			if name == goneCell(p.Tenure.membership.self.ID) {
 				said.Store(true)
 				if !p.Tenure.Ended() {
 					t.Error("the member says that it is gone, and may still admit")

@@ -118,7 +118,7 @@ const (
 )
 
 // handOver sends this member's key sets of ended to the slices' owners in view.
-func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
+func (s *membership) handOver(ctx context.Context, ended []*Tenure, view *View) {
 	if s.cluster.opts.HandOver == nil {
 		return
 	}
@@ -167,7 +167,7 @@ func together(handed []Handed) (n int) {
 }
 
 // handOverMoved hands over the tenures that ended with the view, once it is confirmed.
-func (s *seat) handOverMoved(ctx context.Context) {
+func (s *membership) handOverMoved(ctx context.Context) {
 	moved, view := s.moved, s.view
 	s.moved = nil
 	if len(moved) > 0 && s.confirmed == view.Number {
@@ -177,7 +177,7 @@ func (s *seat) handOverMoved(ctx context.Context) {
 
 // handOverLast hands over the slices that this member owned when it left. It computes the next view as it will be if no
 // other member joins or leaves; in any other view the sets are dropped.
-func (s *seat) handOverLast(ctx context.Context, ended []*Tenure) {
+func (s *membership) handOverLast(ctx context.Context, ended []*Tenure) {
 	stay := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool { return m.ID == s.self.ID })
 	own := ownership{mode: modeFor(stay)}
 	if s.view.Mode == Sole && len(stay) > 1 && own.mode == Owners {
@@ -191,7 +191,7 @@ func (s *seat) handOverLast(ctx context.Context, ended []*Tenure) {
 }
 
 // findOut starts a look through the keys of begun that no member hands over.
-func (s *seat) findOut(ctx context.Context, begun []*Tenure) {
+func (s *membership) findOut(ctx context.Context, begun []*Tenure) {
 	if len(begun) > 0 && s.cluster.opts.LookThrough != nil {
 		alone := len(s.view.Members) == 1
 		s.handing.Go(func() { s.lookThrough(s.lasting, begun, alone) })
@@ -199,7 +199,7 @@ func (s *seat) findOut(ctx context.Context, begun []*Tenure) {
 }
 
 // lookThrough completes the key sets of begun that were not handed over. It tries again after failures.
-func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
+func (s *membership) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 	wait, retry := lookAfter, firstLookRetry
 	if alone {
 		wait = 0 // no other member can hand anything over
@@ -215,7 +215,7 @@ func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 }
 
 // lookOnce makes one attempt of lookThrough. It reports whether another one is worthwhile.
-func (s *seat) lookOnce(ctx context.Context, begun []*Tenure) (again bool) {
+func (s *membership) lookOnce(ctx context.Context, begun []*Tenure) (again bool) {
 	wanted := make(map[int]*Tenure)
 	for _, t := range begun {
 		if !t.Ended() && !t.isComplete() {

@@ -13,10 +13,10 @@ import (
 
 var somebody, somebodyElse = seen.Hash{A: 1, B: 2}, seen.Hash{A: 0x9e3779b97f4a7c15, B: 0xbf58476d1ce4e5b9}
 
-// ofView returns a seat that goes by a view of itself and another member, and the slices that are its own.
-func ofView(t *testing.T, number int64, opts *Options) (s *seat, owned []int) {
+// ofView returns a membership that goes by a view of itself and another member, and the slices that are its own.
+func ofView(t *testing.T, number int64, opts *Options) (s *membership, owned []int) {
 	t.Helper()
-	s = newSeat(New(nil, opts))
+	s = newMembership(New(nil, opts))
 	s.self.Address = "here:1"
 	s.view = View{Number: number, Mode: Owners, Members: []Member{s.self, {ID: "other", Address: "there:1"}}}
 	s.installed, s.confirmed = true, number
@@ -29,7 +29,7 @@ func ofView(t *testing.T, number int64, opts *Options) (s *seat, owned []int) {
 }
 
 // alone returns the view after s's, of another member alone.
-func (s *seat) withoutSelf() View {
+func (s *membership) withoutSelf() View {
 	return View{Number: s.view.Number + 1, Mode: Owners, Members: []Member{s.self, {ID: "new", Address: "new:1"}}}
 }
 

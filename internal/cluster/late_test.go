@@ -137,7 +137,7 @@ func TestTenureThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
 		s := newScript()
 		var ends atomic.Pointer[Tenure] // while the row of its member is read
 		s.get = func(name string, latest bool) (Cell, error) {
-			if tenure := ends.Load(); tenure != nil && name == rowCell(tenure.seat.self.ID) {
+			if tenure := ends.Load(); tenure != nil && name == rowCell(tenure.membership.self.ID) {
 				tenure.end()
 			}
 			return s.simStore.Get(context.WithoutCancel(t.Context()), name, latest)

@@ -16,11 +16,11 @@ const (
 )
 
 // propose proposes the next view if there is a reason for one and it is this member's turn.
-func (s *seat) propose(ctx context.Context) error {
+func (s *membership) propose(ctx context.Context) error {
 	if s.view.Number == 0 {
 		return s.offer(ctx, (&View{}).next([]Member{s.self}, ownership{mode: Owners}, nil))
 	}
-	if s.view.wasCut() && !s.pulse.isWhole(s.view.Members) {
+	if s.view.wasCut() && !s.heartbeats.isWhole(s.view.Members) {
 		s.whole = time.Now()
 	}
 	if !s.mayChange() {
@@ -30,7 +30,7 @@ func (s *seat) propose(ctx context.Context) error {
 	if err := s.setOutSilent(ctx); err != nil {
 		return err
 	}
-	heard := slices.DeleteFunc(slices.Clone(s.view.Members), s.pulse.silent)
+	heard := slices.DeleteFunc(slices.Clone(s.view.Members), s.heartbeats.silent)
 	if !s.isTurn(heard, len(heard) < len(s.view.Members)) {
 		return nil // no row is read before
 	}
@@ -64,18 +64,18 @@ func (s *seat) propose(ctx context.Context) error {
 }
 
 // mayChange reports whether there may be a reason for another view. It does not read the store.
-func (s *seat) mayChange() bool {
-	return !s.installed || !s.view.Lists(s.self.ID) || len(s.pulse.candidates(&s.view)) > 0 ||
-		slices.ContainsFunc(s.view.Members, s.pulse.silent) || s.nextOwnership(s.view.Members) != s.view.ownership()
+func (s *membership) mayChange() bool {
+	return !s.installed || !s.view.Lists(s.self.ID) || len(s.heartbeats.candidates(&s.view)) > 0 ||
+		slices.ContainsFunc(s.view.Members, s.heartbeats.silent) || s.nextOwnership(s.view.Members) != s.view.ownership()
 }
 
 // joining returns the members to add to the view: none while it is not in force, so that only smaller views follow one
 // that can't be.
-func (s *seat) joining(ctx context.Context) (join []Member, err error) {
-	if !s.installed && slices.ContainsFunc(s.view.Members, func(m Member) bool { return !s.pulse.silent(m) }) {
+func (s *membership) joining(ctx context.Context) (join []Member, err error) {
+	if !s.installed && slices.ContainsFunc(s.view.Members, func(m Member) bool { return !s.heartbeats.silent(m) }) {
 		return nil, nil
 	}
-	candidates := s.pulse.candidates(&s.view)
+	candidates := s.heartbeats.candidates(&s.view)
 	if !s.view.Lists(s.self.ID) && !slices.ContainsFunc(candidates, func(m Member) bool { return m.ID == s.self.ID }) {
 		candidates = append(candidates, s.self)
 	}
@@ -96,7 +96,7 @@ func (s *seat) joining(ctx context.Context) (join []Member, err error) {
 
 // isTurn reports whether this member should propose now. After a death the first of stay proposes at once, and each
 // other one if those before it did not. For joins, members wait a while.
-func (s *seat) isTurn(stay []Member, dies bool) bool {
+func (s *membership) isTurn(stay []Member, dies bool) bool {
 	now := time.Now()
 	if s.wanted.IsZero() {
 		s.wanted = now
@@ -118,7 +118,7 @@ func (s *seat) isTurn(stay []Member, dies bool) bool {
 }
 
 // offer replaces the known view by v, and follows v if that succeeds.
-func (s *seat) offer(ctx context.Context, v View) error {
+func (s *membership) offer(ctx context.Context, v View) error {
 	at, err := s.store.Set(ctx, viewCell, s.at, encode(v))
 	switch {
 	case errors.Is(err, ErrConflict):
@@ -135,9 +135,9 @@ func (s *seat) offer(ctx context.Context, v View) error {
 
 // setOutSilent sets out the members of the view that have not beaten for too long. That is safe whether they are dead
 // or not.
-func (s *seat) setOutSilent(ctx context.Context) error {
+func (s *membership) setOutSilent(ctx context.Context) error {
 	silent := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool {
-		return m.ID == s.self.ID || !s.pulse.silent(m)
+		return m.ID == s.self.ID || !s.heartbeats.silent(m)
 	})
 	known, err := s.standings(ctx, idsOf(silent))
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *seat) setOutSilent(ctx context.Context) error {
 }
 
 // setOutLate sets out members that have not confirmed the view in time.
-func (s *seat) setOutLate(ctx context.Context, known map[ID]standing) error {
+func (s *membership) setOutLate(ctx context.Context, known map[ID]standing) error {
 	if time.Since(s.learned) < confirmWithin {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (c *Cluster) Others() (others []Member, changed <-chan struct{}) {
 
 func (r *routes) others() (others []Member) {
 	for _, m := range r.view.Members {
-		if m.Address != "" && (r.seat == nil || m.ID != r.seat.self.ID) {
+		if m.Address != "" && (r.membership == nil || m.ID != r.membership.self.ID) {
 			others = append(others, m)
 		}
 	}

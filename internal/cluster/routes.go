@@ -7,15 +7,15 @@ import (
 
 // routes has the decider of each slice, as far as this member knows. It is immutable, and replaced as a whole.
 type routes struct {
-	view      View
-	owners    [Slices]int16   // indices into the view's members; -1: no owner
-	tenures   [Slices]*Tenure // this member's tenures
-	all       *Tenure         // of mode Shared; nil: this member has none
-	guest     *Tenure         // nil: this member has none
-	installed bool
-	seat      *seat         // nil: this instance is no member
-	left      bool          // nor will it be one again
-	changed   chan struct{} // closed when the routes are replaced
+	view       View
+	owners     [Slices]int16   // indices into the view's members; -1: no owner
+	tenures    [Slices]*Tenure // this member's tenures
+	all        *Tenure         // of mode Shared; nil: this member has none
+	guest      *Tenure         // nil: this member has none
+	installed  bool
+	membership *membership   // nil: this instance is no member
+	left       bool          // nor will it be one again
+	changed    chan struct{} // closed when the routes are replaced
 }
 
 // Place is the decider of a slice now: this instance, by Tenure, or else Peer.
@@ -91,11 +91,11 @@ func (r *routes) enter(slice int) (Place, bool) {
 	if t := r.tenureOf(slice); t != nil {
 		return Place{Tenure: t, View: r.view.Number}, t.enter()
 	}
-	if r.seat == nil || r.owners[slice] < 0 {
+	if r.membership == nil || r.owners[slice] < 0 {
 		return Place{}, false
 	}
 	owner := r.view.Members[r.owners[slice]]
-	if owner.Address == "" || owner.ID == r.seat.self.ID {
+	if owner.Address == "" || owner.ID == r.membership.self.ID {
 		return Place{}, false
 	}
 	return Place{Peer: owner, View: r.view.Number}, true

@@ -50,7 +50,7 @@ type ownership struct {
 func (v *View) ownership() ownership { return ownership{v.Mode, v.Sole, v.All} }
 
 // nextOwnership returns the ownership of the next view, with these members.
-func (s *seat) nextOwnership(members []Member) ownership {
+func (s *membership) nextOwnership(members []Member) ownership {
 	next := ownership{mode: modeFor(members), all: s.nextAll()}
 	if next.mode == Shared || len(members) == 1 {
 		return next
@@ -71,20 +71,20 @@ func (s *seat) nextOwnership(members []Member) ownership {
 }
 
 // nextAll returns the reason for all to own slices, empty if there is none.
-func (s *seat) nextAll() Why {
+func (s *membership) nextAll() Why {
 	switch {
-	case s.pulse.isAsked():
+	case s.heartbeats.isAsked():
 		return WhyAsked
 	case s.view.Mode == Sole:
-		return s.pulse.whyTurn(&s.view)
-	case s.view.All == WhyAsked, min(s.pulse.quietFor(), time.Since(s.owned)) >= s.cluster.quietFor:
+		return s.heartbeats.whyTurn(&s.view)
+	case s.view.All == WhyAsked, min(s.heartbeats.quietFor(), time.Since(s.owned)) >= s.cluster.quietFor:
 		return ""
 	}
 	return s.view.All
 }
 
 // nextSole returns the member that should own every slice, or the reason for none.
-func (s *seat) nextSole(members []Member) (ID, Why) {
+func (s *membership) nextSole(members []Member) (ID, Why) {
 	can := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Address == "" })
 	slices.SortFunc(can, byAge)
 	if s.view.Mode != Sole {
@@ -93,11 +93,11 @@ func (s *seat) nextSole(members []Member) (ID, Why) {
 	if slices.ContainsFunc(can, func(m Member) bool { return m.ID == s.view.Sole }) {
 		return s.view.Sole, ""
 	}
-	switch s.pulse.ended(s.view.Sole) {
+	switch s.heartbeats.ended(s.view.Sole) {
 	case endedSilent:
 		return "", WhySilent
 	case endedDead:
-		return s.pulse.steadiest(can), ""
+		return s.heartbeats.steadiest(can), ""
 	}
 	return youngest(can, &s.view), ""
 }
@@ -131,7 +131,7 @@ const (
 )
 
 // ended returns how the membership of id ended.
-func (p *pulse) ended(id ID) ending {
+func (p *heartbeats) ended(id ID) ending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.heard[id]
@@ -148,7 +148,7 @@ func (p *pulse) ended(id ID) ending {
 
 // steadiest returns the youngest of can, sorted by age, that has beaten for steadyFor, or else the one that has beaten
 // the longest: a sole owner that died may have been overloaded, and so may its successor.
-func (p *pulse) steadiest(can []Member) ID {
+func (p *heartbeats) steadiest(can []Member) ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	longest, most := can[0].ID, time.Duration(-1)
@@ -168,7 +168,7 @@ func (p *pulse) steadiest(can []Member) ID {
 }
 
 // isAsked reports whether any member wants all members to own slices.
-func (p *pulse) isAsked() bool {
+func (p *heartbeats) isAsked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all {
@@ -183,7 +183,7 @@ func (p *pulse) isAsked() bool {
 }
 
 // whyTurn returns the reason for v's sole owner to become one of many owners, empty if there is none.
-func (p *pulse) whyTurn(v *View) Why {
+func (p *heartbeats) whyTurn(v *View) Why {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.heard[v.Sole]
@@ -210,14 +210,14 @@ func (p *pulse) whyTurn(v *View) Why {
 }
 
 // quietFor returns how long the members' total load has been small enough for one of them.
-func (p *pulse) quietFor() time.Duration {
+func (p *heartbeats) quietFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.clock - p.loud
 }
 
 // measure notes whether the members' total load is small, and which of them are not busy.
-func (p *pulse) measure() {
+func (p *heartbeats) measure() {
 	var all Load
 	for _, h := range p.heard {
 		if !p.isAlive(h) {

@@ -94,7 +94,7 @@ func TestSoleOwnerKeepsWhatItMayHave(t *testing.T) {
 		{"a slice of all, one view missing", 5, View{Number: 5, Mode: Owners, Members: both}, sole(7, 7, me.ID), false},
 		{"shared before", 5, View{Number: 5, Mode: Shared, Members: both}, sole(6, 6, me.ID), false},
 	} {
-		s := newSeat(New(newScript(), &Options{Address: "a"}))
+		s := newMembership(New(newScript(), &Options{Address: "a"}))
 		s.self = me
 		s.view, s.confirmed, s.lasting = test.was, test.confirmed, t.Context()
 		tenure := s.tenure(11)

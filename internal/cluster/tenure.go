@@ -16,12 +16,12 @@ type Tenure struct {
 	Slice int   // allSlices in mode Shared; guestOf for a guest
 	Since int64 // the number of the view with which it began
 
-	seat   *seat
-	began  time.Time
-	calls  atomic.Int64 // being decided
-	closed atomic.Bool  // no further call begins
-	ended  atomic.Bool  // it admits nothing any more
-	known  knowledge
+	membership *membership
+	began      time.Time
+	calls      atomic.Int64 // being decided
+	closed     atomic.Bool  // no further call begins
+	ended      atomic.Bool  // it admits nothing any more
+	known      knowledge
 }
 
 // Values of Tenure.Slice that are not one slice.
@@ -52,7 +52,7 @@ func (t *Tenure) Verify(ctx context.Context) error {
 	if t.Ended() {
 		return ErrOut
 	}
-	if err := t.seat.fence.Verify(ctx); err != nil {
+	if err := t.membership.fence.Verify(ctx); err != nil {
 		return err
 	}
 	if t.Ended() {
@@ -63,12 +63,12 @@ func (t *Tenure) Verify(ctx context.Context) error {
 
 // Fence returns the fence that Verify uses, the same for all tenures of a membership. A caller that uses it directly
 // must then check Ended.
-func (t *Tenure) Fence() *Fence { return t.seat.fence }
+func (t *Tenure) Fence() *Fence { return t.membership.fence }
 
 // Verified returns when the latest read of this member's own row began that found the member in, by its monotonic
 // clock; the zero Time if none did, or the tenure has ended.
 func (t *Tenure) Verified() time.Time {
-	seen := t.seat.fence.seen.Load()
+	seen := t.membership.fence.seen.Load()
 	if seen == nil || t.Ended() {
 		return time.Time{}
 	}

@@ -36,7 +36,7 @@ func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 		p.Read = read
 		for _, d := range p.Derive {
 			p.Derives = append(p.Derives, plans[d.Policy])
-			p.Relents = p.Relents || d.When != ""
+			p.HasFallback = p.HasFallback || d.When != ""
 			plans[d.Policy].Marked = plans[d.Policy].Marked || d.When == policy.WhenKnown
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/handon"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/route"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -25,7 +25,7 @@ type Engine struct {
 	Overrides *Overrides
 
 	*basis
-	shared    *handon.Router   // the decider over a store that instances share; else nil
+	shared    *route.Router    // the decider over a store that instances share; else nil
 	counted   *counted.Decider // the part of it that decides on this instance; else nil
 	plans     *plans
 	charger   *charger
@@ -124,7 +124,7 @@ func New(s store.Store, opts *Options) *Engine {
 		e.inMemory, e.decider = true, held.New(still, e.ids, e.settings)
 	} else {
 		e.counted = counted.New(s, e.ids, e.settings)
-		e.shared = handon.New(opts.Owners, e.counted, e.ids, e.settings)
+		e.shared = route.New(opts.Owners, e.counted, e.ids, e.settings)
 		e.decider = e.shared
 	}
 	blocks := judge.NewBlocks(e.settings, e.ids, e.decider.Instant)

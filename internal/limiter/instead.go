@@ -29,7 +29,7 @@ func (in try) counts(p *demand.Plan, when policy.When) bool {
 
 // relent reports whether a policy of charges has derivations for calls that conversions deny.
 func relent(charges []demand.Charge) bool {
-	return slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.Plan.Relents })
+	return slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.Plan.HasFallback })
 }
 
 // allowed reports whether all of charges are allowed.

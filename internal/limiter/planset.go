@@ -104,7 +104,7 @@ func (ps *plans) vary(p *demand.Plan) error {
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
 		own := ps.newPlans(p.For(value))
-		own.Print, own.Version, own.Read, own.Derives, own.Relents = p.Print, p.Version, p.Read, p.Derives, p.Relents
+		own.Print, own.Version, own.Read, own.Derives, own.HasFallback = p.Print, p.Version, p.Read, p.Derives, p.HasFallback
 		for _, hash := range p.Keys {
 			p.ByKey[hash.Of(keys.Identifier(value))] = own
 		}

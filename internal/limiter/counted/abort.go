@@ -17,7 +17,7 @@ import (
 var ErrInDoubt = prepared.ErrInDoubt
 
 // without returns a copy of k's state at now without the units of in.
-func (k *known) without(in []count.Entry, now store.Instant) *store.State {
+func (k *keyState) without(in []count.Entry, now store.Instant) *store.State {
 	known := k.open()
 	defer k.close(known)
 	s := &store.State{Reset: known.Reset, Counts: slices.Clone(known.Counts), Logs: make([]store.Log, len(known.Logs))}
@@ -159,7 +159,7 @@ func failAborts(batch []*demand.Request, err error) {
 }
 
 // takeOut removes units from what is known of t by right, and returns the rest, nil if t is not known any more.
-func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *known {
+func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *keyState {
 	k := o.of(t, right)
 	if k == nil || !k.takeOut(units) {
 		o.change(t.Key)
@@ -170,7 +170,7 @@ func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry
 
 // takeOut removes units from k. It returns false if k may be incomplete then: a log that was read up to its limit may
 // lack older events, which count once others are removed.
-func (k *known) takeOut(units []count.Entry) bool {
+func (k *keyState) takeOut(units []count.Entry) bool {
 	s := k.open()
 	defer k.close(s)
 	for i := range s.Logs {

@@ -49,8 +49,8 @@ type unwritten struct {
 	target   demand.Target
 	since    time.Time // when the oldest unit was admitted
 	gathered gathered
-	poured   *poured // units for the key's buckets and conversions; nil: none
-	doubt    *poured // units poured before, which may be stored already
+	pending  *pendingDelta // units for the key's buckets and conversions; nil: none
+	doubt    *pendingDelta // units added before, which may be stored already
 
 	trip  chan struct{} // closed when the write in progress is answered; nil: there is none
 	going gathered      // units in that write
@@ -136,7 +136,7 @@ func (b *behind) hasRoom(key store.Key) bool {
 }
 
 // add queues own, which was admitted for t by k, to be written.
-func (b *behind) add(t *demand.Target, own *units, k *known) {
+func (b *behind) add(t *demand.Target, own *units, k *keyState) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -263,7 +263,7 @@ func (u *unwritten) begin() {
 	u.trip, u.began = make(chan struct{}), time.Now()
 	u.going, u.gathered = u.gathered, gathered{}
 	if u.doubt == nil {
-		u.doubt, u.poured = u.poured, nil
+		u.doubt, u.pending = u.pending, nil
 	}
 }
 
@@ -359,7 +359,7 @@ func (b *behind) arrive(d *departure) {
 	}
 	close(u.trip)
 	u.trip = nil
-	if len(u.gathered.events)+len(u.gathered.counts) == 0 && u.poured == nil && u.doubt == nil {
+	if len(u.gathered.events)+len(u.gathered.counts) == 0 && u.pending == nil && u.doubt == nil {
 		delete(sh.keys, u.target.Key)
 		b.keys.Add(-1)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // settleInMemory decides batch by what is known of t's buckets, and reports whether it could. If not, it has dropped
-// what was known, and written units poured in memory to the cell.
+// what was known, and written units added in memory to the cell.
 func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Request) bool {
 	c := s.counted
 	right := c.owned.rightOf(t, batch)
@@ -40,7 +40,7 @@ func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []
 
 // buckets returns what is known of t's buckets by right, for batch. It reads them again if the knowledge is old and
 // would deny.
-func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*known, error) {
+func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*keyState, error) {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
 	if err != nil {
@@ -66,36 +66,36 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 	return c.owned.of(t, right), nil
 }
 
-// poured has the units that were poured into a key's buckets and conversions in memory, and are not in the cell yet.
-type poured struct {
+// pendingDelta has the units that were added into a key's buckets and conversions in memory, and are not in the cell yet.
+type pendingDelta struct {
 	units   int64         // for buckets
 	changes []change      // of conversions
 	last    store.Instant // time of the last unit
-	known   *known        // whose buckets hold the units
+	known   *keyState     // whose buckets hold the units
 	tried   cas.Attempts  // conditional writes of the units, one of which may be stored
 	mixed   bool          // other instances changed the cell, too: guests, or the next owner
 }
 
 // pour notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is
 // locked.
-func (u *unwritten) pour(own *units, k *known) (more int) {
+func (u *unwritten) pour(own *units, k *keyState) (more int) {
 	units := sumOf(own.batch)
 	p := u.into(k, own.now)
 	p.units = store.AddSaturating(p.units, units)
 	return p.send(u.target.Plan, change{at: own.now, units: units, probes: own.probes})
 }
 
-// into returns the units poured into k, with a time of at least now. The shard is locked.
-func (u *unwritten) into(k *known, now store.Instant) *poured {
-	if u.poured == nil {
-		u.poured = new(poured)
+// into returns the units added into k, with a time of at least now. The shard is locked.
+func (u *unwritten) into(k *keyState, now store.Instant) *pendingDelta {
+	if u.pending == nil {
+		u.pending = new(pendingDelta)
 	}
-	u.poured.known, u.poured.last = k, max(u.poured.last, now)
-	return u.poured
+	u.pending.known, u.pending.last = k, max(u.pending.last, now)
+	return u.pending
 }
 
 // writeBuckets adds u.doubt to u's cell, by one conditional write. It first looks for an earlier attempt, so that
-// nothing is poured twice; units poured since wait for the next write. It dates all units now, which overstates the
+// nothing is added twice; units added since wait for the next write. It dates all units now, which overstates the
 // level by at most what has drained meanwhile.
 func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p := u.doubt
@@ -133,8 +133,8 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	return nil
 }
 
-// hasDrained reports whether p, poured into t's buckets, has waited for so long that a full bucket has drained twice.
-func (p *poured) hasDrained(t *demand.Target, now store.Instant) bool {
+// hasDrained reports whether p, added into t's buckets, has waited for so long that a full bucket has drained twice.
+func (p *pendingDelta) hasDrained(t *demand.Target, now store.Instant) bool {
 	lasts := time.Duration(0)
 	for i := range t.Plan.Rules {
 		r := &t.Plan.Rules[i]

@@ -19,7 +19,7 @@ type change struct {
 
 // send notes c, and returns by how many the waiting changes grew. Units sent within one block are one change, unless a
 // receipt was returned in between.
-func (p *poured) send(plan *demand.Plan, c change) (more int) {
+func (p *pendingDelta) send(plan *demand.Plan, c change) (more int) {
 	if !plan.Cell || !plan.HasConversion() {
 		return 0
 	}
@@ -36,7 +36,7 @@ func (p *poured) send(plan *demand.Plan, c change) (more int) {
 
 // changeAgain repeats p's changes on the conversions of s, at now. It uses the changes' own times, also for receipts,
 // so that the cell lists the same receipts as memory.
-func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
+func (p *pendingDelta) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
 	for i := range p.changes {
 		c := &p.changes[i]
 		at := min(c.at, now)
@@ -53,7 +53,7 @@ func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instan
 // noteAgain notes c's receipt in the cell s, and reports whether it was returned for the first time. Memory keeps more
 // receipts than a cell: unless other instances changed the cell, too, a receipt that was new to memory is not too old for
 // the cell.
-func (p *poured) noteAgain(s *store.State, c *change) (first bool) {
+func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 	claimed := c.back.Claimed
 	if !p.mixed {
 		claimed = max(claimed, s.Applied.Since+1)
@@ -98,7 +98,7 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right 
 }
 
 // giveBackInMemory is GiveBackBy by what is known of t.
-func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) error {
+func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry) error {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) e
 
 // giveBack gives back e's units at now, or right after a later reset. It reports whether it did so: not if a reset has
 // removed the units or, with a claim, if they were given back before.
-func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
+func (k *keyState) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
 	s := k.open()
 	defer k.close(s)
 	at = max(now, s.Reset+1)
@@ -133,7 +133,7 @@ func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, f
 }
 
 // addBack queues e, which was given back in k at an instant, to be written.
-func (b *behind) addBack(t *demand.Target, k *known, at store.Instant, e *count.Entry) {
+func (b *behind) addBack(t *demand.Target, k *keyState, at store.Instant, e *count.Entry) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

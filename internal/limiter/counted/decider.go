@@ -438,7 +438,7 @@ func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.En
 
 // doubt replaces denials of batch by errors if they may be due to units that may yet be given back.
 func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
-	var known *known
+	var known *keyState
 	var without *store.State // known without the prepared units
 	var fewer <-chan struct{}
 	looked := false

@@ -35,14 +35,14 @@ type owned struct {
 // ownedShard is a part of the keys.
 type ownedShard struct {
 	mu         sync.Mutex
-	young, Old map[store.Key]*known
+	young, Old map[store.Key]*keyState
 	events     int                     // number in young, added ones included
 	open       map[store.Key]time.Time // keys to keep out of memory, and until when
 }
 
-// known is the state of a key: all that is counted for it. There are many, so it fits into 80 bytes, a size class of
+// keyState is the state of a key: all that is counted for it. There are many, so it fits into 80 bytes, a size class of
 // Go's allocator.
-type known struct {
+type keyState struct {
 	*common
 	latest store.Instant // the latest instant of a decision
 
@@ -119,8 +119,8 @@ type inCell struct {
 }
 
 // newKnown returns the known of a key with this state, which has all that is counted and was read just now.
-func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *known {
-	k := &known{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
+func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
+	k := &keyState{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
 	if len(state.Logs) > 0 {
 		k.events = state.Logs[0].Events
 	}
@@ -143,7 +143,7 @@ func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.Stat
 var states = sync.Pool{New: func() any { return new(store.State) }}
 
 // open locks k and returns its state, which may be changed until close, but for Reset.
-func (k *known) open() *store.State {
+func (k *keyState) open() *store.State {
 	k.mu.Lock()
 	s := states.Get().(*store.State)
 	s.Counts, s.Reset = k.counts, k.reset
@@ -157,7 +157,7 @@ func (k *known) open() *store.State {
 }
 
 // close stores s, which open returned, in k, and unlocks it.
-func (k *known) close(s *store.State) {
+func (k *keyState) close(s *store.State) {
 	k.counts = s.Counts
 	if len(s.Logs) > 0 {
 		k.events = s.Logs[0].Events
@@ -183,7 +183,7 @@ const (
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
 // of returns the state of t under right, nil if it must be read.
-func (o *owned) of(t *demand.Target, right owner.Right) *known {
+func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -199,7 +199,7 @@ func (o *owned) of(t *demand.Target, right owner.Right) *known {
 	return k
 }
 
-func (o *owned) put(key store.Key, k *known) {
+func (o *owned) put(key store.Key, k *keyState) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -211,7 +211,7 @@ func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) 
 
 // put keeps k. Keys that are dropped to make room are read again when they are needed: their unwritten and prepared
 // units are kept elsewhere.
-func (sh *ownedShard) put(key store.Key, k *known, most int) {
+func (sh *ownedShard) put(key store.Key, k *keyState, most int) {
 	if sh.young == nil || len(sh.young) >= most {
 		sh.age()
 	}
@@ -221,7 +221,7 @@ func (sh *ownedShard) put(key store.Key, k *known, most int) {
 }
 
 // age begins a new generation: keys that are not used during it are dropped with the next.
-func (sh *ownedShard) age() { sh.Old, sh.young, sh.events = sh.young, make(map[store.Key]*known), 0 }
+func (sh *ownedShard) age() { sh.Old, sh.young, sh.events = sh.young, make(map[store.Key]*keyState), 0 }
 
 // grow adds events to the number of events in young.
 func (sh *ownedShard) grow(events int) {
@@ -231,7 +231,7 @@ func (sh *ownedShard) grow(events int) {
 }
 
 // length returns the number of events that k holds.
-func (k *known) length() int {
+func (k *keyState) length() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := len(k.events)
@@ -261,11 +261,11 @@ func (o *owned) remembered() (n int) {
 }
 
 // forgetIf drops the state of key if it is k.
-func (o *owned) forgetIf(key store.Key, k *known) {
+func (o *owned) forgetIf(key store.Key, k *keyState) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
+	for _, generation := range []map[store.Key]*keyState{sh.young, sh.Old} {
 		if generation[key] == k {
 			delete(generation, key)
 		}
@@ -293,7 +293,7 @@ func remembers(t *demand.Target) bool {
 }
 
 // new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
-func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *known {
+func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *keyState {
 	if !remembers(t) || t.Plan.Cell || !right.IsNew(t.Key, t.Plan.Life()) {
 		return nil
 	}
@@ -377,12 +377,12 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 
 // age returns the time since k was read, or up to two ticks more. Past denied.MaxDenialAge the key is read again before it
 // denies anything: some of its units may have been taken back since, by other instances or by this one.
-func (o *owned) age(k *known) time.Duration {
+func (o *owned) age(k *keyState) time.Duration {
 	return time.Duration(ticks(time.Since(o.began)/tick)-k.read+1) * tick
 }
 
 // denies reports whether k leaves no room under p for some request of batch at now.
-func (k *known) denies(p *demand.Plan, batch []*demand.Request, now store.Instant) bool {
+func (k *keyState) denies(p *demand.Plan, batch []*demand.Request, now store.Instant) bool {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
@@ -393,7 +393,7 @@ func (k *known) denies(p *demand.Plan, batch []*demand.Request, now store.Instan
 
 // known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
 // deny. It returns nil if the caller must write and read instead.
-func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *known {
+func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *keyState {
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
 	switch {
@@ -423,7 +423,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 }
 
 // admit decides batch by k, and returns the units to be written.
-func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
+func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
@@ -459,7 +459,7 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 }
 
 // settleOwned decides batch by k, the state of t.
-func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Request, k *known) {
+func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Request, k *keyState) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)

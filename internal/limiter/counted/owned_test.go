@@ -28,7 +28,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	p := &demand.Plan{Promising: true, Regional: true}
 	p.Base = p
 	held := func(sh *ownedShard) (events int) {
-		for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
+		for _, generation := range []map[store.Key]*keyState{sh.young, sh.Old} {
 			for _, k := range generation {
 				events += k.length()
 			}
@@ -95,7 +95,7 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 
 // TestWhatIsKnownOfAKeyIsSmall holds what every key that an owner remembers costs, to a size that Go's allocator has.
 func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
-	if size := unsafe.Sizeof(known{}); size > 80 {
+	if size := unsafe.Sizeof(keyState{}); size > 80 {
 		t.Errorf("known has %d bytes, which Go rounds up to 96 or more; want 80 at most", size)
 	}
 }
@@ -110,19 +110,19 @@ func TestKeysHaveMuchInCommon(t *testing.T) {
 	}
 	plans := []*demand.Plan{another(), another()}
 	o := owned{began: time.Now()}
-	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *known {
+	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *keyState {
 		return o.newKnown(holder{}, plan, &store.State{Reset: reset}, 1, until)
 	}
 	first := read(plans[0], 0, 0)
 	for name, c := range map[string]struct {
-		other  *known
+		other  *keyState
 		shared bool
 	}{
 		"of the same plan": {read(plans[0], 0, 0), true},
 		"of another":       {read(plans[1], 0, 0), false},
 		"that was reset":   {read(plans[0], 1, 0), false},
 		"to be read again": {read(plans[0], 0, 1), false},
-		"that came much later": {func() *known {
+		"that came much later": {func() *keyState {
 			for range maxCommons {
 				read(another(), 0, 0)
 			}

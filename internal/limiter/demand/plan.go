@@ -41,10 +41,10 @@ type Plan struct {
 	// Base is the plan under which knowledge of keys is kept: the plan itself, or the one whose Asked returned it.
 	Base *Plan
 
-	Read    policy.ReadIdentifier // nil: identifiers are taken as they are
-	Derives []*Plan               // of derived demands, one for each part that Read returns
-	Relents bool                  // some derived demands are for calls that conversions deny
-	Marked  bool                  // it is derived for known parts only
+	Read        policy.ReadIdentifier // nil: identifiers are taken as they are
+	Derives     []*Plan               // of derived demands, one for each part that Read returns
+	HasFallback bool                  // some derived demands are for calls that conversions deny
+	Marked      bool                  // it is derived for known parts only
 }
 
 // NewPlan returns the plan of policy for a store that can lock keys if still is true, else for one that can't.

@@ -182,20 +182,20 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.old, key)
 }
 
-// Told remembers denials reported by owners, so that a caller that retries is denied by the instance that it asks, for
+// OwnerDenials remembers denials reported by owners, so that a caller that retries is denied by the instance that it asks, for
 // as long as the owner would give the same answer.
 //
 // As with Denials, a remembered denial may only include too many units: those that a refund or a reset has removed
 // since. Refunds and resets are news, upon which the denial is dropped, and no denial is remembered longer than
 // MaxDenialAge. No guarantee depends on it, as it admits nothing.
-type Told struct {
+type OwnerDenials struct {
 	Opts    *demand.Settings
-	full    bounded.Recent[*toldDenial]
+	full    bounded.Recent[*ownerDenial]
 	Changes Changes
 }
 
-// toldDenial is an owner's denial for a full key. It is immutable.
-type toldDenial struct {
+// ownerDenial is an owner's denial for a full key. It is immutable.
+type ownerDenial struct {
 	changes  uint64 // count of noted changes before the owner was asked
 	plan     *demand.Plan
 	cost     int64
@@ -205,7 +205,7 @@ type toldDenial struct {
 }
 
 // Answer decides c, and returns true, if a denial of an owner applies.
-func (h *Told) Answer(c *demand.Charge) bool {
+func (h *OwnerDenials) Answer(c *demand.Charge) bool {
 	if c.Op == count.OpRecord {
 		return false
 	}
@@ -234,7 +234,7 @@ func (h *Told) Answer(c *demand.Charge) bool {
 
 // Put remembers a, the owner's answer to c, if it is a denial. asked and changes are the time and Changes.Of before the
 // owner was asked.
-func (h *Told) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes uint64) {
+func (h *OwnerDenials) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes uint64) {
 	steady := min(a.Steady, MaxDenialAge)
 	if !h.Opts.News {
 		steady = min(steady, h.Opts.StoreTimeout)
@@ -242,7 +242,7 @@ func (h *Told) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes u
 	if steady <= 0 || a.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
 		return
 	}
-	h.full.Put(c.Key, &toldDenial{
+	h.full.Put(c.Key, &ownerDenial{
 		changes: changes, plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
 	})
 }

@@ -27,7 +27,7 @@ type Judge struct {
 }
 
 // Decider decides over an engine's store and changes what it counts. Two packages have one: held, for a store in this
-// process's memory, and handon, for a store that instances share.
+// process's memory, and route, for a store that instances share.
 type Decider interface {
 	// Instant returns the instant to decide at. The error says that this instance's clock is beyond the tolerance.
 	Instant() (store.Instant, error)

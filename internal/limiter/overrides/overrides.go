@@ -271,7 +271,7 @@ func (o *live) PlanFor(base *demand.Plan, planOf func(policy.Policy) *demand.Pla
 	made := base
 	if policy := base.Overridden(o.Limits); len(policy.Problems()) == 0 {
 		made = planOf(policy)
-		made.Read, made.Derives, made.Relents = base.Read, base.Derives, base.Relents
+		made.Read, made.Derives, made.HasFallback = base.Read, base.Derives, base.HasFallback
 		keepAsMuchAs(made, base)
 	}
 	first := &overridePlan{from: base, made: made}

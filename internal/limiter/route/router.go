@@ -1,4 +1,4 @@
-package handon
+package route
 
 import (
 	"context"
@@ -19,16 +19,16 @@ import (
 // Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
 // on. Without owners all instances decide for all keys.
 type Router struct {
-	owners owner.Owners
-	shared *counted.Decider
-	told   denied.Told // denials reported by owners
-	ids    *store.EventIDs
-	set    *demand.Settings
+	owners       owner.Owners
+	shared       *counted.Decider
+	ownerDenials denied.OwnerDenials // denials reported by owners
+	ids          *store.EventIDs
+	set          *demand.Settings
 }
 
 // New returns a Router that uses owners, nil for none.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
-	return &Router{owners: owners, shared: shared, told: denied.Told{Opts: set}, ids: ids, set: set}
+	return &Router{owners: owners, shared: shared, ownerDenials: denied.OwnerDenials{Opts: set}, ids: ids, set: set}
 }
 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
@@ -71,7 +71,7 @@ func (r *Router) Recall(c *demand.Charge) bool {
 	if err != nil {
 		return false
 	}
-	if r.owners != nil && c.IsPlain() && r.told.Answer(c) {
+	if r.owners != nil && c.IsPlain() && r.ownerDenials.Answer(c) {
 		return true
 	}
 	return r.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now)
@@ -125,7 +125,7 @@ func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 // Changed drops what is remembered of key, and owners' denials of it.
 func (r *Router) Changed(key store.Key) {
 	r.shared.Changed(key)
-	r.told.Changes.Note(&key)
+	r.ownerDenials.Changes.Note(&key)
 }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
@@ -140,7 +140,7 @@ const maxRefused = 3
 
 // byOwner makes the owner of c's key decide c.
 func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
-	if r.told.Answer(c) {
+	if r.ownerDenials.Answer(c) {
 		return
 	}
 	ctx, cancel := within(ctx, r.set.StoreTimeout)
@@ -214,12 +214,12 @@ func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Pl
 		Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
-	changes, began := r.told.Changes.Of(&c.Key), time.Now()
+	changes, began := r.ownerDenials.Changes.Of(&c.Key), time.Now()
 	err := place.Owner.Decide(ctx, &call, &a)
 	switch failed := (*count.StoreError)(nil); {
 	case err == nil:
 		if c.Err = fill(&c.Decision, &a, c.Plan); c.Err == nil {
-			r.told.Put(c, &a, began, changes)
+			r.ownerDenials.Put(c, &a, began, changes)
 		}
 	case errors.Is(err, owner.ErrRefused):
 		if r.catchesUp(ctx, err) && c.MayBeginAnew {

@@ -64,8 +64,8 @@ func TestRowThatIsGoneReadsAsOut(t *testing.T) {
 		if st, err := standingOf(t.Context(), s, "m"); err != nil || !st.out {
 			t.Errorf("m, which has no row, stands as %+v, error %v; want out", st, err)
 		}
-		seat := newSeat(New(s, nil))
-		if in, err := seat.readOwnRow(t.Context()); in || err != nil {
+		membership := newMembership(New(s, nil))
+		if in, err := membership.readOwnRow(t.Context()); in || err != nil {
 			t.Errorf("a member without a row reads in %t, error %v", in, err)
 		}
 	})
@@ -76,9 +76,9 @@ func TestRowThatIsGoneReadsAsOut(t *testing.T) {
 func TestViewIsGoneByALatestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		seat := newSeat(New(s, nil))
-		for !seat.installed {
-			if err := seat.tend(t.Context()); err != nil {
+		membership := newMembership(New(s, nil))
+		for !membership.installed {
+			if err := membership.tend(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,11 +97,11 @@ func TestViewIsGoneByALatestRead(t *testing.T) {
 			}
 			return older, nil
 		}
-		if err := seat.tend(t.Context()); err != nil {
+		if err := membership.tend(t.Context()); err != nil {
 			t.Errorf("a read missed the view: %v", err)
 		}
 		gone = true
-		if err := seat.tend(t.Context()); !errors.Is(err, errLost) {
+		if err := membership.tend(t.Context()); !errors.Is(err, errLost) {
 			t.Errorf("the view is gone: error %v, want %v", err, errLost)
 		}
 	})
@@ -130,19 +130,19 @@ func TestSetOutWithoutAnswerIsTriedAgain(t *testing.T) {
 	})
 }
 
-// seated returns a seat that has all slices by view 1.
-func seated(t *testing.T, s Store) *seat {
+// withAllSlices returns a membership that has all slices by view 1.
+func withAllSlices(t *testing.T, s Store) *membership {
 	t.Helper()
-	seat := newSeat(New(s, &Options{Address: "a"}))
+	membership := newMembership(New(s, &Options{Address: "a"}))
 	for range 3 {
-		if err := seat.tend(t.Context()); err != nil {
+		if err := membership.tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !seat.installed || seat.view.Number != 1 || seat.tenures[0] == nil {
-		t.Fatalf("view %d, installed %t: want view 1 in force", seat.view.Number, seat.installed)
+	if !membership.installed || membership.view.Number != 1 || membership.tenures[0] == nil {
+		t.Fatalf("view %d, installed %t: want view 1 in force", membership.view.Number, membership.installed)
 	}
-	return seat
+	return membership
 }
 
 // TestSlicesStayOnlyAlongAnUnbrokenChain holds that a member which confirms a view without having
@@ -159,13 +159,13 @@ func TestSlicesStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 			{"one after a view that was not confirmed", 3, Owners, false},
 			{"the next view, in which all decide", 2, Shared, false},
 		} {
-			seat := seated(t, newScript())
-			tenure := seat.tenures[7]
-			next := View{Number: test.number, Mode: test.mode, Members: seat.view.Members, Must: []ID{seat.self.ID}}
-			if err := seat.learn(next); err != nil {
+			membership := withAllSlices(t, newScript())
+			tenure := membership.tenures[7]
+			next := View{Number: test.number, Mode: test.mode, Members: membership.view.Members, Must: []ID{membership.self.ID}}
+			if err := membership.learn(next); err != nil {
 				t.Fatal(err)
 			}
-			if got := !tenure.Ended() && seat.tenures[7] == tenure; got != test.stays {
+			if got := !tenure.Ended() && membership.tenures[7] == tenure; got != test.stays {
 				t.Errorf("%s: slice 7 stays %t, want %t", test.name, got, test.stays)
 			}
 		}
@@ -177,27 +177,27 @@ func TestSlicesStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		seat := seated(t, s)
-		place, err := seat.cluster.Enter(t.Context(), 7)
+		membership := withAllSlices(t, s)
+		place, err := membership.cluster.Enter(t.Context(), 7)
 		if err != nil || place.Tenure == nil {
 			t.Fatalf("slice 7 is decided by %+v, error %v", place, err)
 		}
 		began := time.Now()
 		s.set = func(name string, _ Version) (bool, error) {
-			if name == rowCell(seat.self.ID) && !place.Tenure.Ended() {
+			if name == rowCell(membership.self.ID) && !place.Tenure.Ended() {
 				t.Errorf("the row was changed after %v, while a call could still admit", time.Since(began))
 			}
 			return false, nil
 		}
-		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{seat.self.ID}}
-		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+		next := View{Number: 3, Mode: Owners, Members: membership.view.Members, Must: []ID{membership.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.tend(t.Context()); err != nil {
+		if err := membership.tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if seat.confirmed != 3 || time.Since(began) < drainWithin {
-			t.Errorf("confirmed view %d after %v, want view 3 after %v", seat.confirmed, time.Since(began), drainWithin)
+		if membership.confirmed != 3 || time.Since(began) < drainWithin {
+			t.Errorf("confirmed view %d after %v, want view 3 after %v", membership.confirmed, time.Since(began), drainWithin)
 		}
 		if err := place.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("the call may admit: %v, want %v", err, ErrOut)
@@ -210,10 +210,10 @@ func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, flushed := newScript(), 0
-		seat := seated(t, s)
-		seat.lasting = t.Context()
-		tenure := seat.tenures[7]
-		seat.cluster.opts.Flush = func(ctx context.Context) {
+		membership := withAllSlices(t, s)
+		membership.lasting = t.Context()
+		tenure := membership.tenures[7]
+		membership.cluster.opts.Flush = func(ctx context.Context) {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > flushWithin {
 				t.Error("writing may take for ever")
 			}
@@ -223,20 +223,20 @@ func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 			flushed++
 		}
 		s.set = func(name string, _ Version) (bool, error) {
-			if name == rowCell(seat.self.ID) && flushed == 0 {
+			if name == rowCell(membership.self.ID) && flushed == 0 {
 				t.Error("the row was changed before all is written")
 			}
 			return false, nil
 		}
-		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{seat.self.ID}}
-		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+		next := View{Number: 3, Mode: Owners, Members: membership.view.Members, Must: []ID{membership.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.tend(t.Context()); err != nil || seat.confirmed != 3 || flushed != 1 {
-			t.Errorf("view %d confirmed, flushed %d times, error %v", seat.confirmed, flushed, err)
+		if err := membership.tend(t.Context()); err != nil || membership.confirmed != 3 || flushed != 1 {
+			t.Errorf("view %d confirmed, flushed %d times, error %v", membership.confirmed, flushed, err)
 		}
-		tenure = seat.tenures[7]
-		if seat.endAll(); flushed != 2 {
+		tenure = membership.tenures[7]
+		if membership.endAll(); flushed != 2 {
 			t.Errorf("flushed %d times by who leaves", flushed)
 		}
 	})
@@ -247,9 +247,9 @@ func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		seat := seated(t, s)
-		tenure := seat.tenures[7]
-		for _, look := range []func(context.Context) error{tenure.Verify, seat.tend} {
+		membership := withAllSlices(t, s)
+		tenure := membership.tenures[7]
+		for _, look := range []func(context.Context) error{tenure.Verify, membership.tend} {
 			time.Sleep(time.Second)
 			s.get = func(name string, latest bool) (Cell, error) {
 				time.Sleep(10 * time.Millisecond)

@@ -1,4 +1,4 @@
-package handon
+package route
 
 import (
 	"bytes"
@@ -70,10 +70,10 @@ func (s several) each(do func(*demand.Charge)) {
 	others.Wait()
 }
 
-// that returns the charges of s for which are returns true.
-func (s several) that(are func(*demand.Charge) bool) (some several) {
+// filter returns the charges of s for which keep returns true.
+func (s several) filter(keep func(*demand.Charge) bool) (some several) {
 	for _, c := range s {
-		if are(c) {
+		if keep(c) {
 			some = append(some, c)
 		}
 	}
@@ -83,8 +83,8 @@ func (s several) that(are func(*demand.Charge) bool) (some several) {
 // prepareAll prepares all, or stops at charges that deny the call. Charges that are likely to deny come first, as they
 // spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
-	last := all.that(comesLast)
-	all = all.that(func(c *demand.Charge) bool { return !comesLast(c) })
+	last := all.filter(comesLast)
+	all = all.filter(func(c *demand.Charge) bool { return !comesLast(c) })
 	var first, rest several // decided once for each charge, as WasDenied may change meanwhile
 	for _, c := range all {
 		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
@@ -129,7 +129,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	if at < 0 {
 		return
 	}
-	r.abort(ctx, all[at+1:].that(isPrepared))
+	r.abort(ctx, all[at+1:].filter(isPrepared))
 	for _, c := range all[at:] {
 		if isPrepared(c) || !c.CanAbort() {
 			continue
@@ -182,19 +182,19 @@ func deniesCall(c *demand.Charge) bool {
 // a check.
 func (r *Router) concludeAll(ctx context.Context, all several) {
 	if !slices.ContainsFunc(all, func(c *demand.Charge) bool { return !c.Asked || deniesCall(c) }) {
-		for _, c := range all.that(isPrepared) {
+		for _, c := range all.filter(isPrepared) {
 			r.commit(c)
 		}
 		return
 	}
 	if all.blocked() { // independently of other calls
-		for _, c := range all.that(isInDoubt) {
+		for _, c := range all.filter(isInDoubt) {
 			c.Err, c.Asked = nil, false
 		}
 	}
-	undone := all.that(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) })
-	r.abort(ctx, undone.that(isPrepared))
-	undone.that(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
+	undone := all.filter(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) })
+	r.abort(ctx, undone.filter(isPrepared))
+	undone.filter(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
 }
 
 // foretell gives c, of which nothing counts, the decision of a check. If the check fails, c keeps its decision or,

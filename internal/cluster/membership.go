@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// seat is one membership of this instance, from joining until it is out. All fields but the fence belong to the
+// membership is one membership of this instance, from joining until it is out. All fields but the fence belong to the
 // goroutine that tends it.
-type seat struct {
-	cluster *Cluster
-	store   Store
-	self    Member
-	version Version // of its own row
-	fence   *Fence
-	pulse   *pulse
+type membership struct {
+	cluster    *Cluster
+	store      Store
+	self       Member
+	version    Version // of its own row
+	fence      *Fence
+	heartbeats *heartbeats
 
 	view      View // the latest known view; zero: none
 	at        Version
@@ -66,10 +66,10 @@ var (
 	errUnread = errors.New("this instance's row can't be read or written, though others' can")
 )
 
-func newSeat(c *Cluster) *seat {
-	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
+func newMembership(c *Cluster) *membership {
+	s := &membership{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
 	s.fence = newFence(s.readOwnRow)
-	s.pulse = &pulse{
+	s.heartbeats = &heartbeats{
 		store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard),
 		all: c.opts.AllOwn, load: c.opts.Load, busyFor: c.busyFor,
 	}
@@ -77,7 +77,7 @@ func newSeat(c *Cluster) *seat {
 }
 
 // readOwnRow reports whether this member's row says that it is in.
-func (s *seat) readOwnRow(ctx context.Context) (in bool, err error) {
+func (s *membership) readOwnRow(ctx context.Context) (in bool, err error) {
 	r, _, err := readRow(ctx, s.store, s.self.ID, false)
 	if err == nil && r.State != stateIn {
 		s.cluster.look()
@@ -86,7 +86,7 @@ func (s *seat) readOwnRow(ctx context.Context) (in bool, err error) {
 }
 
 // tendUntil joins and follows the views, until ctx or the membership ends.
-func (s *seat) tendUntil(ctx context.Context) error {
+func (s *membership) tendUntil(ctx context.Context) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, storeWithin)
 		err := s.tend(limited)
@@ -115,8 +115,8 @@ func (s *seat) tendUntil(ctx context.Context) error {
 
 // heedRival returns ErrAddressTaken if an instance that began before this process has its address. It logs any other one
 // with that address.
-func (s *seat) heedRival() error {
-	rival, earlier := s.pulse.rival()
+func (s *membership) heedRival() error {
+	rival, earlier := s.heartbeats.rival()
 	switch {
 	case rival == Member{}:
 	case s.first && earlier:
@@ -132,7 +132,7 @@ func (s *seat) heedRival() error {
 // isUnread reports whether for unreadFor, err included, only this member's own row could not be read or written: the
 // nodes with the row are gone, so that no other member can set this one out either. tend reads the view first each
 // time.
-func (s *seat) isUnread(err error) bool {
+func (s *membership) isUnread(err error) bool {
 	switch {
 	case !errors.Is(err, errOwnRow):
 		s.unread = time.Time{}
@@ -144,7 +144,7 @@ func (s *seat) isUnread(err error) bool {
 }
 
 // tend reads the view once, and acts on it.
-func (s *seat) tend(ctx context.Context) error {
+func (s *membership) tend(ctx context.Context) error {
 	aside := s.cluster.standsAside()
 	if aside && s.isIn() && !s.isAlone() {
 		return errAside
@@ -186,14 +186,14 @@ func (s *seat) tend(ctx context.Context) error {
 }
 
 // isIn reports whether this member has a row: it is joining, or a member.
-func (s *seat) isIn() bool { return s.version != (Version{}) }
+func (s *membership) isIn() bool { return s.version != (Version{}) }
 
 // isAlone reports whether the view lists this member alone, so that no other one can take its keys.
-func (s *seat) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
+func (s *membership) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
 // heedOwnRow returns ErrOut if this member was set out. The member that did so may have died, and others may hear this
 // one again and see no reason for a view without it.
-func (s *seat) heedOwnRow(ctx context.Context) error {
+func (s *membership) heedOwnRow(ctx context.Context) error {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (s *seat) heedOwnRow(ctx context.Context) error {
 }
 
 // insert creates this member's row, which no other member writes before it exists.
-func (s *seat) insert(ctx context.Context) error {
+func (s *membership) insert(ctx context.Context) error {
 	version, err := s.store.Set(ctx, rowCell(s.self.ID), Version{}, encode(row{State: stateIn, Address: s.self.Address}))
 	if errors.Is(err, ErrConflict) { // an earlier attempt was stored
 		var r row
@@ -222,7 +222,7 @@ func (s *seat) insert(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errOwnRow, err)
 	}
 	s.version = version
-	s.pulse.joined.Store(true)
+	s.heartbeats.joined.Store(true)
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (s *seat) insert(ctx context.Context) error {
 //
 // A slice stays if this member has it and owns it in v as well, unless another member may have had it in between: if
 // this one has confirmed neither the view right before v nor any since v's sole owner was named.
-func (s *seat) learn(v View) error {
+func (s *membership) learn(v View) error {
 	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
 		return fmt.Errorf("%w: view %d", errLost, v.Number)
 	}
@@ -260,7 +260,7 @@ func (s *seat) learn(v View) error {
 	}
 	if v.hasOwners() != s.view.hasOwners() {
 		s.since, s.whole = now, now
-		s.pulse.hurries.Store(v.hasOwners())
+		s.heartbeats.hurries.Store(v.hasOwners())
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.settled = make(map[ID]standing)
@@ -284,7 +284,7 @@ func drain(moved []*Tenure) {
 }
 
 // confirm writes into this member's row that it follows the view.
-func (s *seat) confirm(ctx context.Context) error {
+func (s *membership) confirm(ctx context.Context) error {
 	for s.view.Lists(s.self.ID) && s.confirmed < s.view.Number {
 		mine := row{State: stateIn, Confirmed: s.view.Number, Address: s.self.Address}
 		version, err := s.store.Set(ctx, rowCell(s.self.ID), s.version, encode(mine))
@@ -305,7 +305,7 @@ func (s *seat) confirm(ctx context.Context) error {
 }
 
 // install checks whether the view is in force, and then begins this member's tenures.
-func (s *seat) install(ctx context.Context) error {
+func (s *membership) install(ctx context.Context) error {
 	if s.installed || s.view.Number == 0 {
 		return nil
 	}
@@ -329,7 +329,7 @@ func (s *seat) install(ctx context.Context) error {
 
 // waitedFor returns the standings of the members for which the view waits. A member that is out or has confirmed it
 // stays so, and is not read again.
-func (s *seat) waitedFor(ctx context.Context) (map[ID]standing, error) {
+func (s *membership) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	known, err := s.standings(ctx, slices.DeleteFunc(slices.Clone(s.view.Must), func(id ID) bool {
 		_, settled := s.settled[id]
 		return settled
@@ -347,7 +347,7 @@ func (s *seat) waitedFor(ctx context.Context) (map[ID]standing, error) {
 }
 
 // begin begins the tenures that this member has by the view and does not have yet, and returns those of slices.
-func (s *seat) begin() (begun []*Tenure) {
+func (s *membership) begin() (begun []*Tenure) {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
@@ -368,13 +368,13 @@ func (s *seat) begin() (begun []*Tenure) {
 }
 
 // tenure returns a tenure that begins with the view.
-func (s *seat) tenure(slice int) *Tenure {
-	return &Tenure{Slice: slice, Since: s.view.Number, seat: s, began: time.Now()}
+func (s *membership) tenure(slice int) *Tenure {
+	return &Tenure{Slice: slice, Since: s.view.Number, membership: s, began: time.Now()}
 }
 
 // standings returns the standings of members. It reads rowsAtOnce rows at the same time: one after the other, many rows
 // would take longer than storeWithin if the store is slow.
-func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
+func (s *membership) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
 	var (
 		mu     sync.Mutex
 		failed error
@@ -403,14 +403,14 @@ func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error)
 }
 
 // publish makes what this member knows now the routes of calls.
-func (s *seat) publish() {
+func (s *membership) publish() {
 	s.cluster.put(&routes{
-		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, seat: s,
+		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, membership: s,
 	})
 }
 
 // endAll ends every tenure, and returns them.
-func (s *seat) endAll() []*Tenure {
+func (s *membership) endAll() []*Tenure {
 	var ended []*Tenure
 	for _, t := range append(s.tenures[:], s.all, s.guest) {
 		if t != nil {
@@ -424,7 +424,7 @@ func (s *seat) endAll() []*Tenure {
 }
 
 // end ends tenures, and writes units admitted in them that are not written yet, within flushWithin.
-func (s *seat) end(tenures []*Tenure) {
+func (s *membership) end(tenures []*Tenure) {
 	for _, t := range tenures {
 		t.end()
 	}
@@ -438,7 +438,7 @@ func (s *seat) end(tenures []*Tenure) {
 
 // leave makes this member's row say out, so that others need not wait for it, or else creates its goneCell. It reports
 // whether either succeeded. All tenures must have ended.
-func (s *seat) leave(ctx context.Context) (left bool) {
+func (s *membership) leave(ctx context.Context) (left bool) {
 	if !s.isIn() {
 		return false
 	}

@@ -1,4 +1,4 @@
-package handon
+package route
 
 import (
 	"context"

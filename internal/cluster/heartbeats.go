@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// pulse makes a member's beats, and reads those of others.
-type pulse struct {
+// heartbeats makes a member's beats, and reads those of others.
+type heartbeats struct {
 	store   Store
 	self    Member
 	ways    *ways
@@ -28,7 +28,7 @@ type pulse struct {
 	loud  time.Duration // when the members' total load last was more than one can take, by clock
 }
 
-// heard is what is known of one member by its beats. Times are by pulse.clock.
+// heard is what is known of one member by its beats. Times are by heartbeats.clock.
 type heard struct {
 	beat   Beat
 	last   time.Duration        // when its count last changed
@@ -63,7 +63,7 @@ const cutFor = time.Second
 const BeatTTL = 10 * time.Second
 
 // run reads beats, and beats once this member has joined, until ctx ends.
-func (p *pulse) run(ctx context.Context) {
+func (p *heartbeats) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p.joined.Load() {
 			p.beat(ctx, false)
@@ -82,7 +82,7 @@ func (p *pulse) run(ctx context.Context) {
 }
 
 // beat makes one beat. If it is lost, another one follows soon.
-func (p *pulse) beat(ctx context.Context, last bool) {
+func (p *heartbeats) beat(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	var load Load
@@ -100,7 +100,7 @@ func (p *pulse) beat(ctx context.Context, last bool) {
 }
 
 // listen reads others' beats, and reports whether a living member is not reached.
-func (p *pulse) listen(ctx context.Context) (trouble bool) {
+func (p *heartbeats) listen(ctx context.Context) (trouble bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	beats, err := p.store.Beats(ctx)
@@ -129,7 +129,7 @@ func (p *pulse) listen(ctx context.Context) (trouble bool) {
 }
 
 // hear notes b.
-func (p *pulse) hear(b *Beat) {
+func (p *heartbeats) hear(b *Beat) {
 	h := p.heard[b.ID]
 	if h == nil {
 		h = &heard{steady: p.clock, last: p.clock, idle: p.clock}
@@ -149,7 +149,7 @@ func (p *pulse) hear(b *Beat) {
 }
 
 // since returns the time since which each of ids is reported. before has the times of those that were reported already.
-func (p *pulse) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duration {
+func (p *heartbeats) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duration {
 	all := make(map[ID]time.Duration)
 	for _, id := range ids {
 		all[id] = p.clock
@@ -161,7 +161,7 @@ func (p *pulse) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duratio
 }
 
 // isLost reports whether some member does not reach id.
-func (p *pulse) isLost(id ID) bool {
+func (p *heartbeats) isLost(id ID) bool {
 	for _, h := range p.heard {
 		if _, lost := h.lost[id]; lost && p.isAlive(h) {
 			return true
@@ -173,7 +173,7 @@ func (p *pulse) isLost(id ID) bool {
 
 // silent reports whether m has not beaten for so long that it is taken for dead: sooner if keys wait for another owner
 // and its address refuses connections. Time in which this member did not listen does not count.
-func (p *pulse) silent(m Member) bool {
+func (p *heartbeats) silent(m Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at.IsZero() {
@@ -187,7 +187,7 @@ func (p *pulse) silent(m Member) bool {
 	return p.isSilent(h)
 }
 
-func (p *pulse) isSilent(h *heard) bool {
+func (p *heartbeats) isSilent(h *heard) bool {
 	id, limit := h.beat.ID, silentFor
 	switch refused := p.ways.to(id) == Refused; {
 	case !p.hurries.Load():
@@ -200,7 +200,7 @@ func (p *pulse) isSilent(h *heard) bool {
 }
 
 // isRefusedByOthers reports whether the connections of another member to id are refused, too.
-func (p *pulse) isRefusedByOthers(id ID) bool {
+func (p *heartbeats) isRefusedByOthers(id ID) bool {
 	for other, h := range p.heard {
 		if other != p.self.ID && other != id && p.isAlive(h) && slices.Contains(h.beat.Refused, id) {
 			return true
@@ -211,7 +211,7 @@ func (p *pulse) isRefusedByOthers(id ID) bool {
 
 // isReplaced reports whether a member that began to beat after h's last beat has its address: two processes can't
 // listen at the same one.
-func (p *pulse) isReplaced(h *heard) bool {
+func (p *heartbeats) isReplaced(h *heard) bool {
 	if h.beat.Address == "" {
 		return false
 	}
@@ -229,7 +229,7 @@ const rivalBeats = 3
 
 // rival returns a living member with this one's address, the zero Member if there is none, and whether it began to beat
 // before this one.
-func (p *pulse) rival() (rival Member, earlier bool) {
+func (p *heartbeats) rival() (rival Member, earlier bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, h := range p.heard {
@@ -240,12 +240,12 @@ func (p *pulse) rival() (rival Member, earlier bool) {
 	return Member{}, false
 }
 
-func (p *pulse) isAlive(h *heard) bool {
+func (p *heartbeats) isAlive(h *heard) bool {
 	return !h.beat.Left && h.beat.Count > 0 && p.clock-h.last < silentFor
 }
 
 // candidates returns the members that are alive and not in v.
-func (p *pulse) candidates(v *View) (all []Member) {
+func (p *heartbeats) candidates(v *View) (all []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, h := range p.heard {
@@ -260,7 +260,7 @@ func (p *pulse) candidates(v *View) (all []Member) {
 type way struct{ From, To Member }
 
 // lost returns the ways on which a member has not reached another for least, while both have beaten.
-func (p *pulse) lost(members []Member, least time.Duration) (ways []way) {
+func (p *heartbeats) lost(members []Member, least time.Duration) (ways []way) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, from := range members {
@@ -280,7 +280,7 @@ func (p *pulse) lost(members []Member, least time.Duration) (ways []way) {
 }
 
 // isWhole reports whether all of members beat, and reach each other.
-func (p *pulse) isWhole(members []Member) bool {
+func (p *heartbeats) isWhole(members []Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(members, func(m Member) bool {
