@@ -8,6 +8,8 @@ GOTESTSUM_VERSION := 1.13.0
 # Packages of the Go client's module: this one requires it, and has it in client/.
 GOCLIENT  := github.com/ratelimitd/ratelimitd/client/...
 PACKAGES  ?= ./... $(GOCLIENT)
+# Modules that check the promises of this one from outside.
+CHECKS    := internal/faults internal/broken
 NODES     ?= 1
 TESTFLAGS ?=
 FUZZTIME  ?= 10s
@@ -47,7 +49,7 @@ run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 .PHONY: test
 test: $(GOTESTSUM) ## all tests, on a real Cassandra by Docker or else by Java
 	$(localcassandra) -- env CGO_ENABLED=1 $(gotestsum) -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
-	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race)
+	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race test-checks)
 
 # Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
 .PHONY: test-without-race
@@ -55,9 +57,15 @@ test-without-race: $(GOTESTSUM)
 	tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
 	$(gotestsum) $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
 
+# Tests of the modules CHECKS.
+.PHONY: test-checks
+test-checks:
+	@set -ex; for module in $(CHECKS); do CGO_ENABLED=1 go test -C $$module -race -shuffle=on $(TESTFLAGS) ./...; done
+
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
 	CGO_ENABLED=1 go test -race -shuffle=on -short $(TESTFLAGS) $(PACKAGES)
+	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-checks)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ for some
@@ -88,11 +96,12 @@ vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or 
 
 .PHONY: broken
 broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS=-vital: the few of CI)
-	go run ./internal/broken/cmd/broken $(BROKENFLAGS)
+	go build -C internal/broken -o ../../bin/broken ./cmd/broken
+	bin/broken $(BROKENFLAGS)
 
 # Linted at once, in a workspace: each alone would look through all that it imports anew. A third of the time would go into
 # garbage collection otherwise.
-MODULES := . client bench examples/middleware deploy/monitoring/dashboard deploy/check
+MODULES := . client bench examples/middleware deploy/monitoring/dashboard deploy/check $(CHECKS)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
@@ -190,7 +199,8 @@ FAULTS ?= -duration 5m
 
 .PHONY: faults
 faults: ## real nodes and processes that die, against the promises; FAULTS='-seed 7 -duration 30m'
-	go run ./internal/faults/cmd/faults $(FAULTS)
+	go build -C internal/faults -o ../../bin/faults ./cmd/faults
+	bin/faults $(FAULTS)
 
 .PHONY: cassandra
 cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes

@@ -8,7 +8,6 @@ ignore ./clients/typescript/node_modules
 replace github.com/ratelimitd/ratelimitd/client => ./client
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/datasketches-go v0.2.0
 	github.com/axiomhq/hyperloglog v0.3.0
 	github.com/chromedp/cdproto v0.159.0

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -18,12 +19,14 @@ func TestRoomsAreUpToDate(t *testing.T) {
 
 Each package, which others of this project it imports, and what its comment says of it. [Where something new goes](../design/rooms.md).
 `)
-	for _, part := range []struct{ title, patterns string }{
-		{"The program", "./cmd/..."}, {"The service", "./internal/..."},
-		{"For Go programs", module + "client/... ./inprocess ./ratelimittest"}, {"The tables", "./schema/..."},
+	for _, part := range []struct{ title, folder, patterns string }{
+		{"The program", ".", "./cmd/..."}, {"The service", ".", "./internal/..."},
+		{"For Go programs", ".", module + "client/... ./inprocess ./ratelimittest"}, {"The tables", ".", "./schema/..."},
+		{"Faults, a module of its own", "internal/faults", "./..."},
+		{"Broken builds, a module of their own", "internal/broken", "./..."},
 	} {
 		fmt.Fprintf(b, "\n## %s\n\n| package | imports | |\n|---|---|---|\n", part.title)
-		for _, line := range strings.Split(strings.TrimSpace(packagesOf(t, part.patterns)), "\n") {
+		for _, line := range strings.Split(strings.TrimSpace(packagesOf(t, part.folder, part.patterns)), "\n") {
 			path, rest, _ := strings.Cut(line, "\t")
 			imports, doc, _ := strings.Cut(rest, "\t")
 			if strings.HasSuffix(path, "pb") {
@@ -35,13 +38,13 @@ Each package, which others of this project it imports, and what its comment says
 	compare(t, "contributing/rooms.md", b.String())
 }
 
-// packagesOf returns a line for each package: its path, its imports with spaces between,
+// packagesOf returns a line for each package of the module in folder: its path, its imports with spaces between,
 // and the first sentence of its comment.
-func packagesOf(t *testing.T, patterns string) string {
+func packagesOf(t *testing.T, folder, patterns string) string {
 	t.Helper()
 	format := "{{.ImportPath}}\t{{join .Imports \" \"}}\t{{.Doc}}"
 	list := exec.Command("go", append([]string{"list", "-f", format}, strings.Fields(patterns)...)...)
-	list.Dir = ".."
+	list.Dir = filepath.Join("..", folder)
 	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)

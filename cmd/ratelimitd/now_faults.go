@@ -6,10 +6,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faultclock"
 )
 
-var faulty = clock.New(os.Getenv(clock.Variable))
+var faulty = faultclock.New(os.Getenv(faultclock.Variable))
 
 // now is a clock that can be put off while the process runs. It is in no build but that
 // of the tests that need it.

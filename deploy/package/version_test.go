@@ -37,6 +37,7 @@ func checkVersions(t *testing.T, tree, release string) {
 		"go.mod":                            requires(release),
 		"bench/go.mod":                      requires(release),
 		"examples/middleware/go.mod":        requires(release),
+		"internal/faults/go.mod":            requires(release),
 	} {
 		if !regexp.MustCompile(pattern).MatchString(read(t, tree, file)) {
 			t.Errorf("%s does not have the release %s: make version", file, release)
@@ -69,7 +70,7 @@ func checkVersions(t *testing.T, tree, release string) {
 
 // requires returns a pattern of a go.mod that requires Go's client of a release.
 func requires(release string) string {
-	return `(?m)^\tgithub\.com/ratelimitd/ratelimitd/client v` + regexp.QuoteMeta(release) + "$"
+	return `(?m)^\tgithub\.com/ratelimitd/ratelimitd/client v` + regexp.QuoteMeta(release) + "( // indirect)?$"
 }
 
 // TestVersionOfNextRelease gives the changelog a new release, and writes it into all files, in a copy of them.
@@ -78,7 +79,7 @@ func TestVersionOfNextRelease(t *testing.T) {
 	for _, file := range []string{
 		"deploy/package/version", "deploy/helm/ratelimitd/Chart.yaml", "clients/python/pyproject.toml",
 		"clients/typescript/package.json", "clients/typescript/package-lock.json", "CHANGELOG.md",
-		"go.mod", "bench/go.mod", "examples/middleware/go.mod",
+		"go.mod", "bench/go.mod", "examples/middleware/go.mod", "internal/faults/go.mod",
 		"clients/java/pom.xml", "clients/java/README.md", "clients/spring/README.md",
 		"clients/pom.xml", "clients/spring/pom.xml", "clients/spring/test/boot3/pom.xml", "clients/spring/test/boot4/pom.xml",
 	} {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faultclock"
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
@@ -53,7 +53,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 	edge := time.UnixMilli(soonest - soonest%policy.Window.Milliseconds()).Add(policy.Window)
 	wait(ctx, time.Until(edge.Add(-behindStart)))
 	r.takeEach(ctx, p.address(), 1, behindTakes)
-	if err := clock.Set(p.clock, test.Ahead); err != nil {
+	if err := faultclock.Set(p.clock, test.Ahead); err != nil {
 		return "", err
 	}
 	if left := time.Until(edge); left <= 2*r.Tolerance {
@@ -71,7 +71,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 		why = fmt.Sprintf("only %v before its window's end others had filled the next", left)
 	}
 	wait(ctx, time.Until(itsEnd.Add(time.Second)))
-	if err := clock.Set(p.clock, 0); err != nil {
+	if err := faultclock.Set(p.clock, 0); err != nil {
 		return "", err
 	}
 	if test.Back, err = r.until(ctx, p, true); err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faultclock"
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
@@ -62,7 +62,7 @@ func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTes
 		test.Wrong = fmt.Sprintf("before: %v", err)
 		return nil
 	}
-	if err := clock.Set(p.clock, test.Ahead); err != nil {
+	if err := faultclock.Set(p.clock, test.Ahead); err != nil {
 		return err
 	}
 	var err error
@@ -76,7 +76,7 @@ func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTes
 	if err != nil {
 		test.Wrong = fmt.Sprintf("while it was ahead: %v", err)
 	}
-	if err := clock.Set(p.clock, 0); err != nil {
+	if err := faultclock.Set(p.clock, 0); err != nil {
 		return err
 	}
 	if test.Back, err = r.until(ctx, p, true); err != nil {

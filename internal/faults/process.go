@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faultclock"
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
@@ -93,7 +93,7 @@ func (p *process) address() string {
 // start starts the process, until its first line. The nodes may not let it in at once:
 // then it is started again.
 func (p *process) start(ctx context.Context) error {
-	if err := clock.Set(p.clock, p.ahead); err != nil {
+	if err := faultclock.Set(p.clock, p.ahead); err != nil {
 		return err
 	}
 	return poll(ctx, func() error {
@@ -115,7 +115,7 @@ func (p *process) startOnce() error {
 		return err
 	}
 	cmd := exec.Command(p.binary, p.args...)
-	cmd.Env = append(os.Environ(), clock.Variable+"="+p.clock)
+	cmd.Env = append(os.Environ(), faultclock.Variable+"="+p.clock)
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this process
 	out, in, err := os.Pipe()

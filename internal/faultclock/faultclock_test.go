@@ -1,4 +1,4 @@
-package clock_test
+package faultclock_test
 
 import (
 	"os"
@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faultclock"
 )
 
 // within is much less than the offsets here and much more than this machine's pauses.
 const within = 10 * time.Minute
 
-func check(t *testing.T, c *clock.Clock, ahead time.Duration) {
+func check(t *testing.T, c *faultclock.Clock, ahead time.Duration) {
 	t.Helper()
 	if off := time.Until(c.Now()) - ahead; off.Abs() > within {
 		t.Errorf("the clock is ahead by %v, want %v", off+ahead, ahead)
@@ -21,22 +21,22 @@ func check(t *testing.T, c *clock.Clock, ahead time.Duration) {
 
 func TestClockIsAheadByWhatItsFileSays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "clock")
-	check(t, clock.New(""), 0)
-	check(t, clock.New(file), 0)
+	check(t, faultclock.New(""), 0)
+	check(t, faultclock.New(file), 0)
 	for _, ahead := range []time.Duration{3 * time.Hour, -3 * time.Hour, 0} {
-		if err := clock.Set(file, ahead); err != nil {
+		if err := faultclock.Set(file, ahead); err != nil {
 			t.Fatal(err)
 		}
-		check(t, clock.New(file), ahead)
+		check(t, faultclock.New(file), ahead)
 	}
 }
 
 // A clock that runs is put off, and stays so when its file makes no sense.
 func TestClockIsPutOffWhileItRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "clock")
-	c := clock.New(file)
+	c := faultclock.New(file)
 	check(t, c, 0)
-	if err := clock.Set(file, time.Hour); err != nil {
+	if err := faultclock.Set(file, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	late := time.Now().Add(within)
@@ -48,6 +48,6 @@ func TestClockIsPutOffWhileItRuns(t *testing.T) {
 	if err := os.WriteFile(file, []byte("soon"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check(t, clock.New(file), 0)
+	check(t, faultclock.New(file), 0)
 	check(t, c, time.Hour)
 }

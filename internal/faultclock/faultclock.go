@@ -1,8 +1,8 @@
-// Package clock is a clock that is off by what a file says, and can be put off farther
+// Package faultclock is a clock that is off by what a file says, and can be put off farther
 // while a process runs: what tests of clocks that differ give a real process.
 //
 // It knows neither the process nor whom the clock is compared with.
-package clock
+package faultclock
 
 import (
 	"os"
