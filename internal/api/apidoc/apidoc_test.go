@@ -27,7 +27,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api"
-	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
@@ -39,7 +38,7 @@ import (
 var update = flag.Bool("update", false, "write docs/api.md anew")
 
 var (
-	page     = filepath.Join("..", "..", "..", "docs", "api.md")
+	written  = filepath.Join("..", "..", "..", "docs", "api.md")
 	document = filepath.Join("..", "openapi.yaml")
 	policies = filepath.Join("testdata", "policies.yaml")
 )
@@ -47,17 +46,17 @@ var (
 // TestPageIsUpToDate sends every example of the OpenAPI document to a server and
 // compares requests and answers with docs/api.md.
 func TestPageIsUpToDate(t *testing.T) {
-	got, err := apidoc.Markdown(read(t, document), read(t, policies), newFront(t).ask)
+	got, err := markdown(read(t, document), read(t, policies), newFront(t).ask)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if *update {
-		if err := os.WriteFile(page, got, 0o644); err != nil {
+		if err := os.WriteFile(written, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := read(t, page); !bytes.Equal(got, want) {
-		t.Errorf("%s is out of date (run make docs):\n%s", page, firstDifference(string(got), string(want)))
+	if want := read(t, written); !bytes.Equal(got, want) {
+		t.Errorf("%s is out of date (run make docs):\n%s", written, firstDifference(string(got), string(want)))
 	}
 }
 
@@ -160,7 +159,7 @@ func shadow(context.Context, string) encode.Shadow {
 var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"([A-Za-z0-9_-]+)"`)
 
 // ask answers one example, which must be served as the document says.
-func (f *front) ask(r *apidoc.Request) (apidoc.Answer, error) {
+func (f *front) ask(r *request) (answer, error) {
 	body := tokenMember.ReplaceAllStringFunc(r.Body, func(member string) string {
 		found := tokenMember.FindStringSubmatch(member)
 		return strings.ReplaceAll(member, found[2], f.last[found[1]])
@@ -175,12 +174,12 @@ func (f *front) ask(r *apidoc.Request) (apidoc.Answer, error) {
 	w := httptest.NewRecorder()
 	f.server.ServeHTTP(w, request)
 	if err := f.check(request, body, w); err != nil {
-		return apidoc.Answer{}, fmt.Errorf("%d %s: %w", w.Code, w.Body, err)
+		return answer{}, fmt.Errorf("%d %s: %w", w.Code, w.Body, err)
 	}
 	for _, member := range tokenMember.FindAllStringSubmatch(w.Body.String(), -1) {
 		f.last[member[1]] = member[2]
 	}
-	return apidoc.Answer{Status: w.Code, ContentType: w.Header().Get("Content-Type"), Body: w.Body.String()}, nil
+	return answer{Status: w.Code, ContentType: w.Header().Get("Content-Type"), Body: w.Body.String()}, nil
 }
 
 // refusedInside is a result of a batch that is a problem.
@@ -223,7 +222,7 @@ func TestWrongExamples(t *testing.T) {
 			if wrong == string(read(t, document)) {
 				t.Fatalf("the document has no %q", c.was)
 			}
-			if _, err := apidoc.Markdown([]byte(wrong), read(t, policies), newFront(t).ask); err == nil {
+			if _, err := markdown([]byte(wrong), read(t, policies), newFront(t).ask); err == nil {
 				t.Error("the page is written all the same")
 			}
 		})

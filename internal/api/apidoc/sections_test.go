@@ -1,4 +1,4 @@
-package apidoc
+package apidoc_test
 
 import (
 	"slices"
