@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
@@ -23,18 +24,18 @@ type Countries struct {
 // confirmationVecs are how much of what is sent is confirmed, under policies that go by that.
 type confirmationVecs struct{ sent, confirmed, refunded *prometheus.CounterVec }
 
-func newConfirmationVecs() confirmationVecs {
+func newConfirmationVecs(auto promauto.Factory) confirmationVecs {
 	labels := []string{"policy", "country"}
 	return confirmationVecs{
-		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sent: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_sent_units_total",
 			Help: "Units that takes and records counted under policies that go by what is confirmed, by a derived country.",
 		}, labels),
-		confirmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		confirmed: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_confirmed_units_total",
 			Help: "Units of these that were confirmed.",
 		}, labels),
-		refunded: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refunded: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_refunded_units_total",
 			Help: "Units of these that were refunded, as nothing was sent after all.",
 		}, labels),
@@ -111,38 +112,29 @@ func (p *peak) turn(now time.Time) {
 	}
 }
 
-// usedBounds publishes how far bounds of unconfirmed units are used.
-type usedBounds struct {
-	metrics *Metrics
-	desc    *prometheus.Desc
-}
-
-func newUsedBounds(m *Metrics) usedBounds {
-	opts := prometheus.GaugeOpts{
+// newUsedBounds returns what publishes how far bounds of unconfirmed units are used.
+func newUsedBounds(m *Metrics) prometheus.Collector {
+	s := new(scraped)
+	used := s.figure(prometheus.Opts{
 		Name: "ratelimitd_unconfirmed_used_ratio",
 		Help: "Largest part of a bound of unconfirmed units that calls of the last minutes found used, from 0 to 1, by policy and " +
 			"country. Policies that are derived of other parts of an identifier have none.",
-	}
-	return usedBounds{m, prometheus.NewDesc(opts.Name, opts.Help, []string{"policy", "country"}, nil)}
-}
-
-// Describe sends the one description there is.
-func (u usedBounds) Describe(to chan<- *prometheus.Desc) { to <- u.desc }
-
-// Collect sends a gauge for each policy and country.
-func (u usedBounds) Collect(to chan<- prometheus.Metric) {
-	now := u.metrics.now()
-	for name, s := range *u.metrics.policies.Load() {
-		if s.bounds == nil {
-			continue
+	}, "policy", "country")
+	s.collect = func(to chan<- prometheus.Metric) {
+		now := m.now()
+		for name, of := range *m.policies.Load() {
+			if of.bounds == nil {
+				continue
+			}
+			of.bounds.mu.Lock()
+			for country, p := range of.bounds.peaks {
+				p.turn(now)
+				to <- used.is(max(p.now, p.before), name, country)
+			}
+			of.bounds.mu.Unlock()
 		}
-		s.bounds.mu.Lock()
-		for country, p := range s.bounds.peaks {
-			p.turn(now)
-			to <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, max(p.now, p.before), name, country)
-		}
-		s.bounds.mu.Unlock()
 	}
+	return s
 }
 
 // countriesOf returns the countries by their keys under p, if policies derive p from countries.

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -26,49 +27,45 @@ type decisionVecs struct {
 	overshootVecs
 }
 
-func newDecisionVecs() decisionVecs {
+func newDecisionVecs(auto promauto.Factory) decisionVecs {
 	perLimit := []string{"policy", "limit"}
 	return decisionVecs{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+		total: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_decisions_total",
 			Help: "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
 				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
 				"degraded_allowed or degraded_denied, by on_store_error.",
 		}, []string{"policy", "limit", "op", "outcome"}),
-		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+		calls: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_calls_total",
 			Help: "Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. " +
 				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
 				"and allowed among the decisions of this policy. " +
 				"A call counts once for each of its demands, and not for what is derived.",
 		}, []string{"policy", "op", "outcome"}),
-		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
+		degraded: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_degraded_decisions_total",
 			Help: "Decisions that on_store_error made because the store did not answer.",
 		}, []string{"policy"}),
-		remembered: prometheus.NewCounterVec(prometheus.CounterOpts{
+		remembered: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_remembered_denials_total",
 			Help: "Denials from memory, for which the store was not asked.",
 		}, []string{"policy"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refused: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_refused_numbers_total",
 			Help: "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: country or number_type. " +
 				"In mode shadow they are allowed.",
 		}, []string{"policy", "reason"}),
-		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		limits: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_limit_units",
 			Help: "Units that a limit holds in its window, of identifiers that by has no number for.",
 		}, perLimit),
-		windows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		windows: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_window_seconds",
 			Help: "Length of a limit's window.",
 		}, perLimit),
-		overshootVecs: newOvershootVecs(),
+		overshootVecs: newOvershootVecs(auto),
 	}
-}
-
-func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.calls, v.degraded, v.remembered, v.refused, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy. It names each: decisions may wait, and looking for

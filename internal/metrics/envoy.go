@@ -1,12 +1,10 @@
 package metrics
 
 import (
-	"maps"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Envoy are the metrics of what Envoy asks. It is safe for concurrent use; make it with
@@ -20,46 +18,21 @@ type Envoy struct {
 	byDescriptor resolved[prometheus.Counter]
 }
 
-// resolved are the series of a vector by their two labels. The zero value is ready.
-type resolved[T any] struct {
-	setting sync.Mutex
-	series  atomic.Pointer[map[[2]string]T] // copied to be changed
-}
-
-// of returns the series of labels, which resolve makes at their first use.
-func (r *resolved[T]) of(labels [2]string, resolve func(labels ...string) T) T {
-	if known := r.series.Load(); known != nil {
-		if series, ok := (*known)[labels]; ok {
-			return series
-		}
-	}
-	r.setting.Lock()
-	defer r.setting.Unlock()
-	grown := make(map[[2]string]T)
-	if known := r.series.Load(); known != nil {
-		maps.Copy(grown, *known)
-	}
-	grown[labels] = resolve(labels[:]...)
-	r.series.Store(&grown)
-	return grown[labels]
-}
-
 // NewEnvoy returns metrics that are registered with reg, which must have none of their
 // names.
 func NewEnvoy(reg prometheus.Registerer) *Envoy {
-	e := &Envoy{
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	auto := promauto.With(reg)
+	return &Envoy{
+		requests: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimitd_envoy_request_duration_seconds",
 			Help:    "Time to answer a request of Envoy, by method and code: that of the answer, or of gRPC's error.",
 			Buckets: durationBuckets,
 		}, []string{"method", "code"}),
-		descriptors: prometheus.NewCounterVec(prometheus.CounterOpts{
+		descriptors: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_envoy_descriptors_total",
 			Help: "Descriptors that Envoy asked about, by domain and by what became of them.",
 		}, []string{"domain", "outcome"}),
 	}
-	reg.MustRegister(e.requests, e.descriptors)
-	return e
 }
 
 // ObserveRequest counts an answered request, and shows its trace, if that is not empty. method and code must be

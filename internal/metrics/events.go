@@ -1,6 +1,11 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ratelimitd/ratelimitd/internal/events"
+)
 
 // Events are the metrics of events that are sent to a receiver. Make it with NewEvents.
 type Events struct {
@@ -8,38 +13,41 @@ type Events struct {
 	failures *prometheus.CounterVec // kind
 }
 
-// The outcomes of events.
-const (
-	EventSent = "sent"
-	EventLost = "lost"
-)
-
-// NewEvents returns metrics that are registered with reg: of events of these kinds, and how many wait, as waiting says.
-func NewEvents(reg prometheus.Registerer, kinds []string, waiting func() int) *Events {
+// NewEvents returns metrics that are registered with reg: of events of all kinds, and how many wait, as waiting says.
+func NewEvents(reg prometheus.Registerer, waiting func() int) *Events {
+	auto := promauto.With(reg)
 	e := &Events{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+		total: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_events_total",
 			Help: "Events by kind and outcome: sent, and the receiver took them; or lost, and nobody is told of them.",
 		}, []string{"kind", "outcome"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_event_failures_total",
 			Help: "Attempts to send an event that failed, and are repeated.",
 		}, []string{"kind"}),
 	}
-	for _, kind := range kinds { // so that rates have a zero to start from
-		e.total.WithLabelValues(kind, EventSent)
-		e.total.WithLabelValues(kind, EventLost)
-		e.failures.WithLabelValues(kind)
+	for _, kind := range events.Kinds { // so that rates have a zero to start from
+		e.of(kind, events.Sent)
+		e.of(kind, events.Lost)
+		e.of(kind, events.Failed)
 	}
-	reg.MustRegister(e.total, e.failures, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_events_waiting",
 		Help: "Events that wait to be sent.",
-	}, func() float64 { return float64(waiting()) }))
+	}, func() float64 { return float64(waiting()) })
 	return e
 }
 
-// Ended counts an event that was sent or lost.
-func (e *Events) Ended(kind, outcome string) { e.total.WithLabelValues(kind, outcome).Inc() }
+// of returns the counter of an outcome.
+func (e *Events) of(kind events.Kind, became events.Outcome) prometheus.Counter {
+	switch became {
+	case events.Sent:
+		return e.total.WithLabelValues(string(kind), "sent")
+	case events.Lost:
+		return e.total.WithLabelValues(string(kind), "lost")
+	}
+	return e.failures.WithLabelValues(string(kind))
+}
 
-// Failed counts an attempt that failed.
-func (e *Events) Failed(kind string) { e.failures.WithLabelValues(kind).Inc() }
+// Observe counts an event that was sent or lost, or an attempt that failed.
+func (e *Events) Observe(kind events.Kind, became events.Outcome) { e.of(kind, became).Inc() }

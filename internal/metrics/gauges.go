@@ -5,18 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
-
-// BreakerState is what the breaker in front of the store does.
-type BreakerState string
-
-// The states of a breaker.
-const (
-	BreakerClosed BreakerState = "closed" // requests go to the store
-	BreakerOpen   BreakerState = "open"   // one probe at a time does
-)
-
-var breakerStates = []BreakerState{BreakerClosed, BreakerOpen}
 
 // gauges are set by those who know.
 type gauges struct {
@@ -29,44 +19,38 @@ type gauges struct {
 	policies      prometheus.Gauge
 }
 
-func newGauges() gauges {
-	g := gauges{
-		clockOffset: prometheus.NewGauge(prometheus.GaugeOpts{
+func newGauges(auto promauto.Factory) gauges {
+	return gauges{
+		clockOffset: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "ratelimitd_clock_offset_seconds",
 			Help: "How far this instance's clock is ahead of the store's; below 0: behind.",
 		}),
-		sweepProgress: prometheus.NewGauge(prometheus.GaugeOpts{
+		sweepProgress: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "ratelimitd_sweeper_progress_ratio",
 			Help: "How much of the store the current sweep of expired counters has visited, 0 to 1.",
 		}),
-		sweepFinished: prometheus.NewGauge(prometheus.GaugeOpts{
+		sweepFinished: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "ratelimitd_sweeper_finished_timestamp_seconds",
 			Help: "When this instance last finished a sweep; 0: never.",
 		}),
-		swept: prometheus.NewCounter(prometheus.CounterOpts{
+		swept: auto.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_sweeper_swept_total",
 			Help: "Keys of which the sweeper deleted expired counters.",
 		}),
-		breaker: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		breaker: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_breaker_state",
 			Help: "1 for the state that the breaker in front of the store is in, 0 for the others.",
 		}, []string{"state"}),
-		caveats: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		caveats: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_cluster_caveat",
 			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily. " +
 				"accepted is true for those of --accept-caveats.",
 		}, []string{"caveat", "accepted"}),
+		policies: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "ratelimitd_policies_version",
+			Help: "Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples.",
+		}),
 	}
-	g.policies = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ratelimitd_policies_version",
-		Help: "Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples.",
-	})
-	setBreaker(g.breaker, BreakerClosed)
-	return g
-}
-
-func (g *gauges) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.clockOffset, g.sweepProgress, g.sweepFinished, g.swept, g.breaker, g.caveats, g.policies}
 }
 
 // SetPoliciesVersion says which version of the policies in the store is in force, 0 for none.
@@ -86,25 +70,14 @@ func (m *Metrics) SetSweepFinished(at time.Time) {
 // AddSwept counts keys of which expired counters were deleted; keys is not negative.
 func (m *Metrics) AddSwept(keys int) { m.gauges.swept.Add(float64(keys)) }
 
-// SetBreaker says which state the breaker is in. One that is not known clears all.
-func (m *Metrics) SetBreaker(state BreakerState) { setBreaker(m.gauges.breaker, state) }
+// SetBreaker says whether the breaker is closed, and requests go to the store; or open, and one probe at a time does.
+func (m *Metrics) SetBreaker(closed bool) {
+	m.gauges.breaker.WithLabelValues("closed").Set(oneIf(closed))
+	m.gauges.breaker.WithLabelValues("open").Set(oneIf(!closed))
+}
 
 // SetCaveat says whether the cluster has a caveat, of which there are few. Whether it is accepted does not
 // change while a process runs.
 func (m *Metrics) SetCaveat(caveat string, accepted, has bool) {
-	value := 0.0
-	if has {
-		value = 1
-	}
-	m.gauges.caveats.WithLabelValues(caveat, strconv.FormatBool(accepted)).Set(value)
-}
-
-func setBreaker(v *prometheus.GaugeVec, state BreakerState) {
-	for _, s := range breakerStates {
-		value := 0.0
-		if s == state {
-			value = 1
-		}
-		v.WithLabelValues(string(s)).Set(value)
-	}
+	m.gauges.caveats.WithLabelValues(caveat, strconv.FormatBool(accepted)).Set(oneIf(has))
 }

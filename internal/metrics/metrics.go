@@ -8,13 +8,13 @@ package metrics
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
@@ -39,7 +39,7 @@ type Metrics struct {
 
 	setting  sync.Mutex // held while the set of series changes
 	policies atomic.Pointer[map[string]*policySeries]
-	requests atomic.Pointer[httpSeries]
+	requests resolved[prometheus.Observer]
 }
 
 // flushEvery is how often episodes of overshoot that are over are published: about
@@ -52,22 +52,19 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
 	}
+	auto := promauto.With(reg)
 	m := &Metrics{
-		now: now, decisions: newDecisionVecs(), confirmations: newConfirmationVecs(),
-		http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges(), process: newProcessSeries(),
+		now: now, decisions: newDecisionVecs(auto), confirmations: newConfirmationVecs(auto),
+		http: newHTTPVec(auto), store: newStoreSeries(auto), gauges: newGauges(auto), process: newProcessSeries(auto),
 	}
+	m.SetBreaker(true)
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
-	m.requests.Store(&httpSeries{})
-	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_overshoot_keys",
 		Help: "Keys that are over their limit now and whose further attempts are counted.",
 	}, func() float64 { return float64(m.overshoot.Len()) })
-	reg.MustRegister(m.http, m.store.durations, open, newOpenKeys(m))
-	reg.MustRegister(m.decisions.collectors()...)
-	reg.MustRegister(m.confirmations.sent, m.confirmations.confirmed, m.confirmations.refunded, newUsedBounds(m))
-	reg.MustRegister(m.gauges.collectors()...)
-	reg.MustRegister(m.process.collectors()...)
+	reg.MustRegister(newOpenKeys(m), newUsedBounds(m))
 	return m
 }
 
@@ -98,27 +95,18 @@ func Handler(gathered prometheus.Gatherer) http.Handler {
 // nearby (a few), and the default store timeout of 500 ms.
 var durationBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
-func newHTTPVec() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newHTTPVec(auto promauto.Factory) *prometheus.HistogramVec {
+	return auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "ratelimitd_http_request_duration_seconds",
 		Help:    "Time to answer a request, by route and class of status.",
 		Buckets: durationBuckets,
 	}, []string{"route", "status"})
 }
 
-// httpSeries are the durations of requests by route and class of status: looked up once,
-// as hashing labels costs more than counting. It is copied to be changed.
-type httpSeries map[[2]string]prometheus.Observer
-
 // ObserveHTTP counts an answered request, and shows its trace, if that is not empty. route must
 // be one of few: a pattern, never a path.
 func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration, trace string) {
-	labels := [2]string{route, statusClass(status)}
-	series, known := (*m.requests.Load())[labels]
-	if !known {
-		series = m.resolveHTTP(labels)
-	}
-	observe(series, d, trace)
+	observe(m.requests.of([2]string{route, statusClass(status)}, m.http.WithLabelValues), d, trace)
 }
 
 // observe counts d, with the id of a trace in which it was taken as exemplar; empty: none.
@@ -128,15 +116,6 @@ func observe(series prometheus.Observer, d time.Duration, trace string) {
 		return
 	}
 	series.Observe(d.Seconds())
-}
-
-func (m *Metrics) resolveHTTP(labels [2]string) prometheus.Observer {
-	m.setting.Lock()
-	defer m.setting.Unlock()
-	known := maps.Clone(*m.requests.Load())
-	known[labels] = m.http.WithLabelValues(labels[0], labels[1])
-	m.requests.Store(&known)
-	return known[labels]
 }
 
 // statusClass returns "2xx" and its like, "other" for what is no status.

@@ -417,7 +417,7 @@ func TestGauges(t *testing.T) {
 	f.metrics.SetSweepProgress(.25)
 	f.metrics.SetSweepFinished(time.UnixMilli(1500))
 	f.metrics.AddSwept(3)
-	f.metrics.SetBreaker(BreakerOpen)
+	f.metrics.SetBreaker(false)
 	f.want(`
 		# HELP ratelimitd_breaker_state 1 for the state that the breaker in front of the store is in, 0 for the others.
 		# TYPE ratelimitd_breaker_state gauge

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -21,35 +22,31 @@ type overshootVecs struct {
 
 // newOvershootVecs has buckets from one attempt, a caller that stopped when denied, over a few, a person with several
 // attempts, to thousands, a machine that ignores denials.
-func newOvershootVecs() overshootVecs {
+func newOvershootVecs(auto promauto.Factory) overshootVecs {
 	return overshootVecs{
-		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		attempts: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimitd_overshoot_attempts",
 			Help:    "Attempts of a key beyond its limit, from the first until the window ends.",
 			Buckets: []float64{1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000},
 		}, []string{"policy"}),
-		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		times: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimitd_overshoot_times_limit",
 			Help:    "How many times its limit a key asked for, from its first attempt beyond it until the window ends.",
 			Buckets: []float64{1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000},
 		}, []string{"policy"}),
-		units: prometheus.NewCounterVec(prometheus.CounterOpts{
+		units: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_overshoot_units_total",
 			Help: "Units beyond the limit that attempts asked for.",
 		}, []string{"policy"}),
-		repeated: prometheus.NewCounterVec(prometheus.CounterOpts{
+		repeated: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_overshoot_repeated_total",
 			Help: "Attempts of a key beyond its limit that were not the first in their window.",
 		}, []string{"policy"}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+		dropped: auto.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_overshoot_dropped_total",
 			Help: "Attempts beyond a limit that are in no histogram, because too many keys were over their limits.",
 		}),
 	}
-}
-
-func (v *overshootVecs) collectors() []prometheus.Collector {
-	return []prometheus.Collector{v.attempts, v.times, v.units, v.repeated, v.dropped}
 }
 
 // remove deletes the series of a policy.
@@ -83,28 +80,19 @@ func (v *overshootVecs) of(policy string, tally *overshoot.Tally, now time.Time)
 	}
 }
 
-// openKeys publishes how many keys are over their limit, by policy.
-type openKeys struct {
-	metrics *Metrics
-	desc    *prometheus.Desc
-}
-
-func newOpenKeys(m *Metrics) openKeys {
-	opts := prometheus.GaugeOpts{
+// newOpenKeys returns what publishes how many keys are over their limit, by policy.
+func newOpenKeys(m *Metrics) prometheus.Collector {
+	s := new(scraped)
+	open := s.figure(prometheus.Opts{
 		Name: "ratelimitd_overshoot_policy_keys",
 		Help: "Keys that are over their limit now, by policy.",
+	}, "policy")
+	s.collect = func(to chan<- prometheus.Metric) {
+		for name, of := range *m.policies.Load() {
+			to <- open.is(float64(of.tally.Open()), name)
+		}
 	}
-	return openKeys{m, prometheus.NewDesc(opts.Name, opts.Help, []string{"policy"}, nil)}
-}
-
-// Describe sends the one description there is.
-func (o openKeys) Describe(to chan<- *prometheus.Desc) { to <- o.desc }
-
-// Collect sends a gauge for each policy.
-func (o openKeys) Collect(to chan<- prometheus.Metric) {
-	for name, s := range *o.metrics.policies.Load() {
-		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(s.tally.Open()), name)
-	}
+	return s
 }
 
 // overLimit returns the limit that the attempt went past; nil when it did not, was

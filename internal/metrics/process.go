@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // File is what is read again when it changes.
@@ -36,30 +37,26 @@ type processSeries struct {
 	expiry     *prometheus.GaugeVec // certificate
 }
 
-func newProcessSeries() processSeries {
+func newProcessSeries(auto promauto.Factory) processSeries {
 	return processSeries{
-		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		build: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_build_info",
 			Help: "1, with what the program was built from, as `ratelimitd version` says it.",
 		}, []string{"version", "go_version"}),
-		reloaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		reloaded: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_last_reload_successful",
 			Help: "1 if the file was taken when it was read last, at the start or later; 0 if it had mistakes, and the one before stays in force.",
 		}, []string{"file"}),
-		reloadedAt: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		reloadedAt: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_last_reload_success_timestamp_seconds",
 			Help: "When the file that is in force was read.",
 		}, []string{"file"}),
-		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		expiry: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_certificate_expiry_timestamp_seconds",
 			Help: "When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see; or the first " +
 				"of the authorities that it verifies them by: client_ca, cassandra_ca.",
 		}, []string{"certificate"}),
 	}
-}
-
-func (s *processSeries) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.build, s.reloaded, s.reloadedAt, s.expiry}
 }
 
 // SetBuild says what the program was built from.
@@ -69,18 +66,15 @@ func (m *Metrics) SetBuild(version string) {
 
 // SetReloaded says whether a file was taken that was read now.
 func (m *Metrics) SetReloaded(file File, taken bool) {
-	if !taken {
-		m.process.reloaded.WithLabelValues(string(file)).Set(0)
-		return
+	m.process.reloaded.WithLabelValues(string(file)).Set(oneIf(taken))
+	if taken {
+		m.process.reloadedAt.WithLabelValues(string(file)).Set(float64(m.now().UnixMilli()) / 1000)
 	}
-	m.process.reloaded.WithLabelValues(string(file)).Set(1)
-	m.process.reloadedAt.WithLabelValues(string(file)).Set(float64(m.now().UnixMilli()) / 1000)
 }
 
 // SetExpiry says when a certificate expires; a zero at: there is none.
 func (m *Metrics) SetExpiry(of Certificate, at time.Time) {
-	if at.IsZero() {
-		return
+	if !at.IsZero() {
+		m.process.expiry.WithLabelValues(string(of)).Set(float64(at.Unix()))
 	}
-	m.process.expiry.WithLabelValues(string(of)).Set(float64(at.Unix()))
 }

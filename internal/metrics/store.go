@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -29,9 +30,9 @@ type storeSeries struct {
 
 // newStoreSeries has buckets around a store in memory (microseconds), one nearby
 // (hundreds of them to milliseconds), and the default store timeout of 500 ms.
-func newStoreSeries() storeSeries {
+func newStoreSeries(auto promauto.Factory) storeSeries {
 	s := storeSeries{
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		durations: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ratelimitd_store_duration_seconds",
 			Help:    "Time that the store took, by operation and outcome.",
 			Buckets: []float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
@@ -91,30 +92,29 @@ type observedStore struct {
 	metrics *Metrics
 }
 
+// took observes an operation that began at start and ends now, with err.
+func (s *observedStore) took(ctx context.Context, op string, start time.Time, err *error) {
+	s.metrics.ObserveStore(ctx, op, s.metrics.now().Sub(start), *err)
+}
+
 // Read reads from the next store.
-func (s *observedStore) Read(ctx context.Context, q *store.Query) (store.State, error) {
-	start := s.metrics.now()
-	state, err := s.next.Read(ctx, q)
-	s.metrics.ObserveStore(ctx, storeRead, s.metrics.now().Sub(start), err)
-	return state, err
+func (s *observedStore) Read(ctx context.Context, q *store.Query) (state store.State, err error) {
+	defer s.took(ctx, storeRead, s.metrics.now(), &err)
+	return s.next.Read(ctx, q)
 }
 
 // Write writes to the next store.
-func (s *observedStore) Write(ctx context.Context, w *store.Write) error {
-	start := s.metrics.now()
-	err := s.next.Write(ctx, w)
-	s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
-	return err
+func (s *observedStore) Write(ctx context.Context, w *store.Write) (err error) {
+	defer s.took(ctx, storeWrite, s.metrics.now(), &err)
+	return s.next.Write(ctx, w)
 }
 
 // WriteThenRead writes to the next store and reads from it.
 func (s *observedStore) WriteThenRead(
 	ctx context.Context, w *store.Write, q *store.Query,
 ) (state store.State, wrote bool, err error) {
-	start := s.metrics.now()
-	state, wrote, err = store.WriteThenRead(ctx, s.next, w, q)
-	s.metrics.ObserveStore(ctx, storeWriteRead, s.metrics.now().Sub(start), err)
-	return state, wrote, err
+	defer s.took(ctx, storeWriteRead, s.metrics.now(), &err)
+	return store.WriteThenRead(ctx, s.next, w, q)
 }
 
 // WriteEach writes to the next store. Each write is observed by itself.
@@ -127,11 +127,9 @@ func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote fu
 }
 
 // WriteAll writes to the next store.
-func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) error {
-	start := s.metrics.now()
-	err := s.next.WriteAll(ctx, w)
-	s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
-	return err
+func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) (err error) {
+	defer s.took(ctx, storeWrite, s.metrics.now(), &err)
+	return s.next.WriteAll(ctx, w)
 }
 
 // observedExclusive is an observedStore that can hold a key still.
@@ -141,17 +139,13 @@ type observedExclusive struct {
 }
 
 // Update updates the next store.
-func (s *observedExclusive) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
-	start := s.metrics.now()
-	err := s.next.Update(ctx, q, decide)
-	s.metrics.ObserveStore(ctx, storeUpdate, s.metrics.now().Sub(start), err)
-	return err
+func (s *observedExclusive) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) (err error) {
+	defer s.took(ctx, storeUpdate, s.metrics.now(), &err)
+	return s.next.Update(ctx, q, decide)
 }
 
 // UpdateAll updates the next store.
-func (s *observedExclusive) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
-	start := s.metrics.now()
-	err := s.next.UpdateAll(ctx, q, decide)
-	s.metrics.ObserveStore(ctx, storeUpdate, s.metrics.now().Sub(start), err)
-	return err
+func (s *observedExclusive) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) (err error) {
+	defer s.took(ctx, storeUpdate, s.metrics.now(), &err)
+	return s.next.UpdateAll(ctx, q, decide)
 }

@@ -45,9 +45,9 @@ func (s *service) listenEnvoy(ctx context.Context) (stage, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	var serving *envoy.Listener
-	measured := metrics.NewEnvoyConnections(s.registry, func() int { return serving.Open() }, grpcbound.Bounds)
+	turnedAway := metrics.NewEnvoyConnections(s.registry, func() int { return serving.Open() }, grpcbound.Bounds)
 	serving = envoy.NewListener(s.envoy, listener, envoy.ListenerOptions{
-		Connections: s.room.connections, Reached: measured.TurnAway, Drain: s.drain(), Ready: s.store.ready, GRPC: options,
+		Connections: s.room.connections, Reached: turnedAway, Drain: s.drain(), Ready: s.store.ready, GRPC: options,
 	})
 	return serving.Run, nil
 }

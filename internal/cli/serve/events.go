@@ -38,22 +38,9 @@ func (s *service) openEvents() error {
 	sender := events.New(events.Options{
 		URL: given.URL.String(), Secrets: secrets, Log: s.log,
 		Source: "/ratelimitd/" + url.PathEscape(s.settings.Namespace), Self: s.instanceName, Agent: "ratelimitd/" + s.process.Version,
-		Observe: func(kind events.Kind, became events.Outcome) {
-			switch became {
-			case events.Sent:
-				measured.Ended(string(kind), metrics.EventSent)
-			case events.Lost:
-				measured.Ended(string(kind), metrics.EventLost)
-			case events.Failed:
-				measured.Failed(string(kind))
-			}
-		},
+		Observe: func(kind events.Kind, became events.Outcome) { measured.Observe(kind, became) },
 	})
-	kinds := make([]string, len(events.Kinds))
-	for i, kind := range events.Kinds {
-		kinds[i] = string(kind)
-	}
-	measured = metrics.NewEvents(s.registry, kinds, sender.Waiting)
+	measured = metrics.NewEvents(s.registry, sender.Waiting)
 	s.events.sender, s.events.watcher = sender, events.NewWatcher(sender, given.DeniedShare)
 	s.events.countryOf = s.measured.CountryOf
 	s.audit.tee(sender.AuditLine)

@@ -160,7 +160,7 @@ func (p *peers) run(
 	if p.listener != nil {
 		server := peer.NewServer(p.listener, p.creds, engine, p.cluster, tracer)
 		server.Reports = reports
-		server.TurnedAway = metrics.NewPeerConnections(registry, server.Connections, grpcbound.Bounds).TurnAway
+		server.TurnedAway = metrics.NewPeerConnections(registry, server.Connections, grpcbound.Bounds)
 		stages = []stage{member, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

@@ -115,7 +115,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	}
 	local := embedded.New(&embedded.Options{MaxKeys: given.MaxKeys, Now: s.process.Now})
 	b := &backend{
-		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
+		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: s.measured.SetBreaker}),
 		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
 		policies:   store.Policies(given.Namespace),
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
@@ -139,16 +139,6 @@ func readyInTime(store *cassandra.Later) func(context.Context) error {
 			return errSkewed
 		}
 		return store.Ready(ctx)
-	}
-}
-
-func breakerChanged(measured *metrics.Metrics) func(closed bool) {
-	return func(closed bool) {
-		state := metrics.BreakerOpen
-		if closed {
-			state = metrics.BreakerClosed
-		}
-		measured.SetBreaker(state)
 	}
 }
 

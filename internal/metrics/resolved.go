@@ -1,0 +1,31 @@
+package metrics
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// resolved are the series of a vector by their two labels. The zero value is ready.
+type resolved[T any] struct {
+	setting sync.Mutex
+	series  atomic.Pointer[map[[2]string]T] // copied to be changed
+}
+
+// of returns the series of labels, which resolve makes at their first use.
+func (r *resolved[T]) of(labels [2]string, resolve func(labels ...string) T) T {
+	if known := r.series.Load(); known != nil {
+		if series, ok := (*known)[labels]; ok {
+			return series
+		}
+	}
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	grown := make(map[[2]string]T)
+	if known := r.series.Load(); known != nil {
+		maps.Copy(grown, *known)
+	}
+	grown[labels] = resolve(labels[0], labels[1])
+	r.series.Store(&grown)
+	return grown[labels]
+}
