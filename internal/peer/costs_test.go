@@ -2,12 +2,14 @@ package peer
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
@@ -26,23 +28,7 @@ func (c *costs) of(decisions int) string {
 func TestCostDoesNotGrowWithMembers(t *testing.T) {
 	for _, members := range []int{1, 2, 3, 5, 10, 20} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newSimWorld(t, 1)
-			w.quick, w.fails = true, 0
-			w.mu.Lock()
-			for range members {
-				w.start()
-			}
-			w.mu.Unlock()
-			time.Sleep(15 * time.Second) // until all have joined, and know all keys
-			defer func() {
-				for _, in := range w.alive {
-					in.stop()
-				}
-				for _, in := range w.alive {
-					<-in.ended
-				}
-				time.Sleep(time.Minute)
-			}()
+			w := quickWorld(t, members)
 			const keys, limit = 100, 4
 			w.costs.of(1)
 			w.costs.hops.Store(0)
@@ -75,4 +61,77 @@ func (w *simWorld) takeOf(instance, key int, want bool) {
 	if err != nil || d.Allowed != want {
 		w.t.Fatalf("%d members, key %d: allowed %t, error %v; want %t", len(w.alive), key, d.Allowed, err, want)
 	}
+}
+
+// TestCostOfWhatIsGivenBack holds what a reset, and a refund by its claim, cost beside their news, together with the take
+// that follows.
+func TestCostOfWhatIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := quickWorld(t, 3)
+		const each = 100
+		for _, p := range simPolicies() {
+			for _, how := range []string{"reset", "refund"} {
+				if how == "refund" && p.Name == simSlots {
+					continue
+				}
+				receipts, demands := make([]string, each), make([]limiter.Demand, each)
+				for i := range each {
+					demands[i] = limiter.Demand{Policy: p.Name, Identifier: keysOf(how, i)}
+					a, err := w.alive[i%3].engine.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: demands[i : i+1]})
+					if err != nil || !a.Allowed {
+						t.Fatalf("%+v, %v", a, err)
+					}
+					receipts[i] = a.Receipt
+				}
+				time.Sleep(5 * time.Second)
+				w.costs.of(1)
+				for i := range each {
+					in, err := w.alive[(i/3)%3], error(nil)
+					if how == "reset" {
+						err = in.engine.Reset(t.Context(), p.Name, demands[i].Identifier)
+					} else {
+						err = in.engine.Refund(t.Context(), receipts[i])
+					}
+					if err != nil {
+						t.Fatalf("%s of %s: %v", how, p.Name, err)
+					}
+				}
+				time.Sleep(5 * time.Second)
+				cost := w.costs.of(each)
+				if want := "1.00 writes, 0.00 reads of keys, "; how == "reset" && !strings.HasPrefix(cost, want) {
+					t.Errorf("a reset of %s costs %s, want %s", p.Name, cost, want)
+				}
+				for i := range each {
+					if d, err := w.alive[i%3].engine.Take(t.Context(), demands[i]); err != nil || !d.Allowed {
+						t.Fatalf("%+v, %v", d, err)
+					}
+				}
+				t.Logf("%s of %s: %s; the next take %s", how, p.Name, cost, w.costs.of(each))
+			}
+		}
+	})
+}
+
+func keysOf(how string, i int) keys.Identifier { return keys.Identifier(fmt.Sprint(how, i)) }
+
+// quickWorld returns a world of members over a store that takes no time and never fails. They end with the test.
+func quickWorld(t *testing.T, members int) *simWorld {
+	w := newSimWorld(t, 1)
+	w.quick, w.fails = true, 0
+	w.mu.Lock()
+	for range members {
+		w.start()
+	}
+	w.mu.Unlock()
+	time.Sleep(15 * time.Second) // until all have joined, and know all keys
+	t.Cleanup(func() {
+		for _, in := range w.alive {
+			in.stop()
+		}
+		for _, in := range w.alive {
+			<-in.ended
+		}
+		time.Sleep(time.Minute)
+	})
+	return w
 }

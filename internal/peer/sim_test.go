@@ -44,17 +44,18 @@ func TestOwnersSimulation(t *testing.T) {
 	if race.Enabled {
 		n = max(1, n/5)
 	}
-	played, decided, handed, beyond, exact, kept := 0, 0, 0, 0, 0, 0
+	played, decided, handed, beyond, exact, kept, rooms := 0, 0, 0, 0, 0, 0, 0
 	for seed := *simFirst; seed < *simFirst+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := simulateOwners(t, seed)
 				played, decided, handed, beyond = played+1, decided+w.decided, handed+w.news, beyond+w.beyond
-				exact, kept = exact+w.exact, kept+w.kept
+				exact, kept, rooms = exact+w.exact, kept+w.kept, rooms+w.rooms
 			})
 		})
 	}
 	t.Logf("of %d conversions, the store had all in the end, and of %d concurrent limits what nobody released", exact, kept)
+	t.Logf("after %d resets and refunds, there was as much room as there should be", rooms)
 	t.Logf("under guarantee local, more than the limit was admitted of %d keys", beyond)
 	if played > 1 && handed < played {
 		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", played, handed)
@@ -70,6 +71,7 @@ const (
 	simKeys    = 6
 	simDial    = 50 * time.Millisecond
 	simSync    = time.Second
+	simTold    = time.Second // within which all instances that stand not still have heard of a reset or a refund
 	// simLoses is for how long before and after an owner dies, stands still or is set out what it admits
 	// under guarantee local may be unknown to the next: it admits for an interval and a store timeout, and
 	// a write takes another one.
@@ -146,6 +148,8 @@ type simWorld struct {
 	kept     int                // concurrent limits of which the store had what nobody released
 	exact    int                // conversions of which the store had all that was sent and confirmed
 	news     int                // how often knowledge was handed over or looked up
+	own      int                // keys that one caller asks for
+	rooms    int                // how often the room after a reset or a refund was held
 	costs    costs
 	quick    bool // nothing takes any time
 }
@@ -779,6 +783,9 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		return
 	case how == 3:
 		call.Op = count.OpCheck
+	case how == 4:
+		w.reset(policy)
+		return
 	}
 	answer, err := in.engine.Do(limited, &call)
 	if err != nil {
@@ -853,6 +860,84 @@ func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Deman
 	answer, err := in.engine.Do(ctx, &settling)
 	if err == nil && !holder.left.Load() {
 		w.admit(d.Policy, string(d.Identifier), answer.Settled[0].Cost-answer.Settled[0].Over)
+	}
+}
+
+// reset fills a key that nobody else asks for, resets it, and holds that there is room for as much again and for no more.
+func (w *simWorld) reset(policy string) {
+	d := w.ownKey(policy)
+	if _, sure := w.fill(d, nil); !sure {
+		return
+	}
+	in := w.anyone()
+	if in == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+	defer cancel()
+	if in.engine.Reset(ctx, d.Policy, d.Identifier) != nil {
+		return
+	}
+	by := in // which knows it at once
+	if w.chance(0.5) {
+		by = nil
+		time.Sleep(simTold)
+	}
+	again, sure := w.fill(d, by)
+	w.holdRoom(d, "a reset", int64(len(again)), limitOf(policy), sure)
+}
+
+// ownKey returns a demand of one unit for a key of policy that nobody else asks for.
+func (w *simWorld) ownKey(policy string) limiter.Demand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.own++
+	return limiter.Demand{Policy: policy, Identifier: keys.Identifier(fmt.Sprint("own ", w.own)), Cost: 1}
+}
+
+// anyone returns an instance to ask; nil: there is none.
+func (w *simWorld) anyone() *simInstance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.alive) == 0 {
+		return nil
+	}
+	return w.alive[w.rng.IntN(len(w.alive))]
+}
+
+// fill takes units for d, by one instance or, if by is nil, by one after the other, until one is denied, and returns their
+// receipts. sure is false if a call failed: its unit may be counted.
+func (w *simWorld) fill(d limiter.Demand, by *simInstance) (receipts []string, sure bool) {
+	for len(receipts) <= int(limitOf(d.Policy)) {
+		in := by
+		if in == nil {
+			in = w.anyone()
+		}
+		if in == nil {
+			return receipts, false
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+		a, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
+		cancel()
+		if err != nil {
+			return receipts, false
+		}
+		if !a.Allowed {
+			return receipts, a.Recorded == count.RecordedNo
+		}
+		receipts = append(receipts, a.Receipt)
+	}
+	return receipts, true
+}
+
+// holdRoom holds that after what happened, room more units of d were admitted: no more, and, where nothing fails and no call
+// failed, no fewer.
+func (w *simWorld) holdRoom(d limiter.Demand, after string, admitted, room int64, sure bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rooms++
+	if admitted > room && (w.orderly || !isLocal(d.Policy)) || admitted < room && sure && w.orderly {
+		w.t.Errorf("seed %d, %s %s: after %s, %d are admitted, want %d", w.seed, d.Policy, d.Identifier, after, admitted, room)
 	}
 }
 

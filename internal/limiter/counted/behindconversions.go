@@ -64,18 +64,11 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 // GiveBackBy gives back or confirms, by right, the units of e, the entry of a claimed receipt, for t, whose limits are
 // conversions, or concurrent. It has an effect once, however often it is called. For conversions the owner changes its
 // memory, and writes behind.
-func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) (err error) {
+func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
 	if !t.Plan.Cell {
 		return s.counted.release(ctx, t, right, e)
 	}
-	r, led := &demand.Request{Alone: true, Under: t.Plan}, false
-	s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
-		led, err = true, s.giveBackInFlight(ctx, t, right, e)
-	})
-	if !led {
-		return r.Err
-	}
-	return err
+	return s.alone(ctx, t.Key, func(ctx context.Context) error { return s.giveBackInFlight(ctx, t, right, e) })
 }
 
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {

@@ -161,6 +161,16 @@ func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, time
 	}
 }
 
+// alone calls do while no batch of key is in progress, unless that takes too long: nothing is counted then.
+func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Context) error) (err error) {
+	r, led := &demand.Request{Alone: true}, false
+	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) { led, err = true, do(ctx) })
+	if !led {
+		return r.Err
+	}
+	return err
+}
+
 // enter returns a batch for r to lead at once, or queues r and returns none.
 func (f *flights) enter(k store.Key, r *demand.Request) ([]*demand.Request, error) {
 	f.mu.Lock()

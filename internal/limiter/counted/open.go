@@ -5,25 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Open keeps key out of memory for a while. It returns once no batch that is decided by memory is in progress.
 func (s *Decider) Open(ctx context.Context, key store.Key, theirs time.Duration) error {
-	r := &demand.Request{Alone: true}
-	var err error
-	led := false
-	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
-		led = true
-		if err = s.counted.behind.writeKey(ctx, key); err == nil {
-			err = s.counted.owned.open(key, theirs)
+	return s.alone(ctx, key, func(ctx context.Context) error {
+		if err := s.counted.behind.writeKey(ctx, key); err != nil {
+			return err
 		}
+		return s.counted.owned.open(key, theirs)
 	})
-	if !led && r.Err != nil {
-		return r.Err
-	}
-	return err
 }
 
 // maxOpen bounds the open keys of a shard; past it, no key is opened.

@@ -5,41 +5,61 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Reset removes all that is counted for t. The error is a StoreError.
-func (s *Decider) Reset(ctx context.Context, t *demand.Target) error {
+func (s *Decider) Reset(ctx context.Context, t *demand.Target) error { return s.reset(ctx, t, nil) }
+
+// ResetBy is Reset by right, while no batch of t's key is in progress. It forgets the key before it writes: after a
+// failure it is not known what the store has.
+func (s *Decider) ResetBy(ctx context.Context, t *demand.Target, right owner.Right) error {
+	return s.alone(ctx, t.Key, func(ctx context.Context) error {
+		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
+		return s.reset(ctx, t, s.counted.owned.of(t, right))
+	})
+}
+
+// reset is Reset of a key whose state in memory is known, nil if it is not.
+func (s *Decider) reset(ctx context.Context, t *demand.Target, known *keyState) error {
+	s.counted.owned.change(t.Key)
 	if len(t.Plan.Parts) == 0 {
-		return s.resetPart(ctx, t)
+		return s.resetPart(ctx, t, known)
 	}
 	for _, p := range t.Plan.Parts {
 		part := t.As(p)
-		if err := s.resetPart(ctx, &part); err != nil {
+		if err := s.resetPart(ctx, &part, nil); err != nil {
 			return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
 	return nil
 }
 
-func (s *Decider) resetPart(ctx context.Context, t *demand.Target) error {
+func (s *Decider) resetPart(ctx context.Context, t *demand.Target, known *keyState) error {
 	if t.Plan.Cell {
 		return s.serial.Reset(ctx, t)
 	}
-	return s.counted.reset(ctx, t)
+	return s.counted.reset(ctx, t, known)
 }
 
 // reset removes all that is counted for t, at an instant that is later than all units written before, by any instance's
 // clock, and than those dated after an earlier reset.
-func (c *counted) reset(ctx context.Context, t *demand.Target) error {
+func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) error {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	q := t.Plan.Query(t.Key, now, 1, nil)
-	state, _, err := c.read(ctx, t, &q)
-	if err != nil {
-		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+	var state store.State
+	if known != nil {
+		state.Reset = known.reset
+	} else {
+		q := t.Plan.Query(t.Key, now, 1, nil)
+		if state, _, err = c.read(ctx, t, &q); err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
 	}
 	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
@@ -52,6 +72,7 @@ func (c *counted) reset(ctx context.Context, t *demand.Target) error {
 			return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
+	c.denied.Remove(t.Key)
 	c.denials.Forget(t.Key)
 	c.learn(t.Key, at) // units counted from now on are dated after the reset
 	return nil

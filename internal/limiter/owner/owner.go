@@ -78,6 +78,8 @@ const (
 	OpAbort count.Op = "abort"
 	// OpGiveBack gives back or confirms the units of a receipt.
 	OpGiveBack count.Op = "give_back"
+	// OpReset removes all that is counted for the key.
+	OpReset count.Op = "reset"
 )
 
 // Call is one demand on its way to the instance that owns its key. It holds keys, never an
@@ -110,6 +112,8 @@ func (c *Call) Valid() bool {
 		return c.Prepare != (store.EventID{})
 	case OpGiveBack:
 		return c.Back != nil && c.Back.Claimed > 0 && c.Back.Cost >= 1 && c.Back.Cost <= policy.MaxCost
+	case OpReset:
+		return true
 	case OpOpen:
 		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= LongestLife
 	}

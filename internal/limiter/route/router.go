@@ -113,15 +113,6 @@ func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Ent
 	return r.shared.SettleEvent(ctx, t, n, removed)
 }
 
-// Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
-func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
-	if !t.Plan.CountsOutsideCells() {
-		return r.shared.Reset(ctx, t)
-	}
-	// The next owner may have read the key before.
-	return r.AsGuest(ctx, []*demand.Target{t}, func(ctx context.Context) error { return r.shared.Reset(ctx, t) })
-}
-
 // Changed drops what is remembered of key, and owners' denials of it.
 func (r *Router) Changed(key store.Key) {
 	r.shared.Changed(key)
@@ -325,6 +316,10 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	}
 	if call.Op == owner.OpGiveBack {
 		return r.giveBackForPeer(ctx, call, p, right, a)
+	}
+	if call.Op == owner.OpReset {
+		a.Recorded = count.RecordedNo
+		return r.resetBy(ctx, &demand.Target{Plan: p.At(call.Key), Key: call.Key, Old: call.Old}, right)
 	}
 	at := p.At(call.Key).Asked(call.Limit)
 	c := demand.Charge{Target: demand.Target{Plan: at, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}

@@ -130,7 +130,7 @@ type Call struct {
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
 	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back; reset
 	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
 	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
 	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
