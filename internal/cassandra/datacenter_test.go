@@ -22,11 +22,10 @@ func (r *regions) testLocalNodeDies(t *testing.T) {
 	p := policy.Policy{Name: "local", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
 	anywhere := p
 	anywhere.Name, anywhere.Consistency = "anywhere", policy.Consistency{Write: policy.LevelOne, Read: policy.LevelOne}
-	serial := p
-	serial.Name, serial.Guarantee = "serial", policy.GuaranteeSerial
+	bucket := policy.Policy{Name: "bucket", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Hour}}}
 	opts := limiter.Options{Datacenter: s.Datacenter(), StoreTimeout: timeout, Now: time.Now}
-	e := storetest.NewEngine(t, s, opts, p, anywhere, serial)
-	for _, name := range []string{"local", "serial"} {
+	e := storetest.NewEngine(t, s, opts, p, anywhere, bucket)
+	for _, name := range []string{"local", "bucket"} {
 		if d := e.Do(t, count.OpTake, name); !d.Allowed {
 			t.Errorf("%s: %+v", name, d.Verdict)
 		}
@@ -35,7 +34,7 @@ func (r *regions) testLocalNodeDies(t *testing.T) {
 	if d, err := e.Take(t.Context(), limiter.Demand{Policy: "local", Identifier: "x"}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("allowed %v, %v: the other data centre answered", d.Allowed, err)
 	}
-	if d, err := e.Check(t.Context(), limiter.Demand{Policy: "serial", Identifier: "x"}); !errors.Is(err, store.ErrUnavailable) {
+	if d, err := e.Check(t.Context(), limiter.Demand{Policy: "bucket", Identifier: "x"}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("allowed %v, %v: the other data centre answered at LOCAL_SERIAL", d.Allowed, err)
 	}
 	if d := e.Do(t, count.OpTake, "anywhere"); !d.Allowed {

@@ -38,7 +38,6 @@ type regions struct {
 // reach is a way to count, and how far its promise reaches.
 type reach struct {
 	algorithm   string
-	guarantee   policy.Guarantee
 	write, read policy.Level
 	serial      policy.Level
 	scope       policy.Scope
@@ -100,18 +99,17 @@ func reaches() (all []reach) {
 	const quorum, local, each = policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelEachQuorum
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
 		all = append(all,
-			reach{algorithm, policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
-			reach{algorithm, policy.GuaranteeCounted, quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
-			reach{algorithm, policy.GuaranteeCounted, each, local, policy.LevelLocalSerial, policy.ScopeCluster},
+			reach{algorithm, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+			reach{algorithm, quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
+			reach{algorithm, each, local, policy.LevelLocalSerial, policy.ScopeCluster},
 		)
 	}
 	for serial, scope := range map[policy.Level]policy.Scope{
 		policy.LevelLocalSerial: policy.ScopeDatacenter, policy.LevelSerial: policy.ScopeCluster,
 	} {
 		all = append(all,
-			reach{"sliding-log", policy.GuaranteeSerial, local, local, serial, scope},
-			reach{"fixed-window", policy.GuaranteeSerial, quorum, quorum, serial, scope},
-			reach{"token-bucket", policy.GuaranteeCounted, local, local, serial, scope},
+			reach{"token-bucket", local, local, serial, scope},
+			reach{"leaky-bucket", quorum, quorum, serial, scope},
 		)
 	}
 	return all
@@ -126,19 +124,15 @@ func (c *reach) String() string {
 
 // exact reports whether c compares and sets: then nobody is denied while there is room.
 func (c *reach) exact() bool {
-	return c.guarantee == policy.GuaranteeSerial || c.algorithm == "token-bucket"
+	return c.algorithm == "token-bucket" || c.algorithm == "leaky-bucket"
 }
 
 // policy returns one whose window is so long that hardly an edge falls into a test.
 func (c *reach) policy() policy.Policy {
-	p := policy.Policy{
-		Name: "p", Guarantee: c.guarantee, Consistency: policy.Consistency{Write: c.write, Read: c.read},
+	return policy.Policy{
+		Name: "p", Consistency: policy.Consistency{Write: c.write, Read: c.read},
 		Limits: []policy.Limit{{Algorithm: c.algorithm, Limit: regionLimit, Window: policy.MaxWindow}},
 	}
-	if c.guarantee == policy.GuaranteeSerial {
-		p.Consistency = policy.Consistency{}
-	}
-	return p
 }
 
 // engine returns one over store for c, in a namespace of the test's.
@@ -270,9 +264,8 @@ func (r *regions) testNoneIsLocal(t *testing.T) {
 		t.Errorf("a policy of levels that are not: %v", err)
 	}
 	for _, c := range []reach{
-		{"sliding-log", policy.GuaranteeCounted, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
-		{"sliding-log", policy.GuaranteeSerial, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
-		{"token-bucket", policy.GuaranteeCounted, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
+		{"sliding-log", policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
+		{"token-bucket", policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			groups := r.groups(t, &c)
@@ -287,11 +280,11 @@ func (r *regions) testNoneIsLocal(t *testing.T) {
 func (r *regions) testOnce(t *testing.T) {
 	const quorum, local, each = policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelEachQuorum
 	for _, c := range []reach{
-		{"sliding-log", policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
-		{"sliding-log", policy.GuaranteeCounted, quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
-		{"sliding-log", policy.GuaranteeCounted, each, local, policy.LevelLocalSerial, policy.ScopeCluster},
-		{"token-bucket", policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
-		{"token-bucket", policy.GuaranteeCounted, local, local, policy.LevelSerial, policy.ScopeCluster},
+		{"sliding-log", local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+		{"sliding-log", quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
+		{"sliding-log", each, local, policy.LevelLocalSerial, policy.ScopeCluster},
+		{"token-bucket", local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+		{"token-bucket", local, local, policy.LevelSerial, policy.ScopeCluster},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			groups := r.groups(t, &c)
@@ -422,25 +415,23 @@ func wantUsedIn(t *testing.T, engines []*limiter.Engine, want int64, when string
 // are answered as policies say; and answers agree with the counts once all is well again.
 func (r *regions) testFrozen(t *testing.T) {
 	const local, each = policy.LevelLocalQuorum, policy.LevelEachQuorum
-	const counted, serial = policy.GuaranteeCounted, policy.GuaranteeSerial
 	const deny, allow = policy.OnStoreErrorDeny, policy.OnStoreErrorAllow
-	pol := func(name, algorithm string, guarantee policy.Guarantee, write policy.Level, on policy.OnStoreError) policy.Policy {
-		c := reach{algorithm: algorithm, guarantee: guarantee, write: write, read: local}
+	pol := func(name, algorithm string, write policy.Level, on policy.OnStoreError) policy.Policy {
+		c := reach{algorithm: algorithm, write: write, read: local}
 		p := c.policy()
 		p.Name, p.OnStoreError = name, on
 		return p
 	}
 	goingOn := []policy.Policy{
-		pol("log", "sliding-log", counted, local, deny), pol("window", "fixed-window", counted, local, deny),
-		pol("serial-log", "sliding-log", serial, local, deny), pol("bucket", "token-bucket", counted, local, deny),
+		pol("log", "sliding-log", local, deny), pol("window", "fixed-window", local, deny),
+		pol("bucket", "token-bucket", local, deny),
 	}
 	written := []policy.Policy{
-		pol("log-of-all", "sliding-log", counted, each, deny), pol("window-of-all", "fixed-window", counted, each, deny),
-		pol("log-that-allows", "sliding-log", counted, each, allow),
+		pol("log-of-all", "sliding-log", each, deny), pol("window-of-all", "fixed-window", each, deny),
+		pol("log-that-allows", "sliding-log", each, allow),
 	}
 	compared := []policy.Policy{
-		pol("serial-log-of-all", "sliding-log", serial, local, deny), pol("bucket-of-all", "token-bucket", counted, local, deny),
-		pol("serial-that-allows", "sliding-log", serial, local, allow),
+		pol("bucket-of-all", "token-bucket", local, deny), pol("bucket-that-allows", "token-bucket", local, allow),
 	}
 	var f frozen
 	for i := range r.stores {

@@ -26,20 +26,9 @@ const (
 
 // minorityPolicies are in force while a node is dead.
 func minorityPolicies() (policies []policy.Policy) {
-	for _, of := range []struct {
-		name      string
-		algorithm string
-		guarantee policy.Guarantee
-	}{
-		{"sliding-log", "sliding-log", policy.GuaranteeCounted},
-		{"fixed-window", "fixed-window", policy.GuaranteeCounted},
-		{"sliding-tail", "sliding-tail", policy.GuaranteeCounted},
-		{"token-bucket", "token-bucket", policy.GuaranteeCounted},
-		{"serial-log", "sliding-log", policy.GuaranteeSerial},
-	} {
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail", "token-bucket"} {
 		policies = append(policies, policy.Policy{
-			Name: of.name, Guarantee: of.guarantee,
-			Limits: []policy.Limit{{Algorithm: of.algorithm, Limit: serialLimit, Window: policy.MaxWindow}},
+			Name: algorithm, Limits: []policy.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: policy.MaxWindow}},
 		})
 	}
 	return policies

@@ -79,32 +79,20 @@ func serialEngines(t *testing.T, stores []*cassandra.Store, timeout time.Duratio
 	return engines
 }
 
-// serialPolicy has windows of a day, so that hardly an edge falls into a test, and
-// buckets that drain a unit in hours.
-func serialPolicy(algorithm string, guarantee policy.Guarantee) policy.Policy {
-	return policy.Policy{
-		Name: "p", Guarantee: guarantee,
-		Limits: []policy.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: 24 * time.Hour}},
-	}
+// serialPolicy has a bucket that drains a unit in days.
+func serialPolicy(algorithm string) policy.Policy {
+	return policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: policy.MaxWindow}}}
 }
 
 // testSerialContention has all instances take from one key at the same time: nobody is
 // denied while there is room, so all of the limit is used, and no more.
 func testSerialContention(t *testing.T, stores []*cassandra.Store) {
-	for _, of := range []struct {
-		algorithm string
-		guarantee policy.Guarantee
-	}{
-		{"sliding-log", policy.GuaranteeSerial},
-		{"fixed-window", policy.GuaranteeSerial},
-		{"token-bucket", policy.GuaranteeSerial},
-		{"leaky-bucket", policy.GuaranteeCounted},
-	} {
-		t.Run(of.algorithm+" "+string(of.guarantee), func(t *testing.T) {
+	for _, algorithm := range []string{"token-bucket", "leaky-bucket"} {
+		t.Run(algorithm, func(t *testing.T) {
 			const takes = serialLimit // of each instance: the limit is reached by any two of them
 			var admitted, denied atomic.Int64
 			var all sync.WaitGroup
-			for _, e := range serialEngines(t, stores, contentionTimeout, serialPolicy(of.algorithm, of.guarantee)) {
+			for _, e := range serialEngines(t, stores, contentionTimeout, serialPolicy(algorithm)) {
 				all.Go(func() {
 					for range takes {
 						switch d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "somebody"}); {
@@ -190,9 +178,9 @@ const (
 // after the other, until somebody is left in doubt, and lets it go on with what it was
 // about to do.
 func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores []*cassandra.Store) {
-	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
+	for _, algorithm := range []string{"token-bucket", "leaky-bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
-			engines := serialEngines(t, stores, pauseTimeout, serialPolicy(algorithm, policy.GuaranteeSerial))
+			engines := serialEngines(t, stores, pauseTimeout, serialPolicy(algorithm))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var out outcomes

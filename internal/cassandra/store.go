@@ -132,7 +132,7 @@ func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 		return store.State{}, err
 	}
 	if q.Cell {
-		return s.readCell(ctx, level, q)
+		return s.readCell(ctx, level, q.Key)
 	}
 	key := q.Key.Bytes()
 	state := store.State{Logs: make([]store.Log, len(q.Logs))}

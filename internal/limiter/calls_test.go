@@ -186,7 +186,7 @@ var errLost = errors.Join(store.ErrUnavailable, errors.New("no answer"))
 // An attempt without an answer may be stored later, like that of a coordinator that is
 // paused: it counts once or never, and what is admitted stays within the limit.
 func TestSerialFencesUnknownOutcomes(t *testing.T) {
-	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
+	for _, algorithm := range []string{"leaky-bucket", "token-bucket"} {
 		delays := map[string]time.Duration{
 			"lost": -1, "stored at once": 0, "stored after the next attempt": 30 * time.Millisecond, "stored much later": 5 * time.Second,
 		}
@@ -205,8 +205,7 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 					}
 					return 0, nil
 				}
-				p := policyOf(algorithm, 3, time.Hour)
-				p.Guarantee = policy.GuaranteeSerial
+				p := policyOf(algorithm, 3, 24*time.Hour)
 				e, other := newEngine(t, s, 0, p), newEngine(t, s, 0, p)
 				allowed := 0
 				for range 4 {
@@ -234,8 +233,7 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 func TestSerialAttemptThatIsDead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		s := &serialStore{fakeStore: newFakeStore()}
-		p := policyOf("fixed-window", 2, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
+		p := policyOf("token-bucket", 2, time.Hour)
 		e, other := newEngine(t, s, 0, p), newEngine(t, s, 0, p)
 		s.delay = func(*store.Write) (time.Duration, error) {
 			s.delay = nil
@@ -257,13 +255,10 @@ func TestSerialAttemptThatIsDead(t *testing.T) {
 func TestSerialInstantsNeverGoBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		p := policyOf("sliding-log", 3, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
+		p := policyOf("token-bucket", 3, time.Hour)
 		ahead, behind := newEngine(t, store, tolerance, p), newEngine(t, store, -tolerance, p)
-		mustTake(t, ahead)
-		first := store.last().Events[0].At
-		mustTake(t, behind)
-		if second := store.last().Events[0].At; second < first {
+		first, second := mustTake(t, ahead).Entry.At, mustTake(t, behind).Entry.At
+		if second < first {
 			t.Errorf("dated %d ms before what was there", first-second)
 		}
 	})
@@ -309,9 +304,7 @@ func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			return -1, errLost
 		}
-		p := policyOf("fixed-window", 3, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
-		e := newEngine(t, s, 0, p)
+		e := newEngine(t, s, 0, policyOf("token-bucket", 3, time.Hour))
 		start := time.Now()
 		_, err := e.Take(t.Context(), somebody)
 		var failed *count.StoreError
@@ -503,23 +496,19 @@ func TestCellsOfDataCentres(t *testing.T) {
 	for _, test := range []struct {
 		serial, level policy.Level
 		limits        []policy.Limit
-		guarantee     policy.Guarantee
 		used          []int64 // in the other data centre, of each limit
 	}{
-		{policy.LevelLocalSerial, policy.LevelQuorum, []policy.Limit{limitOf("token-bucket", 5)}, "", []int64{0}},
-		{policy.LevelSerial, policy.LevelLocalQuorum, []policy.Limit{limitOf("token-bucket", 5)}, "", []int64{1}},
+		{policy.LevelLocalSerial, policy.LevelQuorum, []policy.Limit{limitOf("token-bucket", 5)}, []int64{0}},
+		{policy.LevelSerial, policy.LevelLocalQuorum, []policy.Limit{limitOf("token-bucket", 5)}, []int64{1}},
 		{policy.LevelLocalSerial, policy.LevelQuorum,
-			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{1, 0}},
+			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, []int64{1, 0}},
 		{policy.LevelSerial, policy.LevelLocalQuorum,
-			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{0, 1}},
-		{policy.LevelLocalSerial, "", []policy.Limit{limitOf("sliding-log", 5)}, policy.GuaranteeSerial, []int64{0}},
-		{policy.LevelSerial, "", []policy.Limit{limitOf("sliding-log", 5)}, policy.GuaranteeSerial, []int64{1}},
+			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, []int64{0, 1}},
 	} {
 		bubble(t, string(test.serial)+" "+string(test.level), func(t *testing.T) {
 			store := newFakeStore()
 			p := policy.Policy{
-				Name: "p", Limits: test.limits, Guarantee: test.guarantee,
-				Consistency: policy.Consistency{Write: test.level, Read: test.level},
+				Name: "p", Limits: test.limits, Consistency: policy.Consistency{Write: test.level, Read: test.level},
 			}
 			in := func(datacenter string) *limiter.Engine {
 				e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: test.serial})
@@ -631,9 +620,7 @@ func TestRepetitionWhileTheHashKeyChanges(t *testing.T) {
 func TestSerialReadIsPatient(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		s := newFakeStore()
-		p := policyOf("fixed-window", 3, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
-		e := newEngine(t, s, 0, p)
+		e := newEngine(t, s, 0, policyOf("token-bucket", 3, time.Hour))
 		mustTake(t, e)
 		refusals := 2
 		s.set(func() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,9 +28,7 @@ func wantRecorded(t *testing.T, err error, want count.Recorded) {
 func TestConflictWithOnesOwnLostAttemptIsUnknown(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		s := &serialStore{fakeStore: newFakeStore()}
-		p := policyOf("fixed-window", 3, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
-		e := newEngine(t, s, 0, p)
+		e := newEngine(t, s, 0, policyOf("token-bucket", 3, time.Hour))
 		s.delay = func(*store.Write) (time.Duration, error) {
 			s.delay = nil
 			s.set(func() { s.afterRead = func(*store.State) error { return errLost } })
@@ -244,52 +241,6 @@ func TestLateRecordEndsInTime(t *testing.T) {
 		_, _ = e.Do(context.Background(), &limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
 		if took := time.Since(began); !adding.Load() || took > timeout*12/10 {
 			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-// A reservation under a serial log whose settlement was lost after it had been claimed
-// counts when it is settled again, though its hold has left by itself since; once it
-// was refunded, it does not.
-func TestSettledAgainAfterItsHoldIsGone(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		in := newFakeStore()
-		p := policyOf("sliding-log", 3, time.Hour)
-		p.Guarantee = policy.GuaranteeSerial
-		e := newEngine(t, in, 0, p)
-		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
-		settle := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
-		in.set(func() {
-			in.onWrite = func(w *store.Write) error {
-				if w.Settle {
-					return errLost
-				}
-				return nil
-			}
-			in.afterRead = func(s *store.State) error { // rows of holds have a time to live
-				for i := range s.Logs {
-					s.Logs[i].Events = slices.DeleteFunc(s.Logs[i].Events, func(e store.Event) bool {
-						return e.Ends != 0 && e.Ends.Add(10*time.Second) < store.InstantOf(time.Now())
-					})
-				}
-				return nil
-			}
-		})
-		if _, err := e.Do(t.Context(), &settle); !errors.Is(err, store.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		in.set(func() { in.onWrite = nil })
-		answer := mustDo(t, e, settle)
-		if got := usedBy(t, e, somebody); got != 1 {
-			t.Errorf("used %d, recorded %s", got, answer.Recorded)
-		}
-		if err := e.Refund(t.Context(), answer.Receipt); err != nil {
-			t.Fatal(err)
-		}
-		mustDo(t, e, settle)
-		if got := usedBy(t, e, somebody); got != 0 {
-			t.Errorf("used %d after a refund", got)
 		}
 	})
 }

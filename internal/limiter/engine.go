@@ -212,9 +212,7 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	inCells, elsewhere := p.Kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
 	switch {
-	case p.Guarantee == policy.GuaranteeSerial || !elsewhere:
-		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
-	case inCells && scope == policy.ScopeCluster:
+	case !elsewhere, inCells && scope == policy.ScopeCluster:
 		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
 	}
 	return scope, caveat

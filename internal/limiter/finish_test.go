@@ -48,17 +48,9 @@ func newBrokenOff() *brokenOff {
 func confirmable() []policy.Policy {
 	conversion := policyOf("conversion", 2, time.Hour)
 	conversion.Limits[0].MinConversion = 50
-	policies := []policy.Policy{conversion}
-	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
-		p := policyOf(algorithm, 2, time.Hour)
-		p.Limits[0].Until = policy.UntilConfirmed
-		if algorithm == "sliding-log" {
-			policies = append(policies, p)
-		}
-		p.Guarantee = policy.GuaranteeSerial
-		policies = append(policies, p)
-	}
-	return policies
+	log := policyOf("sliding-log", 2, time.Hour)
+	log.Limits[0].Until = policy.UntilConfirmed
+	return []policy.Policy{conversion, log}
 }
 
 // TestRepetitionFinishesWhatTheFirstBegan has the store fail once a receipt is claimed: by a repetition at another
@@ -67,7 +59,7 @@ func TestRepetitionFinishesWhatTheFirstBegan(t *testing.T) {
 	for _, p := range confirmable() {
 		for _, stored := range []bool{false, true} {
 			for _, refund := range []bool{false, true} {
-				name := fmt.Sprintf("%s %s, stored %t, refund %t", p.Guarantee, p.Limits[0].Algorithm, stored, refund)
+				name := fmt.Sprintf("%s, stored %t, refund %t", p.Limits[0].Algorithm, stored, refund)
 				bubble(t, name, func(t *testing.T) { finishes(t, p, stored, refund) })
 			}
 		}

@@ -109,7 +109,7 @@ func FuzzOverrideNews(f *testing.F) {
 	f.Add(int64(-1), int64(fuzzNow)+1, `{"kind":"block","by":"\u0000"}`)
 	f.Add(int64(0), int64(0), "")
 	o := Options{Now: fuzzNow.Time, Feed: quiet{}, Keyer: keys.Keyer{Namespace: "n"}}
-	p := policy.Policy{Name: "p", Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Name: "l", Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
 		{Name: "b", Algorithm: "token-bucket", Limit: 1, Window: time.Minute},
 	}}

@@ -26,16 +26,15 @@ func (l *lastKey) Observe(_ count.Op, key store.Key, cost int64, _ *count.Decisi
 // TestKeyOf is the key that observers learn of, with the cost, however the policy is
 // kept and over either kind of store.
 func TestKeyOf(t *testing.T) {
-	of := func(name string, guarantee policy.Guarantee, algorithms ...string) policy.Policy {
-		p := policy.Policy{Name: name, Guarantee: guarantee}
+	of := func(name string, algorithms ...string) policy.Policy {
+		p := policy.Policy{Name: name}
 		for _, a := range algorithms {
 			p.Limits = append(p.Limits, policy.Limit{Algorithm: a, Limit: 10, Window: time.Minute})
 		}
 		return p
 	}
 	policies := []policy.Policy{
-		of("log", "", "sliding-log"), of("counter", "", "fixed-window"), of("bucket", "", "token-bucket"),
-		of("mixed", "", "sliding-log", "leaky-bucket"), of("serial", policy.GuaranteeSerial, "sliding-log"),
+		of("log", "sliding-log"), of("counter", "fixed-window"), of("bucket", "token-bucket"), of("mixed", "sliding-log", "leaky-bucket"),
 	}
 	for name, store := range map[string]store.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
 		seen := new(lastKey)

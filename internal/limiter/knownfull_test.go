@@ -22,8 +22,6 @@ func withOwnCounts() map[string]policy.Policy {
 		p := policyOf(algorithm, 3, time.Minute)
 		p.OnStoreError = policy.OnStoreErrorLocal
 		ways[algorithm] = p
-		p.Guarantee = policy.GuaranteeSerial
-		ways[algorithm+", serial"] = p
 	}
 	rows, all, both := ways["sliding-tail"], ways["sliding-log"], ways["sliding-log"]
 	rows.Counting = policy.CountingRows

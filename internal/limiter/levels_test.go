@@ -80,7 +80,7 @@ func TestKeys(t *testing.T) {
 	for name, key := range map[string]store.Key{
 		"another identifier": base.For(space).Of("id2"),
 		"another policy":     base.For(keys.KeySpace{Policy: "q", Guarantee: policy.GuaranteeCounted}).Of("id"),
-		"another guarantee":  base.For(keys.KeySpace{Policy: "p", Guarantee: policy.GuaranteeSerial}).Of("id"),
+		"another guarantee":  base.For(keys.KeySpace{Policy: "p", Guarantee: policy.GuaranteeLocal}).Of("id"),
 		"another scope":      base.For(keys.KeySpace{Policy: "p", Guarantee: policy.GuaranteeCounted, Scope: "dc1"}).Of("id"),
 		"another namespace":  (&keys.Keyer{Namespace: "m"}).For(space).Of("id"),
 		"parts moved":        (&keys.Keyer{Namespace: "np"}).For(keys.KeySpace{Guarantee: policy.GuaranteeCounted}).Of("id"),

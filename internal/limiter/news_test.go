@@ -536,10 +536,6 @@ func TestHowFarNewsReach(t *testing.T) {
 		"within":           {change: func(*policy.Policy) {}},
 		"over all":         {change: func(p *policy.Policy) { p.Consistency = over }, want: policy.LevelQuorum},
 		"as the feed does": {options: limiter.Options{Consistency: over}, change: func(*policy.Policy) {}},
-		"compared over all": {
-			options: limiter.Options{Serial: policy.LevelSerial},
-			change:  func(p *policy.Policy) { p.Guarantee = policy.GuaranteeSerial }, want: policy.LevelQuorum,
-		},
 		"buckets over all": {
 			options: limiter.Options{Serial: policy.LevelSerial},
 			change:  func(p *policy.Policy) { p.Limits[0].Algorithm = "token-bucket" }, want: policy.LevelQuorum,

@@ -134,8 +134,8 @@ func TestClockBeyondTheTolerance(t *testing.T) {
 // each call, until a call is over before.
 func TestClockThatIsSetWithinACall(t *testing.T) {
 	log, bucket := policyOf("sliding-log", 3, time.Hour), policyOf("token-bucket", 3, time.Hour)
-	serial, rows, both := log, policyOf("sliding-tail", 3, time.Hour), log
-	serial.Guarantee, rows.Counting = policy.GuaranteeSerial, policy.CountingRows
+	rows, both := policyOf("sliding-tail", 3, time.Hour), log
+	rows.Counting = policy.CountingRows
 	both.Limits = slices.Concat(log.Limits, bucket.Limits)
 	blocks := policyOf("sliding-log", 1, time.Hour)
 	blocks.BlockFor = time.Minute
@@ -150,7 +150,6 @@ func TestClockThatIsSetWithinACall(t *testing.T) {
 		"counters":         {policyOf("fixed-window", 3, time.Hour), one},
 		"rows":             {rows, one},
 		"a bucket":         {bucket, one},
-		"serial":           {serial, one},
 		"a log and bucket": {both, one},
 		"two demands":      {log, twice},
 		"an idempotent":    {log, once},
@@ -224,33 +223,30 @@ func testClockThatIsSet(t *testing.T, p policy.Policy, call *limiter.Call) {
 
 // A refund by a clock that is beyond the tolerance is refused, and possible once it is right.
 func TestRefundByAClockBeyondTheTolerance(t *testing.T) {
-	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
-		for _, algorithm := range policy.Algorithms() {
-			bubble(t, string(guarantee)+", "+algorithm, func(t *testing.T) {
-				var skewed atomic.Bool
-				policy := policyOf(algorithm, 5, 24*time.Hour)
-				policy.Guarantee = guarantee
-				e := instanceWith(t, newFakeStore(), &limiter.Options{
-					StoreTimeout: timeout, ClockTolerance: tolerance, Skewed: skewed.Load,
-				}, policy)
-				demands := []limiter.Demand{somebody}
-				a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: demands})
-				held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: time.Minute})
-				skewed.Store(true)
-				var failed *count.StoreError
-				if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != count.RecordedYes {
-					t.Errorf("refunded: %v", err)
-				}
-				time.Sleep(2 * time.Minute) // the reservation ends
-				skewed.Store(false)
-				if err := e.Refund(t.Context(), a.Receipt); err != nil {
-					t.Errorf("once it is right: %v", err)
-				}
-				time.Sleep(time.Hour) // a bucket that drained meanwhile gives back less
-				if used := mustCheck(t, e).Used; used != 0 || held.Reservation == "" {
-					t.Errorf("%d used", used)
-				}
-			})
-		}
+	for _, algorithm := range policy.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			var skewed atomic.Bool
+			policy := policyOf(algorithm, 5, 24*time.Hour)
+			e := instanceWith(t, newFakeStore(), &limiter.Options{
+				StoreTimeout: timeout, ClockTolerance: tolerance, Skewed: skewed.Load,
+			}, policy)
+			demands := []limiter.Demand{somebody}
+			a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: demands})
+			held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: time.Minute})
+			skewed.Store(true)
+			var failed *count.StoreError
+			if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != count.RecordedYes {
+				t.Errorf("refunded: %v", err)
+			}
+			time.Sleep(2 * time.Minute) // the reservation ends
+			skewed.Store(false)
+			if err := e.Refund(t.Context(), a.Receipt); err != nil {
+				t.Errorf("once it is right: %v", err)
+			}
+			time.Sleep(time.Hour) // a bucket that drained meanwhile gives back less
+			if used := mustCheck(t, e).Used; used != 0 || held.Reservation == "" {
+				t.Errorf("%d used", used)
+			}
+		})
 	}
 }

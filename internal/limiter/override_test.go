@@ -67,7 +67,7 @@ func admits(t *testing.T, e *limiter.Engine, when string, want int) (denied coun
 // instances share and, as one instance, over one that holds keys still.
 func everyWay(t *testing.T, test func(t *testing.T, p policy.Policy, a, b *limiter.Engine, store *fakeStore)) {
 	for _, algorithm := range policy.Algorithms() {
-		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
+		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
 			p := policyOf(algorithm, 2, 24*time.Hour)
 			if p.Guarantee = guarantee; len(p.Problems()) > 0 { // a conversion under local
 				continue

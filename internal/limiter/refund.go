@@ -97,7 +97,7 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
-	case all(plans, func(p *demand.Plan) bool { return p.Releases && !p.Serial }): // an event can be removed again
+	case all(plans, func(p *demand.Plan) bool { return p.Releases }): // an event can be removed again
 		return r.giveAllBack(ctx, t, plans)
 	}
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)

@@ -31,9 +31,6 @@ func countedAs() map[string]policy.Policy {
 	longer := ways["fixed-window, rows"] // its totals are kept elsewhere
 	longer.Limits = append(longer.Limits, policy.Limit{Algorithm: "fixed-window", Limit: reloadLimit, Window: 31 * 24 * time.Hour})
 	ways["fixed-window, longer rows"] = longer
-	serial := ways["fixed-window"]
-	serial.Guarantee = policy.GuaranteeSerial
-	ways["fixed-window, serial"] = serial
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
 		ways[algorithm+", local"] = inMemory(algorithm, reloadLimit, 24*time.Hour)
 	}

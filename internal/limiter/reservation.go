@@ -346,7 +346,7 @@ func (r *reservations) keep(
 	if kept = min(c.Cost, n.Cost); kept > 0 {
 		stays := n.Entry
 		stays.Cost = kept
-		if err := r.decider.SettleEvent(ctx, &of, &stays, func() (bool, error) { return r.removed(ctx, t) }); err != nil {
+		if err := r.decider.SettleEvent(ctx, &of, &stays); err != nil {
 			return 0, err
 		}
 		s.receipt.Entries = append(s.receipt.Entries, once.EntryOf(&of, &stays))
@@ -471,27 +471,6 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 		return once.ReservationFree, !kept && !doubt
 	}
 	return once.ReservationSettled, !doubt
-}
-
-// removed reports whether a missing event of reservation t was given back: a hold that was not settled expires by
-// itself after its time. It must be called after the read that missed the event, and the following write must be
-// conditional on that read.
-func (r *reservations) removed(ctx context.Context, t *once.Token) (bool, error) {
-	if r.now() < t.Ends {
-		return true, nil
-	}
-	for i := range t.Entries {
-		p, err := r.plans.planFor(&t.Entries[i])
-		if err != nil { // the policy counts nothing any more, so nothing was given back
-			continue
-		}
-		claims := r.claims.About([]*demand.Plan{p})
-		cell, err := claims.Get(ctx, claims.Key(once.SpaceRefund, t.Entries[i].ID[:]), claims.Serial)
-		if err != nil || len(cell.Value) > 0 {
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // whereThatLeaves returns the answer to a record of charges whose decisions say whether it counts: allowed, with the

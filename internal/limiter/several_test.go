@@ -182,10 +182,8 @@ func unconfirmedInMemory(name string, limit int64) policy.Policy {
 
 // cells returns policies that count in cells, of which nothing is aborted.
 func cells() map[string]policy.Policy {
-	serial := oneLimit("shared", "fixed-window", 30)
-	serial.Guarantee, serial.Counting = policy.GuaranteeSerial, ""
 	return map[string]policy.Policy{
-		"serial": serial, "conversion": oneLimit("shared", "conversion", 30), "bucket": oneLimit("shared", "token-bucket", 30),
+		"conversion": oneLimit("shared", "conversion", 30), "bucket": oneLimit("shared", "token-bucket", 30),
 	}
 }
 

@@ -11,18 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// version is what one conditional write made of a cell and of the log beside it.
+// version is what one conditional write made of a cell.
 type version struct {
 	cell    store.Cell
-	expires int64 // of the cell, in seconds since the Unix epoch; 0: never
-	events  []cellEvent
+	expires int64                // of the cell, in seconds since the Unix epoch; 0: never
 	when    time.Duration        // it took place
 	known   [nodes]time.Duration // to each replica
-}
-
-type cellEvent struct {
-	store.Event
-	expires int64
 }
 
 // attempt is one conditional write. It takes place at one moment, whole, if its condition holds
@@ -38,7 +32,7 @@ type attempt struct {
 func (c *cluster) writeCell(ctx context.Context, from *process, w *store.Write) error {
 	kept := *w
 	cell := *w.Cell
-	kept.Cell, kept.Events, kept.Remove = &cell, slices.Clone(w.Events), slices.Clone(w.Remove)
+	kept.Cell = &cell
 	var a *attempt
 	c.enter(&arrival{from: from.n, kind: -2, key: w.Key, begin: func() {
 		a = c.attempt(&kept)
@@ -103,14 +97,9 @@ func (c *cluster) take(p *partition, a *attempt) {
 	a.applied = true
 	next := version{
 		cell: store.Cell{Version: a.write.Cell.Version, Value: a.write.Cell.Value}, when: a.when, known: a.reaches,
-		events: slices.DeleteFunc(slices.Clone(last.events), func(e cellEvent) bool { return slices.Contains(a.write.Remove, e.ID) }),
 	}
 	if a.write.Cell.TTL > 0 {
 		next.expires = second + int64(a.write.Cell.TTL/time.Second)
-	}
-	for _, e := range a.write.Events {
-		next.events = slices.DeleteFunc(next.events, func(have cellEvent) bool { return have.ID == e.ID })
-		next.events = append(next.events, cellEvent{e, second + int64(a.write.Logs[0].TTL/time.Second)})
 	}
 	p.versions = append(p.versions, next)
 }
@@ -124,12 +113,11 @@ func (p *partition) cellAt(i int, second int64) version {
 	if v.expires != 0 && v.expires <= second {
 		v.cell = store.Cell{}
 	}
-	v.events = slices.DeleteFunc(slices.Clone(v.events), func(e cellEvent) bool { return e.expires <= second })
 	return v
 }
 
-// readCell reads a cell and the log beside it: serially, as of one moment, or at a
-// level of plain reads, which may miss what is not yet answered.
+// readCell reads a cell: serially, as of one moment, or at a level of plain reads, which
+// may miss what is not yet answered.
 func (c *cluster) readCell(ctx context.Context, from *process, q *store.Query) (store.State, error) {
 	var t trip
 	c.enter(&arrival{from: from.n, kind: -3, key: q.Key, begin: func() { t = c.travel(q.Level) }})
@@ -141,19 +129,7 @@ func (c *cluster) readCell(ctx context.Context, from *process, q *store.Query) (
 	p := c.partition(q.Key)
 	c.advance(p, c.now())
 	i := p.visible(&t, c.now(), q.Level == policy.LevelSerial || q.Level == policy.LevelLocalSerial)
-	v := p.cellAt(i, c.second(&t))
-	s := store.State{Cell: v.cell}
-	for _, log := range q.Logs {
-		var events []store.Event
-		for _, e := range v.events {
-			if e.At > log.After {
-				events = append(events, e.Event)
-			}
-		}
-		slices.SortStableFunc(events, func(a, b store.Event) int { return cmp.Compare(b.At, a.At) })
-		s.Logs = append(s.Logs, store.Log{Events: newest(events, log.Max)})
-	}
-	return s, nil
+	return store.State{Cell: p.cellAt(i, c.second(&t)).cell}, nil
 }
 
 // visible returns which version t has seen. A serial read sees the last one that took

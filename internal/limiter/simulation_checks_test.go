@@ -177,24 +177,18 @@ func checkUnderWay(f *findings, l *policy.Limit, units []*unit) {
 
 // checkInterval holds that an interval of the window's length that begins with the
 // first of admitted holds no more than the limit: by the true clock, of which
-// instances that count are off by a constant. Under guarantee serial an instance may
-// go by another one's clock: there events count for twice the tolerance longer.
+// instances that count are off by a constant.
 func (w *world) checkInterval(f *findings, p *policy.Policy, l *policy.Limit, admitted []*unit) {
 	truly := func(u *unit) store.Instant { return u.at.Add(-w.instances[u.instance].ahead) }
-	window := l.Window
-	if p.Guarantee == policy.GuaranteeSerial {
-		truly = func(u *unit) store.Instant { return u.at }
-		window += 2 * tolerance
-	}
 	first := truly(admitted[0])
 	n := int64(0)
 	for _, u := range admitted {
-		if at := truly(u); at >= first && at < first.Add(window) {
+		if at := truly(u); at >= first && at < first.Add(l.Window) {
 			n += u.cost
 		}
 	}
 	if n > l.Limit {
-		f.add(admitted[0].record, "%d of %d in the %v from here on", n, l.Limit, window)
+		f.add(admitted[0].record, "%d of %d in the %v from here on", n, l.Limit, l.Window)
 	}
 }
 
@@ -264,8 +258,8 @@ func floor(at store.Instant, width time.Duration) store.Instant {
 
 // checkUsed holds that an answer knows of all that was counted before it was asked
 // for, but for a denial by what is remembered, which may not know what others counted
-// since; and that what it denies could not pass: never wrongly under guarantee serial,
-// and seldom under counted.
+// since; and that what it denies could not pass: never wrongly by a bucket, and seldom by
+// others.
 func (w *world) checkUsed(f *findings, p *policy.Policy, u *unit, units []*unit) {
 	if u.lost || u.err != nil || u.answer.Replayed || len(u.call.Demands) > 1 || u.call.IdempotencyKey != "" {
 		return
@@ -287,7 +281,7 @@ func (w *world) checkUsed(f *findings, p *policy.Policy, u *unit, units []*unit)
 	if !w.scenario.plain { // what could not be given back may stay charged
 		return
 	}
-	if p.Guarantee == policy.GuaranteeSerial || p.Limits[0].InCell() && len(p.Limits) == 1 {
+	if p.Limits[0].InCell() && len(p.Limits) == 1 {
 		f.add(u.record, "denied though there was room")
 	}
 }

@@ -40,8 +40,6 @@ func (s scenario) confirming(seed uint64) scenario {
 	}
 	p := policy.Policy{Name: "p", Limits: []policy.Limit{l}}
 	switch {
-	case rng.IntN(4) == 0:
-		p.Guarantee = policy.GuaranteeSerial
 	case rng.IntN(2) == 0:
 		p.Counting = policy.CountingRows
 	case algorithm == "conversion": // nobody owns keys, so it is kept as if it were counted

@@ -46,7 +46,7 @@ var (
 // drawScenario draws one of all that there are.
 func drawScenario(rng *rand.Rand) scenario {
 	s := [](func(*rand.Rand) scenario){
-		drawShort, drawShort, drawShort, drawSerial, drawSerial, drawKeyed, drawChanges, drawBoth,
+		drawShort, drawShort, drawShort, drawBucket, drawBucket, drawKeyed, drawChanges, drawBoth,
 		drawMixed, drawAll, drawResets, drawRotated, drawSkewed,
 	}[rng.IntN(13)](rng)
 	s.instances = 2 + rng.IntN(3)
@@ -63,7 +63,6 @@ func (s scenario) tallied(seed uint64) scenario {
 	s.policies = slices.Clone(s.policies)
 	for i := range s.policies {
 		switch p := &s.policies[i]; {
-		case p.Guarantee == policy.GuaranteeSerial:
 		case inRows:
 			p.Counting = policy.CountingRows
 		case p.Counting == "":
@@ -120,9 +119,6 @@ func (s scenario) releasing(seed uint64) scenario {
 		l.Window = longWindow
 	}
 	made.policies = []policy.Policy{{Name: "p", Limits: []policy.Limit{l}}}
-	if rng.IntN(4) == 0 {
-		made.policies[0].Guarantee = policy.GuaranteeSerial
-	}
 	return made.fitted()
 }
 
@@ -155,11 +151,11 @@ func drawShort(rng *rand.Rand) scenario {
 	return s.fitted()
 }
 
-// drawSerial has short windows hammered, under guarantee serial.
-func drawSerial(rng *rand.Rand) scenario {
-	algorithm := oneOf(rng, "sliding-log", "fixed-window", "sliding-window", "sliding-tail", "leaky-bucket", "token-bucket")
+// drawBucket has buckets hammered, which are compared and set.
+func drawBucket(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "leaky-bucket", "token-bucket")
 	s := scenario{
-		name: "serial " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 150 * time.Millisecond,
+		name: "bucket " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 150 * time.Millisecond,
 		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
 	}
 	if rng.IntN(2) == 0 {
@@ -169,7 +165,7 @@ func drawSerial(rng *rand.Rand) scenario {
 	if s.total {
 		l.Window, l.Limit = longWindow, 2+rng.Int64N(8)
 	}
-	s.policies = []policy.Policy{{Name: "p", Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{l}}}
+	s.policies = []policy.Policy{{Name: "p", Limits: []policy.Limit{l}}}
 	return s.fitted()
 }
 
@@ -177,12 +173,8 @@ func drawSerial(rng *rand.Rand) scenario {
 const longWindow = 24 * time.Hour
 
 // longPolicy returns a policy that forgets nothing while a schedule lasts.
-func longPolicy(rng *rand.Rand, name, algorithm string, limit int64) policy.Policy {
-	p := policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: longWindow}}}
-	if rng.IntN(4) == 0 {
-		p.Guarantee = policy.GuaranteeSerial
-	}
-	return p
+func longPolicy(name, algorithm string, limit int64) policy.Policy {
+	return policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: longWindow}}}
 }
 
 // drawKeyed has calls repeated under idempotency keys.
@@ -191,7 +183,7 @@ func drawKeyed(rng *rand.Rand) scenario {
 	return scenario{
 		name: "keyed " + algorithm, act: insist, lasts: 8 * time.Second, thinks: 300 * time.Millisecond, total: true,
 		costs: rng.IntN(3) == 0, records: rng.IntN(3) == 0,
-		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(30))},
+		policies: []policy.Policy{longPolicy("p", algorithm, 2+rng.Int64N(30))},
 	}.fitted()
 }
 
@@ -201,7 +193,7 @@ func drawChanges(rng *rand.Rand) scenario {
 	return scenario{
 		name: "changes " + algorithm, act: change, lasts: 8 * time.Second, thinks: 200 * time.Millisecond, total: true,
 		costs:    rng.IntN(3) == 0,
-		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+		policies: []policy.Policy{longPolicy("p", algorithm, 2+rng.Int64N(8))},
 	}.fitted()
 }
 
@@ -250,9 +242,6 @@ func drawAll(rng *rand.Rand) scenario {
 		l.Window = longWindow
 	}
 	s.policies = []policy.Policy{{Name: "p", Count: policy.CountAll, Limits: []policy.Limit{l}}}
-	if rng.IntN(4) == 0 {
-		s.policies[0].Guarantee = policy.GuaranteeSerial
-	}
 	return s.fitted()
 }
 
@@ -262,7 +251,7 @@ func drawResets(rng *rand.Rand) scenario {
 	return scenario{
 		name: "resets of " + algorithm, act: forget, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond, total: true,
 		resets: true, costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
-		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+		policies: []policy.Policy{longPolicy("p", algorithm, 2+rng.Int64N(8))},
 	}.fitted()
 }
 
@@ -286,7 +275,7 @@ func drawRotated(rng *rand.Rand) scenario {
 
 // drawSkewed has clocks that go beyond the tolerance for a while.
 func drawSkewed(rng *rand.Rand) scenario {
-	s := oneOf(rng, drawShort, drawShort, drawSerial)(rng)
+	s := oneOf(rng, drawShort, drawShort, drawBucket)(rng)
 	s.name, s.skews = "clocks off, "+s.name, true
 	return s
 }

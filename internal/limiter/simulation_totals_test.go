@@ -96,13 +96,13 @@ func endsItself(l *policy.Limit) bool { return inLog(l.Algorithm) }
 func (w *world) mayStay(p *policy.Policy, l *policy.Limit, u *unit) bool {
 	switch {
 	case w.instances[u.instance].isDead():
-		return p.Guarantee != policy.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
-	case inLog(l.Algorithm) && p.Guarantee != policy.GuaranteeSerial:
+		return true
+	case inLog(l.Algorithm):
 		return false
 	case p.Counting == policy.CountingRows && !l.InCell():
 		return u.call.Reserve > 0 || len(u.call.Demands) > 1 // the end of a reservation may be in doubt
 	}
-	return p.Guarantee != policy.GuaranteeSerial && !l.InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
+	return !l.InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
 }
 
 // settled reports whether u's reservation was recorded, and whether it may have been.

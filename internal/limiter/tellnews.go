@@ -37,8 +37,7 @@ const secretWithin = 5 * time.Second
 func (ps *plans) reach(plans map[string]*demand.Plan) {
 	level := policy.Level("")
 	for _, p := range plans {
-		compared := p.Cell || p.Guarantee == policy.GuaranteeSerial
-		overAll := p.Consistency.Scope() == policy.ScopeCluster || compared && ps.settings.Serial.Scope() == policy.ScopeCluster
+		overAll := p.Consistency.Scope() == policy.ScopeCluster || p.Cell && ps.settings.Serial.Scope() == policy.ScopeCluster
 		if overAll && ps.settings.Consistency.Scope() == policy.ScopeDatacenter {
 			level = policy.LevelQuorum
 		}

@@ -286,3 +286,34 @@ func TestNumbersOnlyGrow(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// TestVersionWithWhatIsGone holds that a stored version that an earlier build made, and that names a guarantee which is
+// gone, is refused with the line to delete, and that a version without that line takes its place.
+func TestVersionWithWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := new(policystore.Memory)
+		text := "policies:\n  - name: p\n    limits: [{algorithm: sliding-log, limit: 10, window: 1h}]\n    guarantee: serial\n"
+		set := policystore.Set{Text: []byte(text)}
+		set.Number, set.Digest = 1, policystore.DigestOf(set.Text)
+		if err := from.Put(t.Context(), 0, &set); err != nil {
+			t.Fatal(err)
+		}
+		i := newInstance(from)
+		err := i.Look(t.Context())
+		for _, part := range []string{"version 1", ":4: policies[0].guarantee: serial is gone", "delete the line"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%v, want %q", err, part)
+			}
+		}
+		i.want(t)
+		set.Number, set.Text = 2, []byte(textOf("two"))
+		set.Digest = policystore.DigestOf(set.Text)
+		if err := from.Put(t.Context(), 1, &set); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Look(t.Context()); err != nil {
+			t.Error(err)
+		}
+		i.want(t, "2 two")
+	})
+}

@@ -28,14 +28,13 @@ const (
   - {name: log, limits: [{algorithm: sliding-log, limit: 1000, window: 1h}]}
   - {name: rows, limits: [{algorithm: fixed-window, limit: 100000, window: 1h}], counting: rows}
   - {name: counters, limits: [{algorithm: fixed-window, limit: 100000, window: 1h}], counting: counters}
-  - {name: serial, limits: [{algorithm: sliding-log, limit: 1000, window: 1h}], guarantee: serial}
   - {name: bucket, limits: [{algorithm: token-bucket, limit: 100000, window: 1h}]}
 `
 	frozenSteady  = 5 // seconds in which hardly a call fails, before a node is frozen
 	frozenCallers = 100
 )
 
-var frozenNames = []string{"log", "rows", "counters", "serial", "bucket"}
+var frozenNames = []string{"log", "rows", "counters", "bucket"}
 
 // frozenCalls are those of one policy that began within a second.
 type frozenCalls struct {

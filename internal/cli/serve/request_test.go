@@ -16,7 +16,7 @@ import (
 // up to the limit that it brings, whichever instance is asked and owns the key, and also once an instance has died.
 func TestLimitFromRequestOnThreeInstances(t *testing.T) {
 	text, names := "policies:\n", []string{"sliding-log", "sliding-tail", "sliding-window", "fixed-window"}
-	for _, guarantee := range []string{"counted", "local", "serial"} {
+	for _, guarantee := range []string{"counted", "local"} {
 		for _, name := range names {
 			text += fmt.Sprintf("  - name: %s-%s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: {from: request, max: 9, default: 1}, "+
 				"window: 31d}]\n", name, guarantee, guarantee, name)
@@ -27,12 +27,12 @@ func TestLimitFromRequestOnThreeInstances(t *testing.T) {
 	for _, p := range s.all {
 		p.awaitMembers(t, 3)
 	}
-	s.wantTogether(t, "three", []string{"counted", "local", "serial"}, names)
+	s.wantTogether(t, "three", []string{"counted", "local"}, names)
 	s.end(t, syscall.SIGKILL)
 	for _, p := range s.all { // nobody can tell of a take on its way to the one that died whether it counts
 		p.awaitMembers(t, 2)
 	}
-	s.wantTogether(t, "two", []string{"counted", "local", "serial"}, names)
+	s.wantTogether(t, "two", []string{"counted", "local"}, names)
 }
 
 // wantTogether takes for several callers of each policy, of one instance after the other, by several limits.

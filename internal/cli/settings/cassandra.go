@@ -48,7 +48,7 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.replication, "cassandra-replication", "",
 		"CQL `map` for the replication of a new keyspace (default NetworkTopologyStrategy, min(3, nodes))")
 	command.Var(flags, &s.SerialConsistency, "serial-consistency", string(policy.LevelLocalSerial), "level",
-		"level of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", policy.ParseSerialLevel)
+		"level of compare-and-set, for buckets: LOCAL_SERIAL or SERIAL", policy.ParseSerialLevel)
 	flags.StringVar(&c.username, "cassandra-username", "", "`name` to log in with; the password is in a file or in "+command.PasswordVariable)
 	flags.StringVar(&c.passwordFile, "cassandra-password-file", "", "`file` that holds the password")
 	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "use TLS for connections to the cluster")

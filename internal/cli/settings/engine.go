@@ -60,7 +60,7 @@ func readHashKeys(path string, log *slog.Logger) ([]keys.HashKey, error) {
 	}
 	if len(keys) > 1 {
 		log.Info("the hash key is changing: logs and counters are read under all keys and written under the first; "+
-			"serial policies and buckets count under the first only, and start anew when another becomes the first",
+			"buckets and conversions count under the first only, and start anew when another becomes the first",
 			"writes", keys[0].ID, "reads", ids(keys))
 	}
 	return keys, nil

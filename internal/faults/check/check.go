@@ -1,5 +1,5 @@
 // Package check holds the history of a run against what docs/guarantees.md promises.
-// The same history gives the same findings, but for serial keys that could not be decided
+// The same history gives the same findings, but for buckets that could not be decided
 // in time.
 //
 // It knows of the service what is written on that page and nothing of its code: each
@@ -34,7 +34,7 @@ const (
 // Checks that can find something wrong.
 const (
 	CheckLimit    = "limit"       // more was admitted than the limit
-	CheckSerial   = "serial"      // a serial history is not linearizable
+	CheckSerial   = "serial"      // a bucket's history is not linearizable
 	CheckLost     = "lost"        // what was acknowledged is not there
 	CheckDouble   = "double"      // more is counted than was asked for
 	CheckOnce     = "once"        // a receipt was good for something twice, or for nothing
@@ -104,7 +104,7 @@ type Findings struct {
 	Ended    int // confirmations and refunds that were answered
 
 	Keys      int // that limits were checked for
-	Serial    int // keys whose serial histories are linearizable
+	Serial    int // buckets whose histories are linearizable
 	Undecided int // for which that could not be decided in time
 	Kept      int // keys whose counts were compared in the end
 
@@ -142,7 +142,7 @@ func History(h *history.History) *Findings {
 		c.limit(k)
 		c.denials(k)
 		c.receipts(k)
-		if k.policy.Serial && !k.policy.Kept {
+		if k.policy.InBucket() && !k.policy.Kept {
 			c.serial(k)
 		}
 		if k.policy.Kept {

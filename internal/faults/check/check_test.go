@@ -26,12 +26,8 @@ func policies() []history.Policy {
 		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: 2 * time.Second},
 		{Name: "concurrent", Algorithm: "concurrent", Limit: 2, Window: 4 * time.Second},
 		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
-		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 2, Window: 4 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 2, Window: 4 * time.Second, Burst: 3},
-		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 2, Window: 4 * time.Second},
-		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 2, Window: 4 * time.Second},
-		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 2, Window: 4 * time.Second, Burst: 3},
 		{Name: "kept", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day},
 		{Name: "kept-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day},
 		{Name: "kept-unconfirmed", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day, Until: "confirmed"},
@@ -118,7 +114,7 @@ func (s *story) finds(t *testing.T, want ...string) *check.Findings {
 }
 
 // bothWays runs a test of something right and one of something wrong.
-func bothWays(t *testing.T, wrong string, right, bad func(s *story)) {
+func bothWays(t *testing.T, wrong string, right, bad func(s *story), more ...string) {
 	t.Helper()
 	t.Run("right", func(t *testing.T) {
 		s := newStory()
@@ -128,7 +124,7 @@ func bothWays(t *testing.T, wrong string, right, bad func(s *story)) {
 	t.Run("wrong", func(t *testing.T) {
 		s := newStory()
 		bad(s)
-		s.finds(t, wrong)
+		s.finds(t, append([]string{wrong}, more...)...)
 	})
 }
 
@@ -189,16 +185,16 @@ func TestLimitOfATail(t *testing.T) {
 func TestLimitOfBuckets(t *testing.T) {
 	for policy, burst := range map[string]int{"leaky": 2, "token": 3} {
 		bothWays(t, check.CheckLimit, func(s *story) {
-			for range burst {
-				s.allowed(policy, 1, 1)
+			for i := range burst {
+				s.allowed(policy, 1, int64(i+1))
 			}
-			s.allowed(policy, 2.6, 1) // one drains in 2 s, or 0.4 s earlier
+			s.allowed(policy, 2.6, int64(burst)) // one drains in 2 s, or 0.4 s earlier
 		}, func(s *story) {
-			for range burst {
-				s.allowed(policy, 1, 1)
+			for i := range burst {
+				s.allowed(policy, 1, int64(i+1))
 			}
-			s.allowed(policy, 2.3, 1)
-		})
+			s.allowed(policy, 2.3, int64(burst))
+		}, check.CheckSerial)
 	}
 }
 
@@ -213,78 +209,33 @@ func TestLimitIsAboutTakes(t *testing.T) {
 	s.finds(t)
 }
 
-func TestSerialHistories(t *testing.T) {
-	for _, policy := range []string{"serial-log", "serial-fixed"} {
-		t.Run(policy, func(t *testing.T) {
-			bothWays(t, check.CheckSerial, func(s *story) {
-				s.allowed(policy, 1, 2) // at the same time as the other: in either order
-				s.allowed(policy, 1, 1)
-				s.denied(policy, 1.5, 2)
-				s.call(history.Check, policy, 2, 429, history.No, 2)
-				s.allowed(policy, 9, 1)
-			}, func(s *story) {
-				s.allowed(policy, 1, 1)
-				s.allowed(policy, 1.5, 1) // did not see the first
-			})
-		})
-	}
-}
-
-// A denial needs units that may be there: in doubt is enough, and later too.
-func TestSerialDenialIsJustified(t *testing.T) {
-	s := newStory()
-	s.unknown("serial-log", 0)
-	s.allowed("serial-log", 0.5, 1)
-	s.denied("serial-log", 2, 2)
-	s.finds(t)
-
-	s = newStory()
-	s.allowed("serial-log", 1, 1)
-	s.denied("serial-log", 2, 1)
-	s.finds(t, check.CheckDenied, check.CheckSerial)
-}
-
-// What was seen to be stored cannot be gone afterwards, and what an order of the calls
-// explains is right even where a limit alone would not tell.
-func TestSerialGoesByOneOrder(t *testing.T) {
-	bothWays(t, check.CheckSerial, func(s *story) {
-		s.unknown("serial-log", 0)
-		s.allowed("serial-log", 0.5, 1)
-		s.call(history.Check, "serial-log", 1, 429, history.No, 2)
-	}, func(s *story) {
-		s.unknown("serial-log", 0)
-		s.call(history.Check, "serial-log", 0.5, 200, history.No, 1)
-		s.call(history.Check, "serial-log", 1, 200, history.No, 0)
-	})
-}
-
 func TestSerialBucket(t *testing.T) {
 	bothWays(t, check.CheckSerial, func(s *story) {
-		s.allowed("serial-token", 1, 1)
-		s.allowed("serial-token", 1.2, 2)
-		s.allowed("serial-token", 1.4, 3)
-		s.denied("serial-token", 1.8, 3)
-		s.unknown("serial-token", 3)
-		s.denied("serial-token", 3.5, 3) // for the one in doubt
+		s.allowed("token", 1, 1)
+		s.allowed("token", 1.2, 2)
+		s.allowed("token", 1.4, 3)
+		s.denied("token", 1.8, 3)
+		s.unknown("token", 3)
+		s.denied("token", 3.5, 3) // for the one in doubt
 	}, func(s *story) {
-		s.allowed("serial-token", 1, 1)
-		s.allowed("serial-token", 1.2, 2)
-		s.allowed("serial-token", 1.4, 2)
+		s.allowed("token", 1, 1)
+		s.allowed("token", 1.2, 2)
+		s.allowed("token", 1.4, 2)
 	})
 }
 
-// A clock may be off by the tolerance: what leaves the window then may count or not.
+// A clock may be off by the tolerance: what drains then may count or not.
 func TestSerialAllowsForClocks(t *testing.T) {
 	for at, wrong := range map[float64][]string{
-		4.1: nil, 4.9: nil, 3.3: {check.CheckSerial, check.CheckLimit}, 5.3: {check.CheckSerial, check.CheckDenied},
+		1.9: nil, 2.3: nil, 1.3: {check.CheckSerial, check.CheckLimit}, 3.3: {check.CheckSerial, check.CheckDenied},
 	} {
 		s := newStory()
-		s.allowed("serial-log", 0, 1)
-		s.allowed("serial-log", 0, 2)
-		if at < 4.5 {
-			s.allowed("serial-log", at, 2)
+		s.allowed("leaky", 0, 1)
+		s.allowed("leaky", 0, 2)
+		if at < 2 {
+			s.allowed("leaky", at, 2)
 		} else {
-			s.denied("serial-log", at, 2)
+			s.denied("leaky", at, 2)
 		}
 		f := check.History(&s.History)
 		for _, w := range wrong {
@@ -439,8 +390,8 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 			s.denied(policy, 1.5, 2)
 		}, func(s *story) {
 			s.allowed(policy, 1, 1)
-			s.denied(policy, 1.5, 2)
-		})
+			s.denied(policy, 2.5, 2)
+		}, check.CheckSerial)
 	}
 	s := newStory() // allowed to happen now and then, and counted
 	s.allowed("log", 1, 1)
@@ -475,18 +426,18 @@ func TestOwnersThatStoodStillCountLate(t *testing.T) {
 		s.Header.Peers = peers
 		s.Faults = []history.Fault{{Kind: kind, Target: 1, Span: history.Span{From: seconds(1), Until: seconds(5)}}}
 		for range 2 {
-			s.unknown("serial-fixed", 3).Process = 0
+			s.unknown("leaky", 3).Process = 0
 		}
-		s.denied("serial-fixed", deniedAt, 2)
+		s.denied("leaky", deniedAt, 2)
 		return s
 	}
-	story(true, history.ProcessPause, 5.5).finds(t)
-	story(true, history.PeersHeld, 5.5).finds(t)
+	story(true, history.ProcessPause, 7.5).finds(t)
+	story(true, history.PeersHeld, 7.5).finds(t)
 	wrong := []string{check.CheckDenied, check.CheckSerial}
-	story(true, history.ProcessPause, 9).finds(t, wrong...)
-	story(true, history.PeersCut, 5.5).finds(t, wrong...)
-	story(true, history.ProcessKill, 5.5).finds(t, wrong...)
-	story(false, history.ProcessPause, 5.5).finds(t, wrong...)
+	story(true, history.ProcessPause, 12).finds(t, wrong...)
+	story(true, history.PeersCut, 7.5).finds(t, wrong...)
+	story(true, history.ProcessKill, 7.5).finds(t, wrong...)
+	story(false, history.ProcessPause, 7.5).finds(t, wrong...)
 }
 
 func TestAnswersComeInTime(t *testing.T) {

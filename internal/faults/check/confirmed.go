@@ -44,7 +44,7 @@ func (k *key) mayGo(u *unit) time.Duration {
 // counted are subtracted later, and not if the process dies before.
 func (k *key) gone(u *unit) time.Duration {
 	switch {
-	case !k.policy.IsLog() && !k.policy.Serial && !k.policy.Converts():
+	case !k.policy.IsLog() && !k.policy.Converts():
 		return forever
 	case k.policy.Until != "":
 		return min(u.done(history.Refund), u.done(history.Confirm))

@@ -127,57 +127,22 @@ func TestConversionDeniesOnlyTooFewConfirmed(t *testing.T) {
 
 // Two that nobody has confirmed, and any number that somebody has or may have.
 func TestLimitOfWhatIsUnconfirmed(t *testing.T) {
-	for _, policy := range []string{"unconfirmed", "serial-unconfirmed"} {
-		t.Run(policy, func(t *testing.T) {
-			story := func(status int, endsAt float64) *story {
-				s := newStory()
-				n := s.taken(policy, 0.5)
-				s.allowed(policy, 0.7, 2)
-				s.end(history.Confirm, policy, n, endsAt, status, false)
-				s.allowed(policy, 1.5, 2)
-				return s
-			}
-			story(200, 1).finds(t)
-			story(503, 1).finds(t)
-			story(200, 1.55).finds(t)
-			f := check.History(&story(200, 1.8).History)
-			if f.Of(check.CheckLimit) != 1 {
-				t.Errorf("three, and the first is confirmed later: %v", f.Violations)
-			}
-		})
-	}
-}
-
-// What is used in a serial history goes by what is given back, and by that once.
-func TestSerialHistoriesOfConfirmedUnits(t *testing.T) {
-	story := func(used int64, ends ...int) *story {
+	const policy = "unconfirmed"
+	story := func(status int, endsAt float64) *story {
 		s := newStory()
-		n := s.taken("serial-unconfirmed", 0.5)
-		s.allowed("serial-unconfirmed", 0.7, 2)
-		for i, status := range ends {
-			s.end(history.Confirm, "serial-unconfirmed", n, 1, status, i > 0)
-		}
-		s.call(history.Check, "serial-unconfirmed", 2, 200, history.No, used)
+		n := s.taken(policy, 0.5)
+		s.allowed(policy, 0.7, 2)
+		s.end(history.Confirm, policy, n, endsAt, status, false)
+		s.allowed(policy, 1.5, 2)
 		return s
 	}
-	story(1, 200).finds(t)
-	story(1, 200, 200).finds(t)
-	story(1, 503).finds(t)
-	story(0, 200).finds(t, check.CheckSerial)
-	story(0, 503).finds(t, check.CheckSerial)
-	story(0, 200, 200).finds(t, check.CheckSerial) // counted twice
-
-	late := story(2, 503) // it takes place after its answer
-	late.Calls[len(late.Calls)-1].Status = 429
-	late.call(history.Check, "serial-unconfirmed", 3, 200, history.No, 1)
-	late.finds(t)
-
-	s := newStory()
-	n := s.taken("serial-unconfirmed", 0.5)
-	s.allowed("serial-unconfirmed", 0.7, 2)
-	s.end(history.Confirm, "serial-unconfirmed", n, 1, 200, false)
-	s.denied("serial-unconfirmed", 2, 2) // its unit still counts
-	s.finds(t, check.CheckDenied, check.CheckSerial)
+	story(200, 1).finds(t)
+	story(503, 1).finds(t)
+	story(200, 1.55).finds(t)
+	f := check.History(&story(200, 1.8).History)
+	if f.Of(check.CheckLimit) != 1 {
+		t.Errorf("three, and the first is confirmed later: %v", f.Violations)
+	}
 }
 
 func TestConfirmedUnitsAreNotKept(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 
 // Kinds of denials, of which some may be wrong.
 const (
-	KindSerial  = "serial"        // never
 	KindBucket  = "buckets"       // never
 	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
 	KindWindow  = "windows"       // the same, and until what was denied has been subtracted
@@ -22,7 +21,7 @@ const (
 
 // Kinds lists all kinds of denials, in the order of reports.
 func Kinds() []string {
-	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
+	return []string{KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
 }
 
 // mostWrong is the share of denials that may be wrong, where some may be: far more than
@@ -36,8 +35,6 @@ const largeLimit = 128
 
 func kindOf(p *history.Policy) string {
 	switch {
-	case p.Serial:
-		return KindSerial
 	case p.With != "":
 		return KindSeveral
 	case p.InBucket(), p.Converts(): // compared and set

@@ -24,7 +24,7 @@ func rows(h *history.History, f *Findings) []row {
 		{"confirmed or refunded", fmt.Sprint(f.Ended)},
 		{"outcome unknown / surely not recorded", fmt.Sprintf("%d / %d", f.Unknown, f.Failed)},
 		{"more than the limit", fmt.Sprintf("%d, of %d keys", f.Of(CheckLimit), f.Keys)},
-		{"serial keys that are linearizable / not / undecided", fmt.Sprintf("%d / %d / %d", f.Serial, f.Of(CheckSerial), f.Undecided)},
+		{"buckets that are linearizable / not / undecided", fmt.Sprintf("%d / %d / %d", f.Serial, f.Of(CheckSerial), f.Undecided)},
 		{"lost / counted twice / half charged", fmt.Sprintf("%d / %d / %d, of %d keys",
 			f.Of(CheckLost), f.Of(CheckDouble), f.Of(CheckHalf), f.Kept)},
 		{"receipts that were good twice, or for nothing", fmt.Sprint(f.Of(CheckOnce))},

@@ -19,7 +19,7 @@ const (
 	leastPatience   = 500 * time.Millisecond
 )
 
-// serial holds that there is an order of k's calls, each at a moment between its call
+// serial holds that there is an order of the calls of k, a bucket, each at a moment between its call
 // and its answer, in which each was rightly decided by the units before it.
 //
 // The date of a unit is known only within the tolerance. So the model accepts an answer that is
@@ -32,15 +32,10 @@ func (c *checker) serial(k *key) {
 		if !u.mayCount && !u.answer.Decided() {
 			continue // it changed nothing and says nothing
 		}
-		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(n.over(u, c.blur))})
-		calls = append(calls, n.endings(k, u, c.blur)...)
-	}
-	model := n.logModel(k)
-	if k.policy.InBucket() {
-		model = n.bucketModel()
+		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(u.returned)})
 	}
 	began := time.Now()
-	result := porcupine.CheckOperationsTimeout(model, calls, max(leastPatience, min(decideWithin, decideAllWithin-c.searched)))
+	result := porcupine.CheckOperationsTimeout(n.bucketModel(), calls, max(leastPatience, min(decideWithin, decideAllWithin-c.searched)))
 	c.searched += time.Since(began)
 	switch result {
 	case porcupine.Ok:
@@ -50,88 +45,6 @@ func (c *checker) serial(k *key) {
 	case porcupine.Illegal:
 		shown := append(callsOf(k.units), callsOf(k.checks)...)
 		c.f.add(Violation{CheckSerial, k.String(), fmt.Sprintf("no order explains its %d calls", len(calls)), shown})
-	}
-}
-
-// over returns when u has taken place. A unit of which nobody knows whether it was ever
-// stored takes place at any later time; once it would not count any more, it is the same
-// as never. In buckets it always may.
-func (n *counting) over(u *unit, blur time.Duration) time.Duration {
-	if u.returned < forever || n.policy.InBucket() {
-		return u.returned
-	}
-	return u.until + 2*n.policy.Window + n.slack + 2*blur
-}
-
-// ending gives a unit back.
-type ending struct{ of *unit }
-
-// endings returns what gave u back, or may have. One of which nobody knows whether it did takes place at any
-// later time; once u would not count any more, that is the same as never.
-func (n *counting) endings(k *key, u *unit, blur time.Duration) (calls []porcupine.Operation) {
-	for _, call := range u.ends {
-		if call.Status == 404 || call.Op == history.Confirm && k.policy.Until == "" {
-			continue
-		}
-		by := call.Returned
-		if call.Status != 200 {
-			by = max(by, u.until+2*n.policy.Window+n.slack+2*blur)
-		}
-		calls = append(calls, porcupine.Operation{Input: ending{u}, Call: int64(call.Called), Return: int64(by)})
-	}
-	return calls
-}
-
-// logState is the set of units that are counted, as their numbers in the key, each a
-// byte of a bit set.
-type logState string
-
-func (s logState) with(i int) logState {
-	b := []byte(s)
-	b[i/8] |= 1 << (i % 8)
-	return logState(b)
-}
-
-func (s logState) without(i int) logState {
-	b := []byte(s)
-	b[i/8] &^= 1 << (i % 8)
-	return logState(b)
-}
-
-func (s logState) has(i int) bool { return s[i/8]&(1<<(i%8)) != 0 }
-
-// logModel is the model of what counts each unit, in a log or in windows.
-func (n *counting) logModel(k *key) porcupine.Model {
-	numbers := make(map[*unit]int, len(k.units))
-	for i, u := range k.units {
-		numbers[u] = i
-	}
-	return porcupine.Model{
-		Init: func() any { return logState(make([]byte, (len(k.units)+7)/8)) },
-		Step: func(state, input, _ any) (bool, any) {
-			s := state.(logState)
-			if back, ok := input.(ending); ok {
-				return true, s.without(numbers[back.of])
-			}
-			u := input.(*unit)
-			sure, possible := int64(0), int64(0)
-			for i, o := range k.units {
-				if !s.has(i) {
-					continue
-				}
-				if n.inWindow(o.from, u.until) {
-					sure++
-				}
-				if n.inWindow(o.until, u.from) {
-					possible++
-				}
-			}
-			right, counted := n.judge(u, sure, possible, sure+1 <= n.policy.Limit, possible+1 > n.policy.Limit)
-			if counted {
-				s = s.with(numbers[u])
-			}
-			return right, s
-		},
 	}
 }
 

@@ -18,7 +18,7 @@ type checker struct {
 	f    *Findings
 	blur time.Duration // how far an instant that was counted may be from the true one
 
-	searched time.Duration // so far, for orders of serial calls
+	searched time.Duration // so far, for orders of calls
 }
 
 // key is an identifier of a policy, and all that was asked of it.

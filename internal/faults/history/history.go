@@ -38,7 +38,6 @@ type Header struct {
 type Policy struct {
 	Name      string
 	Algorithm string
-	Serial    bool // guarantee serial instead of counted
 	Rows      bool `json:",omitempty"` // counting rows instead of counters
 	Limit     int64
 	Window    time.Duration

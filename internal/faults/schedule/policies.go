@@ -28,7 +28,7 @@ const (
 	wideLimit  = 320
 )
 
-// Policies returns the policies of a run: every algorithm counted, some of them serial or
+// Policies returns the policies of a run: every algorithm, some of them
 // in rows, some with much room, some that go by confirmations or releases, two logs that are taken from together, and some whose
 // windows outlast it. Those of fixed windows last for so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
@@ -55,28 +55,22 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
 		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: time.Second},
 		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
-		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "concurrent", Algorithm: "concurrent", Limit: 3, Window: 4 * time.Second},
-		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
-		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 4, Window: 4 * time.Second},
-		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 3, Window: 3 * time.Second, Burst: 4},
 		{Name: "pair", Algorithm: "sliding-log", Limit: 10, Window: day, With: "twin"},
 		{Name: "twin", Algorithm: "sliding-log", Limit: 7, Window: day, With: "pair"},
-		as(kept, "kept-log", "sliding-log", false),
-		as(fixed, "kept-fixed", "fixed-window", false),
-		inRows(as(fixed, "kept-rows", "fixed-window", false)),
-		as(bucket, "kept-bucket", "token-bucket", false),
-		as(kept, "kept-serial", "sliding-log", true),
-		as(kept, "kept-concurrent", "concurrent", false),
-		untilConfirmed(as(kept, "kept-unconfirmed", "sliding-log", false)),
-		untilConfirmed(as(fixed, "kept-unconfirmed-fixed", "fixed-window", false)),
-		untilConfirmed(as(fixed, "kept-unconfirmed-serial", "fixed-window", true)),
+		as(kept, "kept-log", "sliding-log"),
+		as(fixed, "kept-fixed", "fixed-window"),
+		inRows(as(fixed, "kept-rows", "fixed-window")),
+		as(bucket, "kept-bucket", "token-bucket"),
+		as(kept, "kept-concurrent", "concurrent"),
+		untilConfirmed(as(kept, "kept-unconfirmed", "sliding-log")),
+		untilConfirmed(as(fixed, "kept-unconfirmed-fixed", "fixed-window")),
 		{Name: "kept-conversion", Algorithm: "conversion", Kept: true, Limit: 3, Window: day, Buckets: 10, MinConversion: 40, Probe: time.Second},
 	}
 }
 
-func as(p history.Policy, name, algorithm string, serial bool) history.Policy {
-	p.Name, p.Algorithm, p.Serial = name, algorithm, serial
+func as(p history.Policy, name, algorithm string) history.Policy {
+	p.Name, p.Algorithm = name, algorithm
 	return p
 }
 
@@ -95,12 +89,9 @@ func File(policies []history.Policy) []byte {
 	var b strings.Builder
 	b.WriteString("policies:\n")
 	for _, p := range policies {
-		guarantee := "counted\n    counting: counters"
-		switch {
-		case p.Serial:
-			guarantee = "serial"
-		case p.Rows:
-			guarantee = "counted\n    counting: rows"
+		counting := "counters"
+		if p.Rows {
+			counting = "rows"
 		}
 		number, window := "limit", "window"
 		switch {
@@ -109,8 +100,8 @@ func File(policies []history.Policy) []byte {
 		case p.Releases():
 			window = "hold"
 		}
-		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, %s: %d, %s: %v",
-			p.Name, guarantee, p.Algorithm, number, p.Limit, window, p.Window)
+		fmt.Fprintf(&b, "  - name: %s\n    counting: %s\n    limits: [{algorithm: %s, %s: %d, %s: %v",
+			p.Name, counting, p.Algorithm, number, p.Limit, window, p.Window)
 		if p.Converts() {
 			fmt.Fprintf(&b, ", min_conversion: %d%%, probe: 1/%v", p.MinConversion, p.Probe)
 		} else if p.Buckets > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A key's cell has the levels of a policy's buckets and, under GuaranteeSerial, everything else but its events.
-// cellFormat is the first byte of a value; the value of a later version is refused rather than misread.
+// A key's cell has the levels of a policy's buckets, and its conversions. cellFormat is the first byte of a value; the
+// value of a later version is refused rather than misread.
 const (
 	cellFormat  = 1
 	conversions = 2 // cellFormat, and then conversions
@@ -99,8 +99,7 @@ func (v versions) hasOf(node [6]byte) bool {
 	return false
 }
 
-// Open decodes s's cell into s: the buckets' levels, the reset and, if the plan is serial, counts. It returns the
-// cell's history.
+// Open decodes s's cell into s: the buckets' levels, the conversions and the reset. It returns the cell's history.
 func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	s.Levels, s.Conversions, s.Applied = s.Levels[:0], s.Conversions[:0], store.Applied{}
 	if len(s.Cell.Value) == 0 {
@@ -119,10 +118,8 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 		level.Level = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
 		s.Levels = append(s.Levels, level)
 	}
-	for range r.Len() {
-		count := store.Count{Limit: p.LimitID(r.take(r.Len())), Start: store.Instant(r.Int()), Expires: store.Instant(r.Int())}
-		count.Epoch, count.Units = store.Instant(r.Int()), r.Int()
-		s.Counts = append(s.Counts, count)
+	if r.Byte() != 0 { // where earlier versions kept windows, under keys that are not read any more
+		r.Bad = true
 	}
 	s.Reset = max(s.Reset, reset)
 	if format >= conversions {
@@ -155,14 +152,7 @@ func Shut(
 	b = append(append(b, version[:]...), earlier...)
 	b = binary.AppendVarint(b, int64(s.Reset))
 	b = appendLevels(p, b, s, now)
-	counts := liveCounts(p, s, now)
-	b = binary.AppendUvarint(b, uint64(len(counts)))
-	for _, count := range counts {
-		b = keys.AppendPart(b, string(count.Limit))
-		for _, n := range []int64{int64(count.Start), int64(count.Expires), int64(count.Epoch), count.Units} {
-			b = binary.AppendVarint(b, n)
-		}
-	}
+	b = append(b, 0) // see Open
 	if format >= conversions {
 		b = appendConversions(b, s)
 	}
@@ -211,16 +201,6 @@ func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) 
 		}
 	}
 	return true // another version of the policy may still count in it
-}
-
-// liveCounts returns the counts that still matter, nil unless the plan is serial.
-func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count {
-	if !p.Serial {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(s.Counts), func(c store.Count) bool {
-		return c.Expires <= now || c.Epoch < s.Reset
-	})
 }
 
 // cellTTL returns the time to live of the cell: until nothing in it matters any more, and no delayed write can find it

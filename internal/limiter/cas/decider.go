@@ -45,7 +45,7 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 	mark := x.full.Since(t.Key)
 	var last *store.State
 	var at store.Instant
-	err := x.update(ctx, t, len(batch), func(s *store.State, now store.Instant, w *store.Write) bool {
+	err := x.update(ctx, t, func(s *store.State, now store.Instant) bool {
 		last, at = s, now
 		recorded := false
 		ahead := now.Sub(x.opts.Timing.Instant())
@@ -62,12 +62,6 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 			}
 			recorded = true
 			r.Decision.Entry = count.Entry{ID: id, At: now, Epoch: s.Reset, Cost: r.Cost}
-			if len(t.Plan.Logs) > 0 {
-				w.Events = append(w.Events, store.Event{ID: id, At: now, Cost: r.Cost, Ends: demand.EndsAfter(now, r.Hold)})
-			}
-		}
-		if len(w.Events) > 0 && batch[0].Hold > 0 {
-			w.Logs = t.Plan.HoldWrites(batch[0].Hold, x.opts)
 		}
 		return recorded
 	})
@@ -83,7 +77,7 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 // answer is exact for some moment during the call.
 func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request) {
 	mark := x.full.Since(t.Key)
-	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
+	s, c, err := x.Read(ctx, t, x.opts.Serial)
 	if err != nil {
 		r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		return
@@ -100,18 +94,13 @@ func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request
 
 // GiveBack removes e's units for t from its cell. With a receipt it does so once, however often it is called; else it
 // must be called once.
-func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry, sums bool) error {
+func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry) error {
 	defer x.full.Forget(t.Key)
-	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
+	return x.update(ctx, t, func(s *store.State, now store.Instant) bool {
 		if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, now, store.MaxApplied) {
 			return false
 		}
-		if sums {
-			t.Plan.GiveBack(s, e, now)
-		}
-		if len(t.Plan.Logs) > 0 && t.Plan.GivesBack(e) && e.Kept == 0 {
-			w.Remove = []store.EventID{e.ID}
-		}
+		t.Plan.GiveBack(s, e, now)
 		return true
 	})
 }
@@ -119,20 +108,18 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 // Reset removes all that is counted for t.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	defer x.full.Forget(t.Key)
-	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, _ *store.Write) bool {
-		s.Reset, s.Counts, s.Levels, s.Conversions = now, nil, nil, nil
+	return x.update(ctx, t, func(s *store.State, now store.Instant) bool {
+		s.Reset, s.Levels, s.Conversions = now, nil, nil
 		return true
 	})
 }
 
 // update changes t's cell by change, which gets its state and the instant of the change, and reports whether there is
-// anything to store. change puts events to append or remove into the write, and everything else into the state. It may
-// be called several times, each time with another state; the last call counts. The error is a StoreError.
-func (x *Decider) update(
-	ctx context.Context, t *demand.Target, own int, change func(s *store.State, now store.Instant, w *store.Write) bool,
-) error {
-	once := func(s *store.State, _ bool, now store.Instant, w *store.Write) bool { return change(s, now, w) }
-	return x.UpdateOnce(ctx, t, own, new(Attempts), once)
+// anything to store. It may be called several times, each time with another state; the last call counts. The error is a
+// StoreError.
+func (x *Decider) update(ctx context.Context, t *demand.Target, change func(s *store.State, now store.Instant) bool) error {
+	once := func(s *store.State, _ bool, now store.Instant) bool { return change(s, now) }
+	return x.UpdateOnce(ctx, t, new(Attempts), once)
 }
 
 // Attempts are the versions of conditional writes of the same change, one of which may be stored, now or later. It
@@ -149,11 +136,10 @@ func (a *Attempts) Add(version store.EventID) {
 // one of these is stored. UpdateOnce adds its own attempts to tried, so that after an error the caller may try the same
 // change again, and it is stored once. An attempt is found for as long as the cell lists it.
 func (x *Decider) UpdateOnce(
-	ctx context.Context, t *demand.Target, own int, tried *Attempts,
-	change func(s *store.State, stored bool, now store.Instant, w *store.Write) bool,
+	ctx context.Context, t *demand.Target, tried *Attempts, change func(s *store.State, stored bool, now store.Instant) bool,
 ) error {
 	for wait := ConflictWait; ; wait = min(2*wait, maxConflictWait) {
-		s, c, known, err := x.latest(ctx, t, own)
+		s, c, known, err := x.latest(ctx, t)
 		if err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
@@ -161,15 +147,14 @@ func (x *Decider) UpdateOnce(
 		if err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
-		w := &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Logs: t.Plan.LogWrites}
-		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
+		if !change(&s, slices.ContainsFunc(*tried, c.has), now) {
 			if !known {
 				return nil
 			}
 			x.last.cells.Remove(t.Key) // without a write no condition checks whether this state is the latest
 			continue
 		}
-		err = x.swap(ctx, t, w, func() store.CellWrite {
+		err = x.swap(ctx, t, func() store.CellWrite {
 			cell := Shut(t.Plan, nil, &s, &c, x.ids.Next(now), now, x.opts)
 			tried.Add(cell.Version)
 			return cell
@@ -189,12 +174,12 @@ func (x *Decider) UpdateOnce(
 
 // latest returns the state of t and the history of its cell, as this instance wrote them last, or else from the store.
 // known reports the former.
-func (x *Decider) latest(ctx context.Context, t *demand.Target, own int) (s store.State, c Chain, known bool, err error) {
+func (x *Decider) latest(ctx context.Context, t *demand.Target) (s store.State, c Chain, known bool, err error) {
 	if s, known = x.last.state(t); known {
 		c, err = Open(t.Plan, &s)
 		return s, c, true, err
 	}
-	s, c, err = x.Read(ctx, t, own, x.opts.Serial.Quorum())
+	s, c, err = x.Read(ctx, t, x.opts.Serial.Quorum())
 	return s, c, false, err
 }
 
@@ -206,9 +191,8 @@ func (x *Decider) instant(s *store.State, c *Chain) (store.Instant, error) {
 }
 
 // Read returns the state of t and the history of its cell.
-func (x *Decider) Read(ctx context.Context, t *demand.Target, own int, level policy.Level) (store.State, Chain, error) {
-	q := t.Plan.Query(t.Key, x.opts.Timing.Instant(), own, nil)
-	q.Level = level
+func (x *Decider) Read(ctx context.Context, t *demand.Target, level policy.Level) (store.State, Chain, error) {
+	q := store.Query{Key: t.Key, Level: level, Cell: true}
 	s, err := ReadPatiently(ctx, x.opts, x.store, &q)
 	if err != nil {
 		return store.State{}, Chain{}, err
@@ -217,20 +201,20 @@ func (x *Decider) Read(ctx context.Context, t *demand.Target, own int, level pol
 	return s, c, err
 }
 
-// swap makes the conditional write w with a cell from seal, which gives every attempt a version of its own. Its error
-// is ErrConflict if another write came first and nothing of w is stored or ever will be; else a StoreError.
+// swap replaces t's cell by one from seal, which gives every attempt a version of its own. Its error is ErrConflict if
+// another write came first and none of the attempts is stored or ever will be; else a StoreError.
 //
 // An attempt without an answer may be stored later: its absence now proves nothing. It can't be stored any more only
-// once another version is stored on the same condition. So swap repeats it, with the same events, until one of the
-// attempts or another write is stored.
-func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, seal func() store.CellWrite) error {
+// once another version is stored on the same condition. So swap repeats it until one of the attempts or another write is
+// stored.
+func (x *Decider) swap(ctx context.Context, t *demand.Target, seal func() store.CellWrite) error {
 	var tried []store.EventID
 	var failed error
 	for ctx.Err() == nil {
 		cell := seal()
-		w.Cell, tried = &cell, append(tried, cell.Version)
-		if failed = x.attempt(ctx, w); failed == nil {
-			x.last.wrote(t, &cell)
+		tried = append(tried, cell.Version)
+		if failed = x.attempt(ctx, &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Cell: &cell}); failed == nil {
+			x.last.wrote(t.Key, &cell)
 			return nil
 		}
 		x.last.wasWrong(t.Key)
@@ -240,7 +224,7 @@ func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, se
 		case len(tried) == 1 && errors.Is(failed, store.ErrNotStored):
 			return &count.StoreError{Recorded: count.RecordedNo, Err: failed}
 		}
-		switch x.fate(ctx, t, w.Cell.If, tried) {
+		switch x.fate(ctx, t, cell.If, tried) {
 		case fateStored:
 			return nil
 		case fateDead:
@@ -271,7 +255,7 @@ const (
 // was expected. A serial read completes writes that are half done, so an attempt that it does not show is stored never
 // or by a later write.
 func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.EventID, tried []store.EventID) fate {
-	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
+	s, c, err := x.Read(ctx, t, x.opts.Serial)
 	switch {
 	case err != nil || s.Cell.Version == expected:
 		return fateOpen

@@ -2,6 +2,7 @@ package cas
 
 import (
 	"encoding/hex"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -78,3 +79,18 @@ func TestEarlierCells(t *testing.T) {
 
 // equal reports whether two lists say the same.
 func equal[T any](a, b []T) bool { return len(a)+len(b) == 0 || reflect.DeepEqual(a, b) }
+
+// TestEarlierCellsOfWindows refuses a cell of a policy with guarantee serial, in which earlier builds kept windows.
+func TestEarlierCellsOfWindows(t *testing.T) {
+	const text = "0180a8a8949567010209000000000000000000000000000000080000000000000000000000000000000000012466697865642d77696e" +
+		"646f772d31682f66697865642d77696e646f772f3336303030303080a8a894956780e2df9795670002"
+	value, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 3, Window: time.Minute}}}
+	s := store.State{Cell: store.Cell{Version: store.EventID{9}, Value: value}}
+	if _, err := Open(demand.NewPlan(p, demand.Settings{}.WithDefaults(), false), &s); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("read as %+v, %v", s, err)
+	}
+}

@@ -16,7 +16,7 @@ import (
 )
 
 // everyKind has a limit of each algorithm.
-var everyKind = policy.Policy{Name: "p", Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{
+var everyKind = policy.Policy{Name: "p", Limits: []policy.Limit{
 	{Algorithm: "sliding-log", Limit: 3, Window: time.Minute},
 	{Algorithm: "fixed-window", Limit: 3, Window: time.Minute},
 	{Algorithm: "fixed-window", Limit: 3, Calendar: policy.CalendarDay, Timezone: "Europe/Berlin"},
@@ -29,16 +29,16 @@ var everyKind = policy.Policy{Name: "p", Guarantee: policy.GuaranteeSerial, Limi
 // fuzzNow is when fuzz targets decide.
 const fuzzNow store.Instant = 1_772_366_400_000
 
-// serialPlan returns everyKind as instances compare and set it.
-func serialPlan() (*demand.Plan, *demand.Settings) {
+// planOfAll returns the plan of everyKind for a store that can lock keys.
+func planOfAll() (*demand.Plan, *demand.Settings) {
 	o := demand.Settings{}.WithDefaults()
-	return demand.NewPlan(everyKind, o, false), o
+	return demand.NewPlan(everyKind, o, true), o
 }
 
 // FuzzCell reads cells as a store may return them: one is refused, or what it says
 // can be decided on, and is the same once it is written again.
 func FuzzCell(f *testing.F) {
-	p, o := serialPlan()
+	p, o := planOfAll()
 	s := store.State{Cell: store.Cell{Version: store.EventID{1}}, Logs: make([]store.Log, 1)}
 	for range 2 {
 		p.Decide(new(count.Decision), &s, count.OpTake, store.EventID{2}, fuzzNow, 1)
@@ -58,7 +58,7 @@ func FuzzCell(f *testing.F) {
 			}
 			return
 		}
-		if items := c.versions.Len() + len(s.Levels) + len(s.Counts); items > len(value) {
+		if items := c.versions.Len() + len(s.Levels); items > len(value) {
 			t.Fatalf("%d bytes became %d items", len(value), items)
 		}
 		checkDecisions(t, p, &s)
@@ -69,8 +69,7 @@ func FuzzCell(f *testing.F) {
 			t.Fatalf("%x was written as %x: %+v, %v", value, w.Value, past, err)
 		}
 		live := slices.DeleteFunc(slices.Clone(s.Levels), func(b store.Bucket) bool { return !isLive(p, &b, &s, fuzzNow) })
-		if again.Reset != s.Reset || !slices.Equal(again.Levels, live) ||
-			!slices.Equal(again.Counts, liveCounts(p, &s, fuzzNow)) {
+		if again.Reset != s.Reset || !slices.Equal(again.Levels, live) {
 			t.Fatalf("%x was written as %x: %+v, want %+v", value, w.Value, again, s)
 		}
 		if w.TTL < p.LongestWindow() || w.TTL > longestCell {
@@ -101,7 +100,7 @@ func checkDecisions(t *testing.T, p *demand.Plan, s *store.State) {
 // FuzzState decides on what a store may return: rows with any number in them, but for
 // costs below 1, which stores make 1 or refuse.
 func FuzzState(f *testing.F) {
-	p, _ := serialPlan()
+	p, _ := planOfAll()
 	row := func(numbers ...int64) (b []byte) {
 		for _, n := range numbers {
 			b = binary.AppendVarint(b, n)

@@ -35,13 +35,10 @@ func (l *latest) state(t *demand.Target) (s store.State, ok bool) {
 	return store.State{Cell: c.Cell}, true
 }
 
-// wrote remembers that w is in t's cell now, unless the cell has a log beside it, which must be read in any case.
-func (l *latest) wrote(t *demand.Target, w *store.CellWrite) {
-	if len(t.Plan.Logs) > 0 {
-		return
-	}
-	was, _ := l.cells.Get(t.Key)
-	l.cells.Put(t.Key, seenCell{Cell: store.Cell{Version: w.Version, Value: w.Value}, distrust: max(0, was.distrust-1)})
+// wrote remembers that w is in key's cell now.
+func (l *latest) wrote(key store.Key, w *store.CellWrite) {
+	was, _ := l.cells.Get(key)
+	l.cells.Put(key, seenCell{Cell: store.Cell{Version: w.Version, Value: w.Value}, distrust: max(0, was.distrust-1)})
 }
 
 // wasWrong notes that the remembered cell of key is not the stored one, or may not be.

@@ -8,8 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// GiveBack removes e's units from the counters and buckets of s that are in a cell. If e is confirmed, conversions
-// record that instead.
+// GiveBack removes e's units from the buckets of s. If e is confirmed, conversions record that instead.
 func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
@@ -20,8 +19,6 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
 			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost, e.Kept)
-		case r.Kind.Memory == policy.MemoryCounters && p.Serial && e.Epoch == s.Reset:
-			s.Add(r.CountOf(e.Epoch, e.At, -e.Cost))
 		}
 	}
 }

@@ -14,12 +14,11 @@ type Plan struct {
 	policy.Policy
 	Rules    []Rule
 	Fitting  int64      // the largest cost that no limit rules out
-	Logs     []LogPlan  // one for each span of the policy's logs; one at most beside a cell
+	Logs     []LogPlan  // one for each span of the policy's logs
 	Counters bool       // some rule counts in counters, or in their replacement
 	Tally    bool       // the replacement is running totals
 	Span     store.Span // of the running totals
 	Cell     bool       // some rule counts in the key's cell
-	Serial   bool       // all rules count in the cell: counts within it, and logs beside it
 	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
@@ -34,10 +33,9 @@ type LogPlan struct {
 	Beyond int
 }
 
-// NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack. If serial, all is
-// counted in the key's cell.
-func NewPlan(p policy.Policy, slack time.Duration, serial bool) Plan {
-	c := Plan{Policy: p.WithDefaults(), Serial: serial, Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
+// NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack.
+func NewPlan(p policy.Policy, slack time.Duration) Plan {
+	c := Plan{Policy: p.WithDefaults(), Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
 	for i := range c.Limits {
 		c.addRule(&c.Limits[i], slack)
 	}
@@ -59,7 +57,6 @@ func (p *Plan) addRule(l *policy.Limit, slack time.Duration) {
 	case policy.MemoryCells:
 		p.Cell = true
 	}
-	p.Cell = p.Cell || p.Serial
 	p.Fitting = min(p.Fitting, r.fitting())
 	p.Rules = append(p.Rules, r)
 }
@@ -90,9 +87,6 @@ func (p *Plan) Asked(units int64) Plan {
 // logFor returns the index of the log that l counts in. It adds the log if needed.
 func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	span := store.SpanOf(l.Window)
-	if p.Serial {
-		span = store.SpanMonth // one partition, one log
-	}
 	i := slices.IndexFunc(p.Logs, func(log LogPlan) bool { return log.Span == span })
 	if i < 0 {
 		i = len(p.Logs)
@@ -116,7 +110,7 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 		logs = append(logs, store.LogQuery{Span: log.Span, After: now - log.CountsFor, Max: log.Limit + own + log.Beyond})
 	}
 	return store.Query{
-		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.Counters && !p.Serial && !p.Tally,
+		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.Counters && !p.Tally,
 		Tally: p.Tally, Span: p.Span, Cell: p.Cell, ExpireAfter: now,
 	}
 }

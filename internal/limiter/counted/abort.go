@@ -146,7 +146,7 @@ func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right 
 		return err
 	}
 	e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
-	return s.serial.GiveBack(ctx, t, e, true)
+	return s.serial.GiveBack(ctx, t, e)
 }
 
 // failAborts fails the aborts of batch, which were not done: they are safe to repeat.

@@ -57,7 +57,7 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 		return nil, err
 	}
 	changes := c.owned.changes.Of(&t.Key)
-	state, _, err := s.serial.Read(ctx, t, 1, s.opts.Serial)
+	state, _, err := s.serial.Read(ctx, t, s.opts.Serial)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p.known.mu.Lock()
 	built := slices.Clone(p.known.inCell.built)
 	p.known.mu.Unlock()
-	err := b.serial.UpdateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
+	err := b.serial.UpdateOnce(ctx, &u.target, &p.tried, func(s *store.State, stored bool, now store.Instant) bool {
 		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
 		if stored || p.last <= s.Reset {
 			return false

@@ -87,7 +87,7 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right 
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err
 	}
-	return s.serial.GiveBack(ctx, t, e, true)
+	return s.serial.GiveBack(ctx, t, e)
 }
 
 // giveBackInMemory is GiveBackBy by what is known of t.

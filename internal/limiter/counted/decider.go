@@ -423,23 +423,18 @@ func (s *Decider) Flush(ctx context.Context) {
 	s.counted.owned.commons.clear()
 }
 
-// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
-// event was removed.
-func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
+// SettleEvent makes n's held event permanent, if t keeps events.
+func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
 	parts := t.Plan.Parts
 	if len(parts) == 0 {
 		parts = []*demand.Plan{t.Plan}
 	}
 	for _, p := range parts {
-		part := t.As(p)
-		var err error
-		switch {
-		case p.Serial:
-			err = s.serial.SettleEvent(ctx, &part, n, removed)
-		case len(p.Logs) > 0:
-			err = s.Store.Write(ctx, part.Settling(n))
+		if len(p.Logs) == 0 {
+			continue
 		}
-		if err != nil {
+		part := t.As(p)
+		if err := s.Store.Write(ctx, part.Settling(n)); err != nil {
 			return err
 		}
 	}

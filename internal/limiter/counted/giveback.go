@@ -29,8 +29,8 @@ func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.E
 		return nil
 	case !t.Plan.Cell:
 		return s.counted.giveBack(ctx, t, n, sums)
-	case sums || t.Plan.Serial && len(t.Plan.Logs) > 0:
-		return s.serial.GiveBack(ctx, t, n, sums)
+	case sums:
+		return s.serial.GiveBack(ctx, t, n)
 	}
 	return nil
 }

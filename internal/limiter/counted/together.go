@@ -257,7 +257,7 @@ func (s *Decider) undo(ctx context.Context, p *part) {
 		s.counted.denials.Forget(p.Key)
 		return
 	}
-	if err := s.serial.GiveBack(ctx, &p.Target, &counted, true); err != nil {
+	if err := s.serial.GiveBack(ctx, &p.Target, &counted); err != nil {
 		p.Decision.Recorded = count.RecordedUnknown
 	}
 }

@@ -53,11 +53,11 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	if behind {
 		pol.Counting = policy.CountingRows // a write behind that is repeated must not count twice
 	}
-	p := &Plan{Plan: count.NewPlan(pol, o.Timing.Slack(), !still && pol.Guarantee == policy.GuaranteeSerial), Behind: behind}
+	p := &Plan{Plan: count.NewPlan(pol, o.Timing.Slack()), Behind: behind}
 	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone
-	inCell := p.Cell && (p.Serial || len(p.Logs) == 0 && !p.Counters)
+	inCell := p.Cell && len(p.Logs) == 0 && !p.Counters
 	space := p.space(o, inCell && !still)
 	p.Keys = []*keys.Keys{o.Keyer.For(space).CachedIn(o.keys)}
 	if !inCell { // a cell's condition spans one key: it starts empty under another
@@ -72,13 +72,13 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	if p.Cell && !still {
 		p.Regional = p.Regional && o.Serial.Scope() == policy.ScopeDatacenter
 	}
-	p.Tally = p.Counters && !still && !p.Serial && p.Counting == policy.CountingRows
-	p.TakesBack = !still && !p.Serial && p.Releases ||
+	p.Tally = p.Counters && !still && p.Counting == policy.CountingRows
+	p.TakesBack = !still && p.Releases ||
 		behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
-	if !still && !p.Serial {
+	if !still {
 		p.split(o)
 	}
 	if p.Base = p; p.FromRequest() >= 0 {
@@ -109,7 +109,7 @@ func (p *Plan) sumLimits() uint64 {
 func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	space := keys.KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
 	scope := p.Consistency.Scope()
-	if ofCells || p.Guarantee == policy.GuaranteeSerial {
+	if ofCells {
 		space.SerialLevel = string(o.Serial)
 		scope = o.Serial.Scope()
 	}
@@ -211,9 +211,6 @@ func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	other := p.Policy
 	other.Limits = slices.Clone(p.Limits)
-	if p.Guarantee == policy.GuaranteeSerial {
-		other.Consistency = policy.Consistency{} // the plan has the server's levels, which a serial policy may not name
-	}
 	for i := range other.Limits {
 		l := &other.Limits[i]
 		j := slices.IndexFunc(limits, func(o LimitOverride) bool { return o.Name == l.Name })

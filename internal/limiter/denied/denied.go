@@ -23,7 +23,7 @@ import (
 // A remembered state may also lack units: those of records on other instances since. These change no verdict, but the
 // numbers of other limits and the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
-// Denials under the guarantee serial, which is exact at any moment, are not remembered.
+// Denials by compare-and-set, which is exact at any moment, are not remembered.
 type Denials struct {
 	set     *demand.Settings
 	doubted func(store.Key) bool

@@ -73,8 +73,8 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	return nil
 }
 
-// SettleEvent makes n's held event permanent, if t keeps events. It need not ask whether a missing event was removed.
-func (x *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, _ func() (bool, error)) error {
+// SettleEvent makes n's held event permanent, if t keeps events.
+func (x *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
 	if len(t.Plan.Logs) == 0 {
 		return nil
 	}

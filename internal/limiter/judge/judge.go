@@ -46,9 +46,8 @@ type Decider interface {
 	// EndHold is GiveBack for units that are held until an instant. It may be called again: mark is a key of its own
 	// that remembers the first call, for as long as kept.
 	EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration) error
-	// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
-	// event was removed.
-	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error
+	// SettleEvent makes n's held event permanent, if t keeps events.
+	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error
 	// Reset removes all that is counted for t. The error is a StoreError.
 	Reset(ctx context.Context, t *demand.Target) error
 	// AsGuest calls do, which decides for targets in several steps. The result of do is valid only if the error is nil.

@@ -51,7 +51,7 @@ type Keyer struct {
 type KeySpace struct {
 	Policy      string
 	Guarantee   policy.Guarantee
-	SerialLevel string // under GuaranteeSerial only
+	SerialLevel string // of keys of cells
 	Scope       string // a data centre's name, or empty for the whole cluster
 }
 

@@ -167,9 +167,6 @@ func (c Consistency) dependsOnReplication() bool {
 func WithinDatacenter(policies []Policy, levels Consistency, serial Level) bool {
 	local := []Level{LevelLocalOne, LevelLocalQuorum}
 	return slices.ContainsFunc(policies, func(p Policy) bool {
-		if p.Guarantee == GuaranteeSerial {
-			return serial == LevelLocalSerial
-		}
 		c := p.Consistency.WithDefault(levels)
 		return slices.Contains(local, c.Write) || slices.Contains(local, c.Read) ||
 			serial == LevelLocalSerial && slices.ContainsFunc(p.Limits, Limit.InCell)

@@ -15,7 +15,7 @@ type Policy struct {
 	Description  string       // for people; at most 1024 bytes
 	Limits       []Limit      // 1 to MaxLimits; all must admit
 	Count        CountMode    // attempts that count; zero: CountAdmitted
-	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingRows, or under GuaranteeSerial CountingCounters
+	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingRows
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
@@ -66,7 +66,6 @@ type Guarantee string
 // The values of Guarantee.
 const (
 	GuaranteeCounted Guarantee = "counted" // write, then count: never more than the limit
-	GuaranteeSerial  Guarantee = "serial"  // compare-and-set: exact, and no call wrongly denied
 	GuaranteeLocal   Guarantee = "local"   // from memory: fastest, overshoot bounded
 )
 
@@ -115,9 +114,6 @@ const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter 
 func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Count, CountAdmitted)
 	setDefault(&p.Guarantee, GuaranteeCounted)
-	if p.Guarantee == GuaranteeSerial { // counts by compare-and-set, in neither way
-		setDefault(&p.Counting, CountingCounters)
-	}
 	setDefault(&p.Counting, CountingRows)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
@@ -167,10 +163,11 @@ func (p Policy) Problems() []Problem {
 // checkGuarantee refuses policies whose guarantee can't be kept, rather than keep a weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
 	p.checkLocal(found)
-	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
-	if p.Guarantee == GuaranteeSerial && p.Counting == CountingRows {
-		found.add("counting", "a serial policy counts in one place, by compare-and-set: remove it, or use guarantee %q", GuaranteeCounted)
+	if p.Guarantee == "serial" {
+		found.add("guarantee", "serial is gone, since owners deny nobody while there is room: delete the line")
+		return
 	}
+	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeLocal)
 }
 
 // checkLocal refuses buckets beside other limits, which are stored differently.
@@ -198,15 +195,6 @@ func (p Policy) checkCount(found *problems) {
 }
 
 func (p Policy) checkLevels(found *problems) {
-	if p.Guarantee == GuaranteeSerial {
-		for _, level := range []Level{p.Consistency.Write, p.Consistency.Read} {
-			if level != "" && level != LevelQuorum && level != LevelLocalQuorum {
-				found.add("consistency", "%q is no majority, and a serial policy uses the levels of the server's --serial-consistency: "+
-					"remove it, or use guarantee %q", level, GuaranteeCounted)
-				break
-			}
-		}
-	}
 	if p.Consistency.Write != "" {
 		if _, err := ParseWriteLevel(string(p.Consistency.Write)); err != nil {
 			found.add("consistency.write", "%v", err)

@@ -17,8 +17,6 @@ func TestUsesLocalLevels(t *testing.T) {
 		}
 		return p
 	}
-	serial := pol("sliding-log")
-	serial.Guarantee = policy.GuaranteeSerial
 	reads := pol("sliding-log")
 	reads.Consistency.Read = policy.LevelLocalOne
 	for _, test := range []struct {
@@ -31,8 +29,6 @@ func TestUsesLocalLevels(t *testing.T) {
 		{"counted, at the default", pol("sliding-log"), localQuorum, true, true},
 		{"counted, over all", pol("sliding-log"), quorum, false, false},
 		{"counted, by a level of its own", reads, quorum, true, true},
-		{"serial", serial, quorum, true, false},
-		{"serial, where others are local", serial, localQuorum, true, false},
 		{"a leaky bucket", pol("leaky-bucket"), quorum, true, false},
 		{"a token bucket beside a log", pol("sliding-log", "token-bucket"), quorum, true, false},
 	} {

@@ -107,10 +107,9 @@ func (r *Router) EndHold(
 	return r.GiveBack(ctx, t, n, sums)
 }
 
-// SettleEvent makes n's held event permanent, if t keeps events. It may call removed to find out whether a missing
-// event was removed.
-func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
-	return r.shared.SettleEvent(ctx, t, n, removed)
+// SettleEvent makes n's held event permanent, if t keeps events.
+func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
+	return r.shared.SettleEvent(ctx, t, n)
 }
 
 // Changed drops what is remembered of key, and owners' denials of it.

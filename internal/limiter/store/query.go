@@ -37,7 +37,7 @@ type Query struct {
 	Counts bool // all counters of the key that expire after ExpireAfter
 	Tally  bool // all running totals of the key in Span that expire after ExpireAfter
 	Span   Span
-	Cell   bool // the key's cell; Logs then has one entry, for the log beside the cell
+	Cell   bool // the key's cell; outside of an Update, nothing else is then asked for
 
 	ExpireAfter Instant
 }

@@ -22,7 +22,7 @@ type Write struct {
 	Put    []Tally    // running totals of the key in Span; safe to repeat
 	Tally  bool       // the key's counts are running totals, which a reset must cover; Add is then empty
 	Span   Span       // of the running totals
-	Cell   *CellWrite // Events and Remove are then of the log beside the cell and are subject to the condition
+	Cell   *CellWrite // outside of an Update, nothing else is then written
 
 	// Present, within an Update, is set after the clock was set back: before anything else is stored, events with a
 	// later time get the time Present, a reset and epochs get a millisecond before it, and counters that become 0 are

@@ -15,27 +15,20 @@ import (
 )
 
 // kinds returns a policy of n units a minute for each way in which units are kept:
-// every algorithm under every guarantee, and policies that mix them.
+// every algorithm, and policies that mix them.
 func kinds(n int64) []policy.Policy {
-	var policies []policy.Policy
-	for _, p := range each(n) {
-		serial := p
-		serial.Name, serial.Guarantee = p.Name+"-serial", policy.GuaranteeSerial
-		policies = append(policies, p, serial)
-	}
+	policies := each(n)
 	mixes := map[string][]string{
 		"log-and-window":        {"sliding-log", "fixed-window"},
 		"log-and-bucket":        {"sliding-log", "token-bucket"},
 		"window-log-and-bucket": {"sliding-tail", "sliding-log", "leaky-bucket"},
 	}
 	for name, algorithms := range mixes {
-		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
-			p := policy.Policy{Name: name + "-" + string(guarantee), Guarantee: guarantee}
-			for _, algorithm := range algorithms {
-				p.Limits = append(p.Limits, policy.Limit{Algorithm: algorithm, Limit: n, Window: time.Minute})
-			}
-			policies = append(policies, p)
+		p := policy.Policy{Name: name}
+		for _, algorithm := range algorithms {
+			p.Limits = append(p.Limits, policy.Limit{Algorithm: algorithm, Limit: n, Window: time.Minute})
 		}
+		policies = append(policies, p)
 	}
 	return policies
 }
@@ -66,26 +59,6 @@ func (e Engine) wantUsed(t testing.TB, policy string, want int64, when string) {
 	t.Helper()
 	if got := e.Do(t, count.OpCheck, policy); got.Used != want {
 		t.Errorf("%s: used %d %s, want %d", policy, got.Used, when, want)
-	}
-}
-
-func testTracesUnderSerial(t *testing.T, store store.Store) {
-	for _, trace := range Traces() {
-		t.Run(trace.Name, func(t *testing.T) {
-			p := trace.Policy()
-			p.Guarantee = policy.GuaranteeSerial
-			e := NewEngine(t, store, limiter.Options{}, p)
-			for _, step := range trace.Steps {
-				*e.Now = Clock(t, step.At)
-				foreseen, got := e.Do(t, count.OpCheck, "trace"), e.Do(t, count.OpTake, "trace")
-				if got.Allowed != step.Allowed || got.Used != step.Used {
-					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
-				}
-				if foreseen.Allowed != got.Allowed {
-					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
-				}
-			}
-		})
 	}
 }
 
@@ -276,7 +249,7 @@ func testTokensAreForOneUse(t *testing.T, store store.Store) {
 		t.Errorf("a receipt settled: %v", err)
 	}
 	changed := gate
-	changed.Guarantee = policy.GuaranteeSerial
+	changed.Guarantee = policy.GuaranteeLocal
 	if err := e.SetPolicies([]policy.Policy{changed}); err != nil {
 		t.Fatal(err)
 	}

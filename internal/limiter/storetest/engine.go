@@ -57,13 +57,11 @@ func NewEngine(t testing.TB, store store.Store, opts limiter.Options, policies .
 	return e
 }
 
-// countedBy returns policies whose windows are counted in the given way where they can be.
+// countedBy returns policies whose windows are counted in the given way.
 func countedBy(counting policy.Counting, policies []policy.Policy) []policy.Policy {
 	policies = slices.Clone(policies)
 	for i := range policies {
-		if policies[i].Guarantee != policy.GuaranteeSerial {
-			policies[i].Counting = counting
-		}
+		policies[i].Counting = counting
 	}
 	return policies
 }

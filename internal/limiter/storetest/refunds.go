@@ -69,7 +69,7 @@ func testSettledAfterItsRefund(t *testing.T, store store.Store) {
 // testSettledBehindOthers records a reservation that is followed by more events than a decision reads.
 func testSettledBehindOthers(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
-	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
 		p := policy.Policy{Name: "log", Guarantee: guarantee,
 			Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
 		e := NewEngine(t, store, limiter.Options{}, p)

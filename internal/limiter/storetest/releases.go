@@ -15,7 +15,7 @@ const hold = 30 * time.Second
 
 // concurrently returns policies of n units under way at the same time.
 func concurrently(n int64) (policies []policy.Policy) {
-	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
 		policies = append(policies, policy.Policy{Name: "slots-" + string(guarantee), Guarantee: guarantee, Limits: []policy.Limit{
 			{Algorithm: "concurrent", Limit: n, Window: hold},
 		}})

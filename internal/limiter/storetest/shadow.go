@@ -60,7 +60,7 @@ func shadowCases() (all []shadowCase) {
 	}
 	for _, enforced := range policy.Algorithms() {
 		for _, p := range []policy.Policy{
-			{Guarantee: policy.GuaranteeCounted}, {Guarantee: policy.GuaranteeSerial}, {Count: policy.CountAll},
+			{Guarantee: policy.GuaranteeCounted}, {Count: policy.CountAll},
 		} {
 			without := p
 			without.Name = "without"

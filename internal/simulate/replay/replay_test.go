@@ -63,9 +63,6 @@ func drawPolicies(r *rand.Rand) (policies []policy.Policy) {
 		if r.IntN(4) == 0 {
 			p.Mode = policy.ModeShadow
 		}
-		if r.IntN(4) == 0 {
-			p.Guarantee = policy.GuaranteeSerial
-		}
 		policies = append(policies, p)
 	}
 	return append(policies,

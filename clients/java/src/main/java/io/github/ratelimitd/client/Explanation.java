@@ -19,7 +19,7 @@ import java.util.Optional;
  *     wait helps
  * @param deniedBy the limits that have no room
  * @param mode how the policy is applied
- * @param guarantee how instances decide together: {@code counted}, {@code serial} or {@code local}
+ * @param guarantee how instances decide together: {@code counted} or {@code local}
  * @param degraded whether the store did not answer, so that {@code limits} and {@code resetAt} are not known
  * @param limits the state of each limit
  * @param override the override in force; empty: there is none
