@@ -96,8 +96,8 @@ func takeOne(ctx context.Context, e *limiter.Engine) (admitted bool, err error) 
 }
 
 // TestMemoryEndsWithItsPolicy holds that what is remembered under a policy is not used once units
-// were counted under another one: a call that began before the reload is still decided under the
-// earlier one.
+// were counted under another one that it does not serve: a call that began before the reload is still
+// decided under the earlier one.
 func TestMemoryEndsWithItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, o := newFakeStore(), ownsAll()
@@ -117,9 +117,7 @@ func TestMemoryEndsWithItsPolicy(t *testing.T) {
 		s.set(func() { s.writeTakes = 50 * time.Millisecond })
 		all.Go(take) // by the first policy
 		synctest.Wait()
-		reloaded := logOf(3)
-		reloaded.Description = "the same again"
-		if err := e.SetPolicies([]policy.Policy{reloaded}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{logOf(4)}); err != nil {
 			t.Fatal(err)
 		}
 		s.set(func() {
@@ -130,16 +128,71 @@ func TestMemoryEndsWithItsPolicy(t *testing.T) {
 				return nil
 			}
 		})
-		for range 2 { // together, by the second: one fits
+		for range 3 { // together, by the second: two fit
 			all.Go(take)
 		}
 		time.Sleep(200 * time.Millisecond)
 		close(late)
 		all.Wait()
-		if n := admitted.Load(); n > 3 {
-			t.Errorf("%d units are admitted, limit 3", n)
+		if n := admitted.Load(); n > 4 {
+			t.Errorf("%d units are admitted, limit 4", n)
 		}
 	})
+}
+
+// TestMemoryServesPlansThatCountInTheSamePlaces holds that two definitions of a policy, by which calls are decided in turn,
+// share what an owner remembers: it reads the key once for both, and no more units pass than the larger one admits.
+func TestMemoryServesPlansThatCountInTheSamePlaces(t *testing.T) {
+	limits := func(limits ...policy.Limit) policy.Policy { return policy.Policy{Name: "log", Limits: limits} }
+	limit := func(algorithm string, units int64, window time.Duration) policy.Limit {
+		return policy.Limit{Name: algorithm + window.String(), Algorithm: algorithm, Limit: units, Window: window}
+	}
+	window := func(units int64, window time.Duration) policy.Limit {
+		return policy.Limit{Name: "window", Algorithm: "sliding-log", Limit: units, Window: window}
+	}
+	for name, c := range map[string]struct {
+		one, other policy.Policy
+		admits     int    // by the larger
+		reads      [2]int // after the first take, under guarantee counted and local: one if the first plan needs less
+	}{
+		"a larger log":  {logOf(3), logOf(5), 5, [2]int{1, 1}},
+		"a smaller log": {logOf(5), logOf(3), 5, [2]int{}},
+		"windows":       {limits(limit("fixed-window", 3, time.Hour)), limits(limit("fixed-window", 5, time.Hour)), 5, [2]int{}},
+		"a tail":        {limits(limit("sliding-tail", 5, time.Hour)), limits(limit("sliding-tail", 3, time.Hour)), 5, [2]int{}},
+		"a longer log":  {limits(window(4, 2*time.Hour)), limits(window(4, 3*time.Hour)), 4, [2]int{1, 11}},
+		"logs of which each needs": {
+			limits(limit("sliding-log", 3, time.Hour), limit("sliding-log", 9, 240*time.Hour)),
+			limits(limit("sliding-log", 5, time.Hour), limit("sliding-log", 6, 240*time.Hour)), 5, [2]int{1, 1},
+		},
+	} {
+		for by, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
+			t.Run(name+"/"+string(guarantee), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newFakeStore()
+					c.one.Guarantee, c.other.Guarantee = guarantee, guarantee
+					e := ownerOf(t, s, ownsAll(), limiter.Options{}, c.one)
+					admitted, before := 0, 0
+					for i := range 12 {
+						if err := e.SetPolicies([]policy.Policy{[]policy.Policy{c.one, c.other}[i%2]}); err != nil {
+							t.Fatal(err)
+						}
+						if ok, err := takeOne(t.Context(), e); err != nil {
+							t.Fatal(err)
+						} else if ok {
+							admitted++
+						}
+						if i == 0 {
+							before, _ = s.counts()
+						}
+					}
+					reads, _ := s.counts()
+					if reads -= before; admitted != c.admits || reads != c.reads[by] {
+						t.Errorf("%d units admitted and %d reads, want %d and %d", admitted, reads, c.admits, c.reads[by])
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestMemoryDoesNotOutliveAClockSetBack holds that what was forgotten by a clock that was ahead counts

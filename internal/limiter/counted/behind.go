@@ -43,8 +43,8 @@ type behindShard struct {
 	keys map[store.Key]*unwritten
 }
 
-// unwritten has the units of one key that are not stored yet. All are of one plan: when another one comes into force,
-// the key is read anew.
+// unwritten has the units of one key that are not stored yet. Their plans share a state and have the same windows, so
+// one of them writes all: before any other plan admits units, the key is read anew.
 type unwritten struct {
 	target   demand.Target
 	since    time.Time // when the oldest unit was admitted

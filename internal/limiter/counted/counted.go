@@ -74,7 +74,8 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
-		c.owned.forget(t.Key) // what is known under another policy or right will lack this batch's units
+		t = c.owned.widened(t)
+		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
 	}
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {

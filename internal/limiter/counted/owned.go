@@ -1,6 +1,7 @@
 package counted
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,7 +59,7 @@ type keyState struct {
 // common is the part of a key's state beside its units, which most keys of a right and a plan share. It is immutable.
 type common struct {
 	right owner.Right
-	plan  *demand.Plan // that counts; calls may be judged by plans whose Base it is
+	plan  *demand.Plan // for which the state is kept; calls may be judged by all plans that it serves
 
 	// Fields that few keys use, each key with a common of its own. The targets of the last two change, under the lock of
 	// the units.
@@ -193,10 +194,25 @@ func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
-	if !ok || k.right != right || k.plan != t.Plan.Base || k.until != 0 && time.Since(o.began) > k.until {
+	if !ok || k.right != right || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
 	return k
+}
+
+// widened returns t, which is about to be read, under a plan that reads what an earlier plan in memory needs, too: if
+// calls of both alternate, the key is read once.
+func (o *owned) widened(t *demand.Target) *demand.Target {
+	sh := o.shard(t.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	k := cmp.Or(sh.young[t.Key], sh.Old[t.Key])
+	if k == nil || k.plan == t.Plan.Base {
+		return t
+	}
+	wide := *t
+	wide.Plan = t.Plan.Wide(k.plan)
+	return &wide
 }
 
 func (o *owned) put(key store.Key, k *keyState) {
@@ -410,14 +426,14 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 		return k
 	}
 	changes := c.owned.changes.Of(&t.Key)
-	q := t.Plan.Query(t.Key, now, len(batch), nil)
+	q := k.plan.Query(t.Key, now, len(batch), nil)
 	state, discounted, err := c.read(ctx, t, &q)
 	if err != nil {
 		return k
 	}
 	c.owned.forget(t.Key)
 	if !c.hasUnsettled(t.Plan, &state, now) && !discounted.Unsure {
-		c.owned.Keep(t, right, &state, now, changes)
+		c.owned.Keep(&demand.Target{Plan: k.plan, Key: t.Key}, right, &state, now, changes)
 	}
 	return c.owned.of(t, right)
 }
@@ -483,12 +499,12 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		unnoted = count.RecordedUnknown
 	}
 	if later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts) {
-		if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
+		if err := k.right.Note(t.Key, k.plan.Life()); err != nil {
 			c.owned.forget(t.Key)
 			failAll(own.batch, unnoted, store.Unavailable(err))
 			return
 		}
-		if !later && !c.write(ctx, t, own) {
+		if !later && !c.write(ctx, t, own, k) {
 			return
 		}
 	}
@@ -502,11 +518,11 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 }
 
-// write writes own, which was decided from memory. It returns false, and fails the requests, if the store failed.
-func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool {
+// write writes own, which was decided by k. It returns false, and fails the requests, if the store failed.
+func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *keyState) bool {
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 {
-		w.Events, w.Logs = own.events, t.Plan.LogWrites
+		w.Events, w.Logs = own.events, k.plan.LogWrites
 	}
 	var err error
 	if w.Tally && len(w.Logs) == 0 {
@@ -549,7 +565,7 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !t.Plan.Full(s, max(now, s.Reset+1)) {
 		return 0
 	}
-	steady := min(k.plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-o.age(k))
+	steady := min(t.Plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-o.age(k))
 	if k.until != 0 {
 		steady = min(steady, k.until-time.Since(o.began))
 	}
