@@ -135,7 +135,7 @@ hosts: ## the same on more of the hosts that clients are for: every Python that 
 	clients/generated/others/check
 
 .PHONY: tools
-tools: $(NFPM) $(CYCLONEDX) ## build what packages are built and described with
+tools: $(GOTESTSUM) $(NFPM) $(CYCLONEDX) ## build what tests are run by, and packages are built and described with
 
 .PHONY: packages
 packages: $(NFPM) $(CYCLONEDX) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
