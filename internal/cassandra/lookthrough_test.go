@@ -47,6 +47,7 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 		add("rows-"+span, "fixed-window", policy.CountingRows, window)
 	}
 	add("counters", "fixed-window", policy.CountingCounters, time.Hour)
+	add("cells", "token-bucket", "", time.Hour)
 	if err := engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}

@@ -160,3 +160,29 @@ func TestLocalBucketsThatOthersChange(t *testing.T) {
 		})
 	}
 }
+
+// TestLocalCellsOfNewKeysAreNotRead holds that an owner that knows a key to be new writes its cell without a read, and
+// finds by that write a cell that is there all the same.
+func TestLocalCellsOfNewKeysAreNotRead(t *testing.T) {
+	for _, algorithm := range buckets() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store, policy := newFakeStore(), inMemory(algorithm, 8, time.Hour)
+			e := tenant(t, store, nil, &tenancy{}, policy)
+			takes(t, e, 3)
+			nextSync()
+			if reads, writes := store.counts(); reads != 0 || writes != 1 {
+				t.Errorf("%d reads and %d writes of a new key", reads, writes)
+			}
+			next := tenant(t, store, nil, &tenancy{}, policy) // as if the cell had been half written when it was looked for
+			takes(t, next, 3)
+			nextSync()
+			if allowed := takes(t, next, 3); allowed != 2 {
+				t.Errorf("%d are allowed after 6 of 8", allowed)
+			}
+			nextSync()
+			if used := inStore(t, store, policy); used != 8 {
+				t.Errorf("%d are stored, want 8", used)
+			}
+		})
+	}
+}

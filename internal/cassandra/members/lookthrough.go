@@ -17,8 +17,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// countTables are the tables with counts under keys, but for those of cells, and for how long their rows may matter:
-// two windows, and an hour for clocks that differ.
+// countTables are the tables with counts under keys, and for how long their rows may matter: two windows, and an hour
+// for clocks that differ. A cell that is only half written when it is looked for is found by the owner's first
+// conditional write.
 var countTables = []struct {
 	name string
 	life time.Duration
@@ -30,6 +31,7 @@ var countTables = []struct {
 	{"tallies_day", 49 * time.Hour},
 	{"tallies_month", 2*policy.MaxWindow + time.Hour},
 	{"counters", 2*policy.MaxWindow + time.Hour},
+	{"cells", 2*policy.MaxWindow + time.Hour},
 }
 
 const (

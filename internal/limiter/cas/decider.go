@@ -175,7 +175,7 @@ func (x *Decider) UpdateOnce(
 // latest returns the state of t and the history of its cell, as this instance wrote them last, or else from the store.
 // known reports the former.
 func (x *Decider) latest(ctx context.Context, t *demand.Target) (s store.State, c Chain, known bool, err error) {
-	if s, known = x.last.state(t); known {
+	if s, known = x.last.state(t, x.opts); known {
 		c, err = Open(t.Plan, &s)
 		return s, c, true, err
 	}
@@ -200,6 +200,19 @@ func (x *Decider) Read(ctx context.Context, t *demand.Target, level policy.Level
 	c, err := Open(t.Plan, &s)
 	return s, c, err
 }
+
+// ReadToChange is Read at the serial level for a change that follows soon, which then need not read the cell again.
+func (x *Decider) ReadToChange(ctx context.Context, t *demand.Target) (store.State, error) {
+	began := time.Now()
+	s, _, err := x.Read(ctx, t, x.opts.Serial)
+	if err == nil {
+		x.last.saw(t.Key, s.Cell, began)
+	}
+	return s, err
+}
+
+// SawNone notes that key has no cell.
+func (x *Decider) SawNone(key store.Key) { x.last.saw(key, store.Cell{}, time.Now()) }
 
 // swap replaces t's cell by one from seal, which gives every attempt a version of its own. Its error is ErrConflict if
 // another write came first and none of the attempts is stored or ever will be; else a StoreError.

@@ -1,19 +1,23 @@
 package cas
 
 import (
+	"time"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// latest remembers cells as this instance wrote them last, so that the next change need not read the cell. The next
-// write is conditional on the version, so that no decision rests on a cell that another instance has written meanwhile.
+// latest remembers cells as this instance wrote or read them last, so that the next change need not read the cell. The
+// next write is conditional on the version, so that no decision rests on a cell that another instance has written
+// meanwhile.
 type latest struct{ cells bounded.Recent[seenCell] }
 
-// seenCell is a cell as this instance wrote it, or a mark that other instances write it.
+// seenCell is a cell as this instance wrote or read it, or a mark that other instances write it.
 type seenCell struct {
-	store.Cell
-	distrust int // number of changes that must read the cell all the same
+	store.Cell           // zero: there was none
+	read       time.Time // zero: it was written
+	distrust   int       // number of changes that must read the cell all the same
 }
 
 const (
@@ -26,10 +30,11 @@ const (
 
 func newLatest() *latest { return &latest{cells: bounded.Recent[seenCell]{Most: mostLatest}} }
 
-// state returns the state of t's cell as it was written last; false: it must be read.
-func (l *latest) state(t *demand.Target) (s store.State, ok bool) {
-	c, _ := l.cells.Get(t.Key)
-	if c.Version == (store.EventID{}) || c.distrust > 0 {
+// state returns the state of t's cell as it was written last, or read within the last store timeout; false: it must be
+// read. Older reads are not used: of a cell that has come and gone since, the next one would list no version.
+func (l *latest) state(t *demand.Target, o *demand.Settings) (s store.State, ok bool) {
+	c, found := l.cells.Get(t.Key)
+	if !found || c.distrust > 0 || !c.read.IsZero() && time.Since(c.read) > o.StoreTimeout {
 		return store.State{}, false
 	}
 	return store.State{Cell: c.Cell}, true
@@ -39,6 +44,13 @@ func (l *latest) state(t *demand.Target) (s store.State, ok bool) {
 func (l *latest) wrote(key store.Key, w *store.CellWrite) {
 	was, _ := l.cells.Get(key)
 	l.cells.Put(key, seenCell{Cell: store.Cell{Version: w.Version, Value: w.Value}, distrust: max(0, was.distrust-1)})
+}
+
+// saw remembers cell, which began to be read at an instant. It keeps a cell that this instance wrote itself.
+func (l *latest) saw(key store.Key, cell store.Cell, began time.Time) {
+	if c, found := l.cells.Get(key); !found || !c.read.IsZero() {
+		l.cells.Put(key, seenCell{Cell: cell, read: began})
+	}
 }
 
 // wasWrong notes that the remembered cell of key is not the stored one, or may not be.

@@ -35,11 +35,17 @@ func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []
 		failAll(batch, count.RecordedNo, err)
 		return true
 	}
+	if right := batch[0].Right; right != nil { // else the owner takes the key for new once it decides from memory again
+		if err := right.Note(t.Key, t.Plan.Life()); err != nil {
+			failAll(batch, count.RecordedNo, store.Unavailable(err))
+			return true
+		}
+	}
 	return false
 }
 
-// buckets returns what is known of t's buckets by right, for batch. It reads them again if the knowledge is old and
-// would deny.
+// buckets returns what is known of t's buckets by right, for batch: nothing, if t is new. It reads them again if the
+// knowledge is old and would deny.
 func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*keyState, error) {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
@@ -51,13 +57,18 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 		return k, nil
 	}
 	if k == nil {
+		if k = c.owned.new(t, right, now); k != nil {
+			s.serial.SawNone(t.Key)
+			c.owned.put(t.Key, k)
+			return k, nil
+		}
 		c.owned.cold.Add(int64(len(batch)))
 	}
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return nil, err
 	}
 	changes := c.owned.changes.Of(&t.Key)
-	state, _, err := s.serial.Read(ctx, t, s.opts.Serial)
+	state, err := s.serial.ReadToChange(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -87,6 +87,9 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right 
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err
 	}
+	if err := right.Note(t.Key, t.Plan.Life()); err != nil {
+		return store.Unavailable(err)
+	}
 	return s.serial.GiveBack(ctx, t, e)
 }
 

@@ -310,7 +310,7 @@ func remembers(t *demand.Target) bool {
 
 // new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
 func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *keyState {
-	if !remembers(t) || t.Plan.Cell || !right.IsNew(t.Key, t.Plan.Life()) {
+	if !remembers(t) || !right.IsNew(t.Key, t.Plan.Life()) {
 		return nil
 	}
 	var empty store.State
