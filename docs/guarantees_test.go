@@ -123,6 +123,14 @@ func (a *apart) Write(ctx context.Context, w *store.Write) error {
 	return a.store.Write(ctx, w)
 }
 
+func (a *apart) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, a, w, wrote)
+}
+
+func (a *apart) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, a, w, q)
+}
+
 func (a *apart) failure(w *store.Write) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

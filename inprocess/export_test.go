@@ -25,6 +25,14 @@ func (away) Write(ctx context.Context, _ *store.Write) error {
 	return store.ErrUnavailable
 }
 
+func (a away) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, a, w, wrote)
+}
+
+func (a away) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, a, w, q)
+}
+
 // WriteAll does, too.
 func (away) WriteAll(ctx context.Context, _ []store.Write) error {
 	<-ctx.Done()

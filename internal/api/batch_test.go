@@ -215,6 +215,14 @@ func (c *counting) Write(ctx context.Context, w *store.Write) error {
 	return c.Store.Write(ctx, w)
 }
 
+func (c *counting) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, c, w, wrote)
+}
+
+func (c *counting) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, c, w, q)
+}
+
 func engineOver(t *testing.T, f *front, store store.Store, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{Now: f.now, StoreTimeout: 10 * time.Second})

@@ -27,10 +27,7 @@ type Store struct {
 	made     time.Time
 }
 
-var (
-	_ store.EachWriter  = (*Store)(nil)
-	_ store.WriteReader = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 // Options of a Store. The zero value suits a server.
 type Options struct {
@@ -135,7 +132,7 @@ func unsent(err error) error {
 // store that has written is not silent.
 func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
 	state, err = s.do(func() (read store.State, err error) {
-		if read, wrote, err = store.WriteThenRead(ctx, s.next, w, q); wrote {
+		if read, wrote, err = s.next.WriteThenRead(ctx, w, q); wrote {
 			s.hear()
 		}
 		return read, err
@@ -152,7 +149,7 @@ func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int
 	var succeeded atomic.Bool
 	var failed atomic.Pointer[error]
 	_, err := s.do(func() (store.State, error) {
-		store.WriteEach(ctx, s.next, w, func(i int, err error) {
+		s.next.WriteEach(ctx, w, func(i int, err error) {
 			if err == nil {
 				succeeded.Store(true)
 			} else {

@@ -43,6 +43,14 @@ func (f *flaky) Write(context.Context, *store.Write) error {
 	return f.err
 }
 
+func (f *flaky) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, f, w, wrote)
+}
+
+func (f *flaky) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, f, w, q)
+}
+
 // WriteAll fails or stores nothing.
 func (f *flaky) WriteAll(context.Context, []store.Write) error {
 	f.asks.Add(1)

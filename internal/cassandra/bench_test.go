@@ -59,6 +59,14 @@ func (s *ownedStore) Read(_ context.Context, q *store.Query) (store.State, error
 	return store.State{Counts: counts.([]store.Count)}, nil
 }
 
+func (s *ownedStore) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s *ownedStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 func takeOfManyCallers(b *testing.B, policy policy.Policy) {
 	takeFrom(b, newStore(b, newConfig(b)), policy)
 }

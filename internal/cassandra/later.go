@@ -29,9 +29,8 @@ type Later struct {
 }
 
 var (
-	_ store.EachWriter  = (*Later)(nil)
-	_ store.WriteReader = (*Later)(nil)
-	_ store.Feed        = (*Later)(nil)
+	_ store.Store = (*Later)(nil)
+	_ store.Feed  = (*Later)(nil)
 )
 
 // OpenLater connects as Open does, after a migration if config says so. If the cluster can't be reached or does not

@@ -35,10 +35,7 @@ type Store struct {
 	talliesWritten trips[*writeRead[*tallyRead]]
 }
 
-var (
-	_ store.EachWriter  = (*Store)(nil)
-	_ store.WriteReader = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 // Open connects to a cluster whose tables exist and fit this binary, and measures its clock. The error says what is
 // missing, and is a Mistake if waiting does not help.

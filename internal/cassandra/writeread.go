@@ -37,11 +37,7 @@ func (s *Store) WriteThenRead(
 	case ok:
 		state, err = s.appendThenRead(ctx, l, said, &q.Logs[0])
 	default:
-		if err := s.Write(ctx, w); err != nil {
-			return store.State{}, false, err
-		}
-		state, err = s.Read(ctx, q)
-		return state, true, err
+		return store.InTwoSteps(ctx, s, w, q)
 	}
 	var unread *unreadError
 	switch {

@@ -186,6 +186,16 @@ func (s *Store) WriteAll(_ context.Context, w []store.Write) error {
 	return s.store(w, entries)
 }
 
+// WriteEach stores each of w as Write does.
+func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+// WriteThenRead stores w as Write does, and then reads.
+func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 // UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
 // there is no room for a new key, nothing is stored.
 func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {

@@ -93,6 +93,14 @@ func (s *shaky) Write(ctx context.Context, w *store.Write) error {
 	return s.Store.Write(ctx, w)
 }
 
+func (s *shaky) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s *shaky) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 func (s *shaky) WriteAll(ctx context.Context, w []store.Write) error {
 	if err := s.before(ctx); err != nil {
 		return err

@@ -46,6 +46,14 @@ func (f *failing) Read(ctx context.Context, q *store.Query) (store.State, error)
 	return f.Store.Read(ctx, q)
 }
 
+func (f *failing) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, f, w, wrote)
+}
+
+func (f *failing) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, f, w, q)
+}
+
 func (f *failing) WriteAll(ctx context.Context, w []store.Write) error {
 	if f.away.Load() {
 		return store.ErrUnavailable

@@ -723,3 +723,11 @@ func (p *partOff) Write(ctx context.Context, w *store.Write) error {
 	}
 	return err
 }
+
+func (p *partOff) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, p, w, wrote)
+}
+
+func (p *partOff) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, p, w, q)
+}

@@ -288,7 +288,16 @@ type nowhere struct{}
 func (nowhere) Read(_ context.Context, q *store.Query) (store.State, error) {
 	return store.State{Logs: make([]store.Log, len(q.Logs))}, nil
 }
-func (nowhere) Write(context.Context, *store.Write) error     { return nil }
+func (nowhere) Write(context.Context, *store.Write) error { return nil }
+
+func (n nowhere) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, n, w, wrote)
+}
+
+func (n nowhere) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, n, w, q)
+}
+
 func (nowhere) WriteAll(context.Context, []store.Write) error { return nil }
 
 // allNew is the right of an owner of all keys, for which nothing was counted.

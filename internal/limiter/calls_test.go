@@ -181,6 +181,14 @@ func (s *serialStore) Write(ctx context.Context, w *store.Write) error {
 	return answer
 }
 
+func (s *serialStore) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s *serialStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 var errLost = errors.Join(store.ErrUnavailable, errors.New("no answer"))
 
 // An attempt without an answer may be stored later, like that of a coordinator that is

@@ -71,6 +71,14 @@ func (l *lostClaim) Write(ctx context.Context, w *store.Write) error {
 	return l.fakeStore.Write(ctx, w)
 }
 
+func (l *lostClaim) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, l, w, wrote)
+}
+
+func (l *lostClaim) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, l, w, q)
+}
+
 // tried returns how many attempts at the claim were made.
 func (l *lostClaim) tried() int {
 	l.mu.Lock()

@@ -208,6 +208,14 @@ func (c *callers) Write(ctx context.Context, w *store.Write) error {
 	return c.fakeStore.Write(ctx, w)
 }
 
+func (c *callers) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, c, w, wrote)
+}
+
+func (c *callers) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, c, w, q)
+}
+
 // TestStoreIsAskedForAllWhoShareIt holds that what is written for several calls is written by a context that says
 // whose they are, and for a lone one by its own.
 func TestStoreIsAskedForAllWhoShareIt(t *testing.T) {

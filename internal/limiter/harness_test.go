@@ -80,6 +80,14 @@ func (f *fakeStore) Write(ctx context.Context, w *store.Write) error {
 	return f.Store.Write(ctx, &shared)
 }
 
+func (f *fakeStore) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, f, w, wrote)
+}
+
+func (f *fakeStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, f, w, q)
+}
+
 // WriteAll stores after writeTakes, or fails with the context.
 func (f *fakeStore) WriteAll(ctx context.Context, w []store.Write) error {
 	f.mu.Lock()

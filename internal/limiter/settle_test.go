@@ -41,6 +41,14 @@ func (d *dying) Write(ctx context.Context, w *store.Write) error {
 	return d.fakeStore.Write(ctx, w)
 }
 
+func (d *dying) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, d, w, wrote)
+}
+
+func (d *dying) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, d, w, q)
+}
+
 func (d *dying) WriteAll(ctx context.Context, w []store.Write) error {
 	if err := d.write(); err != nil {
 		return err

@@ -165,6 +165,14 @@ func (i *process) Write(ctx context.Context, w *store.Write) error {
 	return i.world.cluster.write(ctx, i, w)
 }
 
+func (i *process) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, i, w, wrote)
+}
+
+func (i *process) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, i, w, q)
+}
+
 // WriteAll stores w in the cluster, likewise.
 func (i *process) WriteAll(ctx context.Context, w []store.Write) error {
 	if err := i.leave(ctx); err != nil {

@@ -328,11 +328,11 @@ func TestStoreDurations(t *testing.T) {
 	if err := observed.Write(ctx, &store.Write{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, wrote, err := store.WriteThenRead(ctx, observed, &store.Write{}, &store.Query{}); err != nil || !wrote {
+	if _, wrote, err := observed.WriteThenRead(ctx, &store.Write{}, &store.Query{}); err != nil || !wrote {
 		t.Errorf("written %v, %v", wrote, err)
 	}
 	told := 0
-	store.WriteEach(ctx, observed, make([]store.Write, 1), func(int, error) { told++ })
+	observed.WriteEach(ctx, make([]store.Write, 1), func(int, error) { told++ })
 	if told != 1 {
 		t.Errorf("one write is told %d times", told)
 	}
@@ -381,6 +381,14 @@ func (s slow) Read(ctx context.Context, q *store.Query) (store.State, error) {
 func (s slow) Write(ctx context.Context, w *store.Write) error {
 	s.f.now = s.f.now.Add(3 * time.Millisecond)
 	return s.Store.Write(ctx, w)
+}
+
+func (s slow) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s slow) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
 }
 
 func (f *fixture) exposition() string {

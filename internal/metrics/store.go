@@ -114,13 +114,13 @@ func (s *observedStore) WriteThenRead(
 	ctx context.Context, w *store.Write, q *store.Query,
 ) (state store.State, wrote bool, err error) {
 	defer s.took(ctx, storeWriteRead, s.metrics.now(), &err)
-	return store.WriteThenRead(ctx, s.next, w, q)
+	return s.next.WriteThenRead(ctx, w, q)
 }
 
 // WriteEach writes to the next store. Each write is observed by itself.
 func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	start := s.metrics.now()
-	store.WriteEach(ctx, s.next, w, func(i int, err error) {
+	s.next.WriteEach(ctx, w, func(i int, err error) {
 		s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
 		wrote(i, err)
 	})

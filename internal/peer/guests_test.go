@@ -26,6 +26,14 @@ func (s *sharedStore) Write(ctx context.Context, w *store.Write) error {
 	return s.Store.Write(ctx, w)
 }
 
+func (s *sharedStore) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s *sharedStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 // lasting is a right that ends when a test says so.
 type lasting struct {
 	owned bool

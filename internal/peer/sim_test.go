@@ -352,6 +352,14 @@ func (s simCounts) Write(ctx context.Context, w *store.Write) error {
 	})
 }
 
+func (s simCounts) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s simCounts) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 func (s simCounts) WriteAll(ctx context.Context, w []store.Write) error {
 	return s.write(ctx, func() error {
 		for i := range w {

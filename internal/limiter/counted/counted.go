@@ -317,7 +317,7 @@ func (c *counted) readAfter(
 	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
 		state, err = c.store.Read(ctx, q)
 	} else {
-		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
+		state, wrote, err = c.store.WriteThenRead(ctx, w, q)
 	}
 	if err != nil {
 		return store.State{}, totals.Refused{}, wrote, err

@@ -20,46 +20,29 @@ type Store interface {
 	// WriteAll stores events of several keys so that in the end all or none are stored, even if this process dies
 	// meanwhile or a node does not answer. w has nothing but appended events.
 	WriteAll(ctx context.Context, w []Write) error
-}
-
-// EachWriter is a Store that writes to many keys at a lower cost than one by one.
-type EachWriter interface {
-	Store
 	// WriteEach stores each of w as Write does, independently of the others. It calls wrote with the index and the
 	// error of each, from several goroutines at the same time, and returns after the last call.
 	WriteEach(ctx context.Context, w []Write, wrote func(i int, err error))
-}
-
-// WriteEach calls store's WriteEach if it is an EachWriter, and else does the same by Write.
-func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, err error)) {
-	if each, ok := store.(EachWriter); ok {
-		each.WriteEach(ctx, w, wrote)
-		return
-	}
-	var all sync.WaitGroup
-	for i := range w {
-		all.Go(func() { wrote(i, store.Write(ctx, &w[i])) })
-	}
-	all.Wait()
-}
-
-// WriteReader is a Store that writes to a key and then reads it at a lower cost than by two calls.
-type WriteReader interface {
-	Store
 	// WriteThenRead stores w as Write does and, after the write has succeeded, reads q, which has the same key, as Read
 	// does. wrote reports whether the write succeeded: err is then Read's, and else Write's.
 	WriteThenRead(ctx context.Context, w *Write, q *Query) (state State, wrote bool, err error)
 }
 
-// WriteThenRead calls store's WriteThenRead if it is a WriteReader, and else does the same by Write and Read.
-func WriteThenRead(ctx context.Context, store Store, w *Write, q *Query) (state State, wrote bool, err error) {
-	if both, ok := store.(WriteReader); ok {
-		return both.WriteThenRead(ctx, w, q)
+// OneByOne does what WriteEach of s does by Write, for a store that writes no faster to many keys.
+func OneByOne(ctx context.Context, s Store, w []Write, wrote func(i int, err error)) {
+	var all sync.WaitGroup
+	for i := range w {
+		all.Go(func() { wrote(i, s.Write(ctx, &w[i])) })
 	}
-	if err := store.Write(ctx, w); err != nil {
+	all.Wait()
+}
+
+// InTwoSteps does what WriteThenRead of s does by Write and Read, for a store that needs two requests for it.
+func InTwoSteps(ctx context.Context, s Store, w *Write, q *Query) (state State, wrote bool, err error) {
+	if err := s.Write(ctx, w); err != nil {
 		return State{}, false, err
 	}
-	state, err = store.Read(ctx, q)
+	state, err = s.Read(ctx, q)
 	return state, true, err
 }
 

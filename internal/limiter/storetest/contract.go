@@ -331,7 +331,7 @@ func testWriteThenRead(t *testing.T, in store.Store) {
 func (s *subject) wantWritten(w store.Write, q store.Query, units int64) {
 	w.Key, w.Level = s.key, policy.LevelQuorum
 	q.Key, q.Level = s.key, policy.LevelQuorum
-	state, wrote, err := store.WriteThenRead(s.t.Context(), s.store, &w, &q)
+	state, wrote, err := s.store.WriteThenRead(s.t.Context(), &w, &q)
 	if err != nil || !wrote {
 		s.t.Errorf("written: %v; %v", wrote, err)
 		return
@@ -350,5 +350,34 @@ func (s *subject) wantWritten(w store.Write, q store.Query, units int64) {
 	}
 	if want := slices.Repeat([]int64{units}, counted); !slices.Equal(counts, want) || len(state.Logs) != len(q.Logs) {
 		s.t.Errorf("%d logs and counts of %v, want %d and %v", len(state.Logs), counts, len(q.Logs), want)
+	}
+}
+
+// testWriteEach writes events to some keys and units to others: each write is stored, and reported once.
+func testWriteEach(t *testing.T, in store.Store) {
+	const keys = 40
+	subjects, writes := make([]*subject, keys), make([]store.Write, keys)
+	for i := range writes {
+		s := newSubject(t, in)
+		subjects[i], writes[i] = s, store.Write{Key: s.key, Level: policy.LevelQuorum, Add: []store.Count{unitsOf("a", noon, 0, 1)}}
+		if i%2 == 0 {
+			writes[i].Add, writes[i].Events = nil, []store.Event{{ID: s.ids(noon), At: noon, Cost: 1}}
+			writes[i].Logs = []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 10}}
+		}
+	}
+	var mu sync.Mutex
+	reported := make(map[int]int)
+	in.WriteEach(t.Context(), writes, func(i int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if reported[i]++; err != nil {
+			t.Errorf("write %d: %v", i, err)
+		}
+	})
+	for i, s := range subjects {
+		state := s.read(store.Query{Counts: true, Logs: []store.LogQuery{{Span: store.SpanHour, Max: 10}}, ExpireAfter: noon})
+		if n := len(state.Counts) + len(state.Logs[0].Events); n != 1 || reported[i] != 1 {
+			t.Errorf("write %d is stored %d times and reported %d times", i, n, reported[i])
+		}
 	}
 }

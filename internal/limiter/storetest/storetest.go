@@ -63,6 +63,7 @@ var contract = []test{
 	{"EndedHoldsHideNothing", testEndedHoldsHideNothing},
 	{"WriteAll", testWriteAll},
 	{"WriteThenRead", testWriteThenRead},
+	{"WriteEach", testWriteEach},
 	{"CellChangesOnItsCondition", testCellChangesOnItsCondition},
 	{"CellRemoved", testCellRemoved},
 	{"CellExpires", testCellExpires},

@@ -24,6 +24,14 @@ func (s *slowStore) Write(context.Context, *store.Write) error {
 	return nil
 }
 
+func (s *slowStore) WriteEach(ctx context.Context, w []store.Write, wrote func(int, error)) {
+	store.OneByOne(ctx, s, w, wrote)
+}
+
+func (s *slowStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
+	return store.InTwoSteps(ctx, s, w, q)
+}
+
 // TestAheadEndsWithALaterTotal holds that nothing is spent of what is stored ahead once a total without it was sent,
 // whichever of the two is acknowledged last.
 func TestAheadEndsWithALaterTotal(t *testing.T) {

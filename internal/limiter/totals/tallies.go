@@ -69,10 +69,10 @@ func (t *Totals) Write(ctx context.Context, w *store.Write) error {
 // WriteThenRead stores w as Write does, and then reads.
 func (t *Totals) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
 	if !w.Tally || len(w.Add) == 0 {
-		return store.WriteThenRead(ctx, t.Store, w, q)
+		return t.Store.WriteThenRead(ctx, w, q)
 	}
 	put := t.totalled(w)
-	if state, wrote, err = store.WriteThenRead(ctx, t.Store, &put, q); !wrote {
+	if state, wrote, err = t.Store.WriteThenRead(ctx, &put, q); !wrote {
 		t.settle(w, err)
 	}
 	return state, wrote, err
@@ -81,7 +81,7 @@ func (t *Totals) WriteThenRead(ctx context.Context, w *store.Write, q *store.Que
 // WriteEach stores each of w as Write does.
 func (t *Totals) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	if !slices.ContainsFunc(w, func(w store.Write) bool { return w.Tally && len(w.Add) > 0 }) {
-		store.WriteEach(ctx, t.Store, w, wrote)
+		t.Store.WriteEach(ctx, w, wrote)
 		return
 	}
 	puts := slices.Clone(w)
@@ -90,7 +90,7 @@ func (t *Totals) WriteEach(ctx context.Context, w []store.Write, wrote func(i in
 			puts[i] = t.totalled(&w[i])
 		}
 	}
-	store.WriteEach(ctx, t.Store, puts, func(i int, err error) {
+	t.Store.WriteEach(ctx, puts, func(i int, err error) {
 		if w[i].Tally {
 			t.settle(&w[i], err)
 		}
