@@ -71,6 +71,22 @@ class StartTest {
     }
 
     @Test
+    void theHealthCheckCanBeLeftOutAsThoseOfSpringBoot() {
+        String own = "management.health.ratelimitd.enabled";
+        String all = "management.health.defaults.enabled";
+        Map<Map<String, Object>, Boolean> expected = Map.of(
+                Map.of(), true,
+                Map.of(own, "false"), false,
+                Map.of(all, "false"), false,
+                Map.of(all, "false", own, "true"), true);
+        expected.forEach((properties, has) -> {
+            try (ConfigurableApplicationContext context = start(properties)) {
+                assertEquals(has, context.containsBean("ratelimitdHealthIndicator"), properties.toString());
+            }
+        });
+    }
+
+    @Test
     void whatIsWrongIsNamedAtTheStart() {
         refused("ratelimitd.routes[0]: path is login: it must begin with a slash", "routes[0].path=login", "routes[0].policy=p");
         refused("ratelimitd.routes[0]: ratelimitd: policy is empty", "routes[0].path=/");

@@ -8,6 +8,7 @@ import org.springframework.beans.factory.SmartInitializingSingleton;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnExpression;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
@@ -34,6 +35,10 @@ import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandl
         beforeName = "org.springframework.cloud.gateway.config.GatewayAutoConfiguration")
 @EnableConfigurationProperties(RatelimitdProperties.class)
 public class RatelimitdAutoConfiguration {
+    /** As Spring Boot decides about its own indicators, whose annotation for that has moved between its versions. */
+    private static final String HEALTH_ENABLED =
+            "${management.health.ratelimitd.enabled:${management.health.defaults.enabled:true}}";
+
     /** Makes the configuration. */
     public RatelimitdAutoConfiguration() {}
 
@@ -137,6 +142,7 @@ public class RatelimitdAutoConfiguration {
 
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.springframework.boot.actuate.health.HealthIndicator")
+    @ConditionalOnExpression(HEALTH_ENABLED)
     static class OfBoot3 {
         @Bean
         Boot3Health ratelimitdHealthIndicator(Probe probe) {
@@ -147,6 +153,7 @@ public class RatelimitdAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.springframework.boot.health.contributor.HealthIndicator")
     @ConditionalOnMissingClass("org.springframework.boot.actuate.health.HealthIndicator")
+    @ConditionalOnExpression(HEALTH_ENABLED)
     static class OfBoot4 {
         @Bean
         Boot4Health ratelimitdHealthIndicator(Probe probe) {
