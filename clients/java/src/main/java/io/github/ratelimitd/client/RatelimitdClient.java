@@ -2,6 +2,7 @@ package io.github.ratelimitd.client;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -83,7 +84,7 @@ public final class RatelimitdClient implements AutoCloseable {
      */
     public static RatelimitdClientBuilder builder(String... baseUrls) {
         Objects.requireNonNull(baseUrls, "baseUrls");
-        return new RatelimitdClientBuilder(List.of(baseUrls));
+        return new RatelimitdClientBuilder(Arrays.asList(baseUrls));
     }
 
     /**

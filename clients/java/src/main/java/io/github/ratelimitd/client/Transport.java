@@ -130,7 +130,7 @@ final class Transport {
         }
 
         private void failed(int address, int triesLeft, Throwable error) {
-            Failure failure = failureOf(error);
+            Failure failure = failureOf(error, bases.get(address));
             if (!cancelled) {
                 avoid(address);
                 if (!failure.sent() && triesLeft > 0) {
@@ -219,7 +219,7 @@ final class Transport {
         }
     }
 
-    private static Failure failureOf(Throwable error) {
+    private static Failure failureOf(Throwable error, URI base) {
         Throwable cause = error;
         while (cause instanceof CompletionException && cause.getCause() != null) {
             cause = cause.getCause();
@@ -233,23 +233,28 @@ final class Transport {
             }
         }
         Throwable notConnected = notConnected(cause);
-        return notConnected == null
-                ? Failure.connection(cause.getClass().getSimpleName(), true, cause)
-                : Failure.connection("no connection, " + notConnected.getClass().getSimpleName(), false, cause);
+        if (notConnected == null) {
+            return Failure.connection(cause.getClass().getSimpleName(), true, cause);
+        }
+        String reason = notConnected.getClass().getSimpleName();
+        return Failure.connection("no connection to " + base.getAuthority() + ", " + reason, false, cause);
     }
 
     /** Returns why no connection was made, so that the request certainly was not sent; null: it may have been. */
     private static Throwable notConnected(Throwable error) {
+        Throwable found = null;
         for (Throwable t = error; t != null; t = t.getCause()) {
-            if (t instanceof ConnectException
-                    || t instanceof HttpConnectTimeoutException
-                    || t instanceof UnresolvedAddressException
-                    || t instanceof UnknownHostException
-                    || t instanceof SSLHandshakeException) {
-                return t;
+            if (t instanceof UnresolvedAddressException || t instanceof UnknownHostException) {
+                return t; // the JDK has it below a ConnectException
+            }
+            if (found == null
+                    && (t instanceof ConnectException
+                            || t instanceof HttpConnectTimeoutException
+                            || t instanceof SSLHandshakeException)) {
+                found = t;
             }
         }
-        return null;
+        return found;
     }
 
     /** Reads a body, whole or in lines. Of lines, nothing is left. */

@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
@@ -71,7 +70,7 @@ class OptionsTest {
                 "key", () -> Call.take(new Demand("sms-send", "a")).withIdempotencyKey(null),
                 "timeout", () -> RatelimitdClient.builder(URL).timeout(null),
                 "token", () -> RatelimitdClient.builder(URL).token(null),
-                "baseUrls[0]", () -> new RatelimitdClientBuilder(Arrays.asList((String) null)));
+                "baseUrls[0]", () -> RatelimitdClient.builder((String) null));
         wrong.forEach((field, make) ->
                 assertEquals(field, assertThrows(NullPointerException.class, make::run).getMessage()));
     }

@@ -231,6 +231,9 @@ class ResilienceTest {
         try (RatelimitdClient client = clientOf(dead.url(), dead.url()).build()) {
             UnavailableException error = assertThrows(UnavailableException.class, () -> client.take(DEMAND));
             assertEquals(Optional.of(Recorded.NO), error.recorded());
+            String address = dead.url().replace("http://", "");
+            assertEquals(
+                    "ratelimitd: take: no answer: no connection to " + address + ", ConnectException", error.getMessage());
         }
     }
 

@@ -48,9 +48,13 @@ final class Scripted implements AutoCloseable {
     private final Set<Thread> threads = ConcurrentHashMap.newKeySet();
 
     Scripted(Answer... script) {
+        this("127.0.0.1", 0, script);
+    }
+
+    Scripted(String address, int port, Answer... script) {
         this.script = List.of(script);
         try {
-            listener = new ServerSocket(0, 256, InetAddress.getByName("127.0.0.1"));
+            listener = new ServerSocket(port, 256, InetAddress.getByName(address));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
