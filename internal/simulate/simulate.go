@@ -6,11 +6,13 @@ package simulate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,9 +69,9 @@ func ParseAsk(text string) (Ask, error) {
 
 // Condition is what a field has to be like.
 type Condition struct {
-	Field string
-	Parts []string // of the value: what stands between stars, which stand for anything
-	Not   bool
+	Field   string
+	Pattern *regexp.Regexp // of the value
+	Not     bool
 }
 
 // ParseCondition reads a Condition: FIELD=PATTERN or FIELD!=PATTERN, where a * in PATTERN is anything.
@@ -79,30 +81,14 @@ func ParseCondition(text string) (Condition, error) {
 	if !found || name == "" {
 		return Condition{}, fmt.Errorf("%q is neither FIELD=PATTERN nor FIELD!=PATTERN", text)
 	}
-	return Condition{name, strings.Split(pattern, "*"), not}, nil
+	like, err := regexp.Compile(`(?s)\A` + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`) + `\z`)
+	if err != nil {
+		return Condition{}, fmt.Errorf("%q is no UTF-8", text)
+	}
+	return Condition{name, like, not}, nil
 }
 
-func (c *Condition) holds(value []byte) bool { return c.matches(string(value)) != c.Not }
-
-func (c *Condition) matches(value string) bool {
-	first, rest := c.Parts[0], c.Parts[1:]
-	if len(rest) == 0 {
-		return value == first
-	}
-	value, found := strings.CutPrefix(value, first)
-	if !found {
-		return false
-	}
-	last := len(rest) - 1
-	for _, part := range rest[:last] {
-		at := strings.Index(value, part)
-		if at < 0 {
-			return false
-		}
-		value = value[at+len(part):]
-	}
-	return strings.HasSuffix(value, rest[last])
-}
+func (c *Condition) holds(value []byte) bool { return c.Pattern.Match(value) != c.Not }
 
 // run is one simulation under way.
 type run struct {
@@ -168,9 +154,7 @@ func (r *run) plan() error {
 			derived[d.Policy] = true
 		}
 	}
-	if r.Identifier == "" {
-		r.Identifier = accesslog.FieldIP
-	}
+	r.Identifier = cmp.Or(r.Identifier, accesslog.FieldIP)
 	asks := r.Asks
 	switch {
 	case r.PolicyField != "" && len(asks) > 0:
@@ -195,11 +179,7 @@ func (r *run) plan() error {
 		if !r.known[a.Policy] {
 			return fmt.Errorf("--policy: there is no policy %q in --policies", a.Policy)
 		}
-		field := a.Field
-		if field == "" {
-			field = r.Identifier
-		}
-		r.asks = append(r.asks, ask{a.Policy, r.field(field)})
+		r.asks = append(r.asks, ask{a.Policy, r.field(cmp.Or(a.Field, r.Identifier))})
 	}
 	if r.Cost != "" {
 		r.cost = r.field(r.Cost)
@@ -431,11 +411,11 @@ func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 		u := log.Examples[0]
 		return nil, fmt.Errorf("reading logs: none of %d lines can be read: %s, line %d: %s", log.Unreadable, u.File, u.Line, u.Why)
 	}
-	return report.New(&r.replay.Result, &report.About{
+	return report.New(&r.replay.Result, report.Report{
 		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
-		Lines: log.Lines, Events: r.events, Late: log.Late, Reorder: r.Reorder, LeftOut: r.left,
-		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Examples: log.Examples, Listed: log.Listed, Forwarded: log.Forwarded,
-		Against: r.Against != nil, Unjudged: r.replay.Unjudged(), Untimed: r.replay.Untimed(),
-		NoLimit: r.noLimit, Defaults: r.defaults(), ShowIdentifiers: r.ShowIdentifiers,
-	}), nil
+		Lines: log.Lines, Decided: r.events, Late: log.Late, ReorderMS: r.Reorder.Milliseconds(), LeftOut: r.left,
+		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Listed: log.Listed, Forwarded: log.Forwarded,
+		Compared: r.Against != nil, Unjudged: r.replay.Unjudged(), Untimed: r.replay.Untimed(),
+		NoLimit: r.noLimit, Defaults: r.defaults(),
+	}, log.Examples, r.ShowIdentifiers), nil
 }

@@ -60,7 +60,7 @@ func (r *Replay) result(p *inForce) *PolicyResult {
 func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))
 	counts.Requests++
-	counts.callers.note(s.hash)
+	counts.callers.InsertHash(s.hash)
 	p.Requests++
 	if s.caller != nil {
 		s.caller.requests++

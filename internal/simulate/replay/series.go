@@ -1,9 +1,9 @@
 package replay
 
 import (
-	"math"
-	"math/bits"
 	"time"
+
+	"github.com/axiomhq/hyperloglog"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -26,11 +26,11 @@ type BinCounts struct {
 	Requests int64
 	Denied   []int64 // as PolicyResult.DeniedBy
 	Against  int64   // denied under the policies to compare with
-	callers  sketch
+	callers  *hyperloglog.Sketch
 }
 
 // Callers returns how many callers there were, which is right to some 3 percent.
-func (b *BinCounts) Callers() int64 { return b.callers.count() }
+func (b *BinCounts) Callers() int64 { return int64(b.callers.Estimate()) }
 
 // maxBins is how many bins there are at most: a plot has no more room.
 const maxBins = 240
@@ -91,7 +91,7 @@ func (s *Series) widen() {
 func (b *Bin) of(policy string, limits int) *BinCounts {
 	c := b.Policies[policy]
 	if c == nil {
-		c = &BinCounts{Denied: make([]int64, limits+unlimited)}
+		c = &BinCounts{Denied: make([]int64, limits+unlimited), callers: newSketch()}
 		b.Policies[policy] = c
 	}
 	return c
@@ -109,39 +109,14 @@ func (b *Bin) add(other *Bin) {
 		for i := range c.Denied {
 			c.Denied[i] += more.Denied[i]
 		}
-		c.callers.add(&more.callers)
+		_ = c.callers.Merge(more.callers) // of the same precision
 	}
 }
 
-// sketch estimates how many different hashes it was shown: HyperLogLog, with linear counting
-// where there are few (Flajolet et al., 2007). The zero sketch was shown none.
-type sketch [1 << sketchBits]uint8
+// sketchPrecision is that of sketches: 1 KiB each, and 3.2 percent of standard error.
+const sketchPrecision = 10
 
-const sketchBits = 10 // 3.2 percent of standard error
-
-func (s *sketch) note(hash uint64) {
-	i := hash >> (64 - sketchBits)
-	s[i] = max(s[i], uint8(bits.LeadingZeros64(hash<<sketchBits|1<<(sketchBits-1))+1))
-}
-
-func (s *sketch) add(other *sketch) {
-	for i := range s {
-		s[i] = max(s[i], other[i])
-	}
-}
-
-func (s *sketch) count() int64 {
-	const m = 1 << sketchBits
-	sum, empty := 0.0, 0
-	for _, rank := range s {
-		sum += math.Ldexp(1, -int(rank))
-		if rank == 0 {
-			empty++
-		}
-	}
-	estimate := 0.7213 / (1 + 1.079/m) * m * m / sum
-	if estimate <= 2.5*m && empty > 0 {
-		estimate = m * math.Log(m/float64(empty))
-	}
-	return int64(math.Round(estimate))
+func newSketch() *hyperloglog.Sketch {
+	sketch, _ := hyperloglog.NewSketch(sketchPrecision, false) // of a precision that there is
+	return sketch
 }

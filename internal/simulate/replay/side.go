@@ -115,7 +115,7 @@ func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) err
 
 // goesByConfirmation reports whether what p admits depends on what is confirmed.
 func goesByConfirmation(p *policy.Policy) bool {
-	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Until != "" || l.Algorithm == policy.Conversion.Name })
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.GoesByConfirmation() })
 }
 
 // oneCopy returns p without what is about several instances, which changes no verdict where there

@@ -19,27 +19,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
 )
 
-// About is what a report says of the logs beside what became of their events.
-type About struct {
-	Logs            []string
-	From, To        time.Time // of the first line and the last
-	Lines, Events   int64     // that could be read, and of these the ones that were decided
-	Late            int64     // lines that were further out of order than Reorder
-	Reorder         time.Duration
-	LeftOut         LeftOut
-	Unreadable      int64
-	NoAddress       int64 // of these, lines whose client can't be told
-	Examples        []accesslog.Unreadable
-	Listed          int64 // lines with several addresses, of which the first is the client
-	Forwarded       int64 // lines with X-Forwarded-For beside the client's address
-	Against         bool  // there are policies to compare with
-	Unjudged        []string
-	NoLimit         int64    // lines without the limit that a policy takes from them
-	Defaults        []string // policies that take a limit of lines, which no field says
-	Untimed         []string
-	ShowIdentifiers bool
-}
-
 // LeftOut counts lines that could be read and were not decided.
 type LeftOut struct {
 	Where        int64            `json:"where"`         // they do not meet --where
@@ -66,21 +45,21 @@ func (l *LeftOut) Refuse(err error) {
 // Report is all that is shown. Its JSON is what --json prints.
 type Report struct {
 	Logs       []string     `json:"logs"`
-	From       time.Time    `json:"from"`
-	To         time.Time    `json:"to"`
-	Lines      int64        `json:"lines"`
-	Decided    int64        `json:"decided"`
+	From       time.Time    `json:"from"`    // of the first line
+	To         time.Time    `json:"to"`      // of the last
+	Lines      int64        `json:"lines"`   // that could be read
+	Decided    int64        `json:"decided"` // of these
 	LeftOut    LeftOut      `json:"left_out"`
 	Unreadable int64        `json:"unreadable"`
 	NoAddress  int64        `json:"unreadable_no_address"` // of these, lines whose client can't be told
 	Listed     int64        `json:"addresses_listed"`      // lines with several addresses, of which the first is the client
 	Forwarded  int64        `json:"addresses_forwarded"`   // lines with X-Forwarded-For beside the client's address
 	Examples   []Unreadable `json:"unreadable_examples"`
-	Late       int64        `json:"late"`
+	Late       int64        `json:"late"` // lines that were further out of order than ReorderMS
 	ReorderMS  int64        `json:"reorder_ms"`
 	BinSeconds int64        `json:"bin_seconds"`
 	Policies   []*Policy    `json:"policies"`
-	Compared   bool         `json:"compared"`
+	Compared   bool         `json:"compared"`           // there are policies to compare with
 	Unjudged   []string     `json:"unjudged,omitempty"` // policies that go by what is confirmed, which the logs don't say
 	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
 	Defaults   []string     `json:"defaults,omitempty"` // policies that take a limit of lines, which no field says
@@ -197,28 +176,22 @@ var (
 // worstCallers is how many callers are named of each policy.
 const worstCallers = 20
 
-// New makes a report of a result.
-func New(result *replay.Result, about *About) *Report {
-	r := &Report{
-		Logs: about.Logs, From: about.From, To: about.To, Lines: about.Lines, Decided: about.Events, LeftOut: about.LeftOut,
-		Unreadable: about.Unreadable, NoAddress: about.NoAddress, Listed: about.Listed,
-		Forwarded: about.Forwarded, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
-		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against, Unjudged: about.Unjudged,
-		NoLimit: about.NoLimit, Defaults: about.Defaults, Untimed: about.Untimed,
+// New returns about, which says all of the logs, with what became of their events. examples are lines that can't be read.
+func New(result *replay.Result, about Report, examples []accesslog.Unreadable, showIdentifiers bool) *Report {
+	r, show := &about, hashed()
+	if showIdentifiers {
+		show = func(id string) string { return id }
 	}
-	for _, u := range about.Examples {
+	r.BinSeconds = int64(result.Series.Width / time.Second)
+	for _, u := range examples {
 		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}
-		if about.ShowIdentifiers {
+		if showIdentifiers {
 			shown.Text = u.Text
 		}
 		r.Examples = append(r.Examples, shown)
 	}
-	show := hashed()
-	if about.ShowIdentifiers {
-		show = func(id string) string { return id }
-	}
 	for _, name := range slices.Sorted(maps.Keys(result.Policies)) {
-		r.Policies = append(r.Policies, newPolicy(result, result.Policies[name], about, show))
+		r.Policies = append(r.Policies, newPolicy(result, result.Policies[name], r.Compared, show))
 	}
 	return r
 }
@@ -235,7 +208,7 @@ func hashed() func(string) string {
 	}
 }
 
-func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show func(string) string) *Policy {
+func newPolicy(result *replay.Result, p *replay.PolicyResult, compared bool, show func(string) string) *Policy {
 	limits := len(p.Policy.Limits)
 	made := &Policy{
 		Name: p.Policy.Name, Mode: string(p.Policy.Mode), Requests: p.Requests, Callers: p.Callers(), Sampled: p.Sampled(),
@@ -255,7 +228,7 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 	if trimmed {
 		made.WorstOf = "more callers were denied than can be kept: one that was denied late may be missing"
 	}
-	if about.Against {
+	if compared {
 		all, onlyNow, onlyAgainst := p.CallersHitAgainst()
 		made.Against = &Against{p.RequestsAgainst, p.DeniedAgainst, p.DeniedBoth, all, onlyNow, onlyAgainst}
 	}

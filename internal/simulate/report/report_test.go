@@ -42,10 +42,8 @@ func hostileReport(t *testing.T) *Report {
 			}
 		}
 	}
-	return New(&r.Result, &About{
-		Logs: []string{hostile}, Lines: 100, Events: 100, Late: 1, Reorder: time.Second, Unreadable: 1,
-		Examples: []accesslog.Unreadable{{File: hostile, Line: 7, Why: "it is odd", Text: hostile}}, Against: true, ShowIdentifiers: true,
-	})
+	return New(&r.Result, Report{Logs: []string{hostile}, Lines: 100, Decided: 100, Late: 1, ReorderMS: 1000, Unreadable: 1, Compared: true},
+		[]accesslog.Unreadable{{File: hostile, Line: 7, Why: "it is odd", Text: hostile}}, true)
 }
 
 // TestNobodyWritesThePage has strangers' text stand as text, on the page and on a terminal.
@@ -125,7 +123,7 @@ func TestShadowIsNoDenial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	made := New(&r.Result, &About{Lines: 4, Events: 4})
+	made := New(&r.Result, Report{Lines: 4, Decided: 4}, nil, false)
 	p := made.Policies[0]
 	if p.Denied != 1 || p.Limits[0].Denied != 1 || p.Limits[0].Shadow || p.Limits[1].Denied != 2 || !p.Limits[1].Shadow {
 		t.Errorf("%+v", p)
