@@ -74,12 +74,12 @@ func (d *digits) instant(year, month, day, clock int, rest []byte) (store.Instan
 	hour, minute, second := d.at(clock, 2), d.at(clock+3, 2), d.at(clock+6, 2)
 	millis, rest := fraction(rest)
 	zone, ok := zoneOf(rest)
-	if !ok || d.wrong || year < 1970 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
-		hour > 23 || minute > 59 || second > 60 {
+	date := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	if !ok || d.wrong || date.Month() != time.Month(month) || date.Day() != day || hour > 23 || minute > 59 || second > 60 {
 		return 0, errTime
 	}
-	seconds := daysFromCivil(year, month, day)*86400 + int64(hour*3600+minute*60+second-zone)
-	if seconds < 0 {
+	seconds := date.Unix() + int64(hour*3600+minute*60+second-zone)
+	if year < 1970 || seconds < 0 {
 		return 0, errTime
 	}
 	return store.Instant(seconds*1000 + int64(millis)), nil
@@ -122,27 +122,6 @@ func zoneOf(text []byte) (seconds int, ok bool) {
 		seconds = -seconds
 	}
 	return seconds, !d.wrong && seconds > -86400 && seconds < 86400
-}
-
-// daysIn returns how many days a month of the Gregorian calendar has.
-func daysIn(year, month int) int {
-	next := [...]int{year, month + 1}
-	if month == 12 {
-		next = [...]int{year + 1, 1}
-	}
-	return int(daysFromCivil(next[0], next[1], 1) - daysFromCivil(year, month, 1))
-}
-
-// daysFromCivil returns the days since 1970-01-01 of a date of the Gregorian calendar (Hinnant,
-// "chrono-Compatible Low-Level Date Algorithms"), which time.Date knows too, more slowly.
-func daysFromCivil(year, month, day int) int64 {
-	if month <= 2 {
-		year--
-	}
-	era := year / 400
-	ofEra := year - era*400
-	ofYear := (153*((month+9)%12)+2)/5 + day - 1
-	return int64(era*146097 + ofEra*365 + ofEra/4 - ofEra/100 + ofYear - 719468)
 }
 
 // sinceMillis is from where on a number means milliseconds, and a thousand times that, microseconds: as
