@@ -2,8 +2,12 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
 )
 
 // Because is what decides, in an Explanation.
@@ -27,25 +31,25 @@ type Explanation struct {
 	Policy     string
 	Key        string // the hash that the identifier is counted under, in hex
 	Allowed    bool
-	WouldAllow bool // the verdict, whatever the mode makes of it
+	WouldAllow bool `json:"would_allow"` // the verdict, whatever the mode makes of it
 	Because    Because
 	Detail     string        // Because in a sentence
 	RetryAfter time.Duration // 0 when allowed, Never when no wait helps
-	DeniedBy   []string      // the limits that have no room
+	DeniedBy   []string      `json:"denied_by"` // the limits that have no room
 	Mode       Mode
 	Guarantee  string
 	Degraded   bool // the store did not answer: Limits and ResetAt are not known
 	Limits     []LimitExplanation
 	Override   *OverrideInForce // nil: there is none
 	Block      *Block           // that follows a denial; nil: there is none
-	ResetAt    time.Time        // up to when what was counted is forgotten; zero: nothing is
+	ResetAt    time.Time        `json:"reset_at"` // up to when what was counted is forgotten; zero: nothing is
 	Derived    []Explanation    // the same of what the policy derives from the identifier
 }
 
 // LimitExplanation is what one limit says.
 type LimitExplanation struct {
 	LimitDecision
-	PolicyLimit int64 // what the policy gives, where an override gives another Limit
+	PolicyLimit int64 `json:"policy_limit"` // what the policy gives, where an override gives another Limit
 }
 
 // OverrideInForce is what an administrator has decided otherwise for an identifier.
@@ -53,9 +57,9 @@ type OverrideInForce struct {
 	Prefix    string // of the identifiers that it is for; empty: it is for this one
 	Kind      Override
 	Limits    []OverrideLimit // of OverrideLimits
-	ExpiresAt time.Time       // zero: it has no end
-	MadeAt    time.Time
-	By        string // the name of the caller who made it; empty: the service knows none
+	ExpiresAt time.Time       `json:"expires_at"` // zero: it has no end
+	MadeAt    time.Time       `json:"made_at"`
+	By        string          // the name of the caller who made it; empty: the service knows none
 }
 
 // OverrideLimit is a limit that holds another number of units.
@@ -92,145 +96,66 @@ func (r *reply) readExplanation(e *Explanation) error {
 	if r.Status != http.StatusOK {
 		return r.problem()
 	}
-	s := r.decoder()
-	s.readExplanation(e)
-	s.End()
-	if s.Err() != nil {
+	var view explanationView
+	if json.Unmarshal(r.Body, &view) != nil || !view.read(e) {
+		*e = Explanation{}
 		return r.unreadable()
 	}
 	return nil
 }
 
-func (s decoder) readExplanation(e *Explanation) {
-	*e = Explanation{}
-	s.Object(func(name []byte) { s.readExplanationMember(name, e) })
-	if e.Because == "" {
-		s.Fail()
-	}
+// explanationView is an Explanation as the service writes it: its own members take the place of those of the same name.
+type explanationView struct {
+	Explanation
+	RetryAfter milliseconds      `json:"retry_after_ms"`
+	Limits     []limitView       `json:"limits"`
+	Derived    []explanationView `json:"derived"`
 }
 
-func (s decoder) readExplanationMember(name []byte, e *Explanation) {
-	switch string(name) {
-	case "policy":
-		e.Policy = s.Name()
-	case "key":
-		e.Key = string(s.Text())
-	case "allowed":
-		e.Allowed = s.Boolean()
-	case "would_allow":
-		e.WouldAllow = s.Boolean()
-	case "because":
-		e.Because = Because(s.Name())
-	case "detail":
-		e.Detail = string(s.Text())
-	case "retry_after_ms":
-		e.RetryAfter = s.wait()
-	case "denied_by":
-		s.Array(func() { e.DeniedBy = append(e.DeniedBy, s.Name()) })
-	case "mode":
-		e.Mode = Mode(s.Name())
-	case "guarantee":
-		e.Guarantee = s.Name()
-	case "degraded":
-		e.Degraded = s.Boolean()
-	case "limits":
-		s.Array(func() { e.Limits = append(e.Limits, s.readLimitExplanation()) })
-	case "override":
-		e.Override = s.readOverride()
-	case "block":
-		e.Block = s.readBlock()
-	case "reset_at":
-		e.ResetAt = s.time()
-	case "derived":
-		s.Array(func() {
-			var d Explanation
-			s.readExplanation(&d)
-			e.Derived = append(e.Derived, d)
-		})
-	default:
-		s.Skip()
-	}
+type limitView struct {
+	LimitExplanation
+	Window     milliseconds `json:"window_ms"`
+	ResetAfter milliseconds `json:"reset_after_ms"`
+	RetryAfter milliseconds `json:"retry_after_ms"`
+	WouldDeny  *bool        `json:"would_deny"` // nil: it is no shadow
 }
 
-func (s decoder) readLimitExplanation() (l LimitExplanation) {
-	s.Object(func(name []byte) {
-		if string(name) == "policy_limit" {
-			l.PolicyLimit = s.Integer()
-			return
-		}
-		s.readLimitMember(name, &l.LimitDecision)
-	})
-	return l
-}
+// milliseconds are a time.Duration: Never for null.
+type milliseconds time.Duration
 
-func (s decoder) readOverride() *OverrideInForce {
-	if s.Null() {
+// UnmarshalJSON reads a whole number of them.
+func (m *milliseconds) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*m = milliseconds(Never)
 		return nil
 	}
-	o := new(OverrideInForce)
-	s.Object(func(name []byte) {
-		switch string(name) {
-		case "prefix":
-			o.Prefix = string(s.Text())
-		case "kind":
-			o.Kind = Override(s.Name())
-		case "limits":
-			s.Array(func() { o.Limits = append(o.Limits, s.readOverrideLimit()) })
-		case "expires_at":
-			o.ExpiresAt = s.time()
-		case "made_at":
-			o.MadeAt = s.time()
-		case "by":
-			o.By = string(s.Text())
-		default:
-			s.Skip()
-		}
-	})
-	return o
+	ms, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || ms < 0 || ms > maxAnswerMS {
+		return jsonscan.ErrUnreadable
+	}
+	*m = milliseconds(time.Duration(ms) * time.Millisecond)
+	return nil
 }
 
-func (s decoder) readOverrideLimit() (l OverrideLimit) {
-	s.Object(func(name []byte) {
-		switch string(name) {
-		case "name":
-			l.Name = s.Name()
-		case "limit":
-			l.Limit = s.Integer()
-		case "burst":
-			l.Burst = s.Integer()
-		default:
-			s.Skip()
+// read fills in e. It returns false if v is no explanation.
+func (v *explanationView) read(e *Explanation) bool {
+	*e = v.Explanation
+	e.RetryAfter = time.Duration(v.RetryAfter)
+	for i := range v.Limits {
+		l := v.Limits[i].LimitExplanation
+		l.Window, l.ResetAfter = time.Duration(v.Limits[i].Window), time.Duration(v.Limits[i].ResetAfter)
+		l.RetryAfter = time.Duration(v.Limits[i].RetryAfter)
+		if would := v.Limits[i].WouldDeny; would != nil {
+			l.Shadow, l.WouldDeny = true, *would
 		}
-	})
-	return l
-}
-
-func (s decoder) readBlock() *Block {
-	if s.Null() {
-		return nil
+		e.Limits = append(e.Limits, l)
 	}
-	b := new(Block)
-	s.Object(func(name []byte) {
-		switch string(name) {
-		case "until":
-			b.Until = s.time()
-		case "strikes":
-			b.Strikes = s.Integer()
-		default:
-			s.Skip()
+	for i := range v.Derived {
+		var d Explanation
+		if !v.Derived[i].read(&d) {
+			return false
 		}
-	})
-	return b
-}
-
-// time returns the time that is next: zero for null.
-func (s decoder) time() time.Time {
-	if s.Null() {
-		return time.Time{}
+		e.Derived = append(e.Derived, d)
 	}
-	t, err := time.Parse(time.RFC3339, string(s.Text()))
-	if err != nil {
-		s.Fail()
-	}
-	return t
+	return v.Because != ""
 }

@@ -71,7 +71,7 @@ func TestExplanationIsReadWhole(t *testing.T) {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
 	for _, body = range []string{`{}`, `[]`, `{"because":"room"`, `{"because":"room","reset_at":"yesterday"}`,
-		`{"because":"room","derived":[{}]}`} {
+		`{"because":"room","derived":[{}]}`, `{"because":"room","derived":[null]}`, `{"because":"room","limits":[{"window_ms":-1}]}`} {
 		_, err := c.Explain(t.Context(), "sms-send", "him")
 		mustBe(t, err, client.ErrUnavailable, client.RecordedNo)
 	}

@@ -95,15 +95,21 @@ func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
 		header.Set("Idempotency-Key", q.IdempotencyKey)
 	}
 	a, sent, err := c.exchange(ctx, http.MethodPost, "v1/"+q.Route, header, body)
-	switch {
-	case err == nil:
-		return a, nil
-	case handshake.FailureOf(err) != handshake.None:
-		return nil, c.noTLS(err, q)
-	case sent:
-		return nil, &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(RecordedUnknown)}
+	if err != nil {
+		return nil, c.unanswered(err, sent, q)
 	}
-	return nil, &failure{
+	return a, nil
+}
+
+// unanswered returns the error of a question without an answer. sent says that the server may have seen it all the same.
+func (c *Client) unanswered(err error, sent bool, q *Question) error {
+	switch {
+	case handshake.FailureOf(err) != handshake.None:
+		return c.noTLS(err, q)
+	case sent:
+		return &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(RecordedUnknown)}
+	}
+	return &failure{
 		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
 		strings.TrimSpace(q.aftermath(RecordedNo) + " " + runningThere + serverNamedBy),
 	}
@@ -300,12 +306,8 @@ func (c *Client) Put(ctx context.Context, route string, header http.Header, body
 	}}
 	a, sent, err := c.exchange(ctx, http.MethodPut, "v1/"+route, header, body)
 	switch {
-	case err != nil && handshake.FailureOf(err) != handshake.None:
-		return c.noTLS(err, q)
-	case err != nil && sent:
-		return &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), aftermath}
 	case err != nil:
-		return &failure{fmt.Sprintf("%s cannot be reached: %v", c.server, err), runningThere + serverNamedBy}
+		return c.unanswered(err, sent, q)
 	case !a.Into(out):
 		return c.Refused(ctx, q, a)
 	}
@@ -345,10 +347,8 @@ func (c *Client) Health(ctx context.Context, ready bool) (status string, warning
 func (c *Client) get(ctx context.Context, path string, q *Question, out any) (document []byte, err error) {
 	a, _, err := c.exchange(ctx, http.MethodGet, path, nil, nil)
 	switch {
-	case err != nil && handshake.FailureOf(err) != handshake.None:
-		return nil, c.noTLS(err, q)
 	case err != nil:
-		return nil, &failure{fmt.Sprintf("%s cannot be reached: %v", c.server, err), runningThere + serverNamedBy}
+		return nil, c.unanswered(err, false, q)
 	case !a.Into(out):
 		return nil, c.Refused(ctx, q, a)
 	}
