@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec of protocol buffers
 	"google.golang.org/grpc/mem"
@@ -25,16 +24,8 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 // Unmarshal reads data into a message. Strings of a request that are no UTF-8 become what
 // stands for them in identifiers everywhere.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
-	if message, ok := into.(received); ok {
-		shared := message.shared()
-		if err := c.Unmarshal(data, &shared.request); err != nil {
-			return err
-		}
-		shared.request.HitsAddend = 0 // its number is another field's
-		return readFields(data.Materialize(), message)
-	}
 	err := c.CodecV2.Unmarshal(data, into)
-	request, ok := into.(*rls.RateLimitRequest)
+	request, ok := into.(proto.Message)
 	if err == nil || !ok {
 		return err
 	}
@@ -46,14 +37,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 		return fmt.Errorf("a request of Envoy's: %w", err)
 	}
 	return nil
-}
-
-// Marshal writes a message.
-func (c codec) Marshal(message any) (mem.BufferSlice, error) {
-	if message, ok := message.(sent); ok {
-		return mem.BufferSlice{mem.SliceBuffer(message.append(nil))}, nil
-	}
-	return c.CodecV2.Marshal(message)
 }
 
 // maxNested is how deep messages are looked into: the texts of a request are in entries of

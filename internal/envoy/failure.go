@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -86,8 +87,8 @@ func codeIn(answer any) rls.RateLimitResponse_Code {
 	switch a := answer.(type) {
 	case *rls.RateLimitResponse:
 		return a.GetOverallCode()
-	case *reserveResponse:
-		return a.code
+	case *kuadrantpb.ReserveResponse:
+		return a.GetCode()
 	}
 	return rls.RateLimitResponse_OK
 }

@@ -9,6 +9,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -88,7 +89,7 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 		grpc.ChainStreamInterceptor(l.endInTime),
 	}, opts.GRPC...)...)
 	rls.RegisterRateLimitServiceServer(l.server, s)
-	l.server.RegisterService(&limitador, s)
+	kuadrantpb.RegisterRateLimitServiceServer(l.server, s)
 	healthpb.RegisterHealthServer(l.server, l.health)
 	l.setHealth(healthpb.HealthCheckResponse_NOT_SERVING) // until it is known
 	return l
@@ -179,7 +180,9 @@ const HealthName = "ratelimit"
 
 // setHealth says how all services fare: they stand and fall together.
 func (l *Listener) setHealth(to healthpb.HealthCheckResponse_ServingStatus) {
-	for _, service := range []string{"", rls.RateLimitService_ServiceDesc.ServiceName, LimitadorService, HealthName} {
+	for _, service := range []string{
+		"", rls.RateLimitService_ServiceDesc.ServiceName, kuadrantpb.RateLimitService_ServiceDesc.ServiceName, HealthName,
+	} {
 		l.health.SetServingStatus(service, to)
 	}
 }

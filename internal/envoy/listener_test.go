@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 )
 
-var services = []string{"", "envoy.service.ratelimit.v3.RateLimitService", envoy.LimitadorService, "ratelimit"}
+var services = []string{"", "envoy.service.ratelimit.v3.RateLimitService", "kuadrant.service.ratelimit.v1.RateLimitService", "ratelimit"}
 
 // TestHealthFollowsReadiness holds all services' health to what readiness says.
 func TestHealthFollowsReadiness(t *testing.T) {

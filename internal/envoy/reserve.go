@@ -6,7 +6,9 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
@@ -17,13 +19,21 @@ import (
 // maxHold is the longest hold, and that of a request that names none: Limitador's --max-reservation-ttl.
 const maxHold = time.Minute
 
+// estimate is what the requests of Reserve and Commit share.
+type estimate struct {
+	request *rls.RateLimitRequest
+	field   string // of the amount
+	amount  uint64
+}
+
 // Reserve is Limitador's: it holds the amount under each descriptor's policy, or under none. Without an amount it holds
 // nothing, and says whether one unit would be allowed.
-func (s *Server) Reserve(ctx context.Context, r *reserveRequest) (*reserveResponse, error) {
-	return s.asked(ctx, count.OpTake, &r.estimate, func(asks []ask, demands []limiter.Demand, of []int) (*reserveResponse, error) {
+func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*kuadrantpb.ReserveResponse, error) {
+	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "amount", r.GetAmount()}
+	return s.asked(ctx, count.OpTake, &e, func(asks []ask, demands []limiter.Demand, of []int) (*kuadrantpb.ReserveResponse, error) {
 		call := limiter.Call{Op: count.OpCheck, Demands: demands}
-		if r.amount > 0 {
-			call.Reserve = r.hold()
+		if e.amount > 0 {
+			call.Reserve = holdOf(r.GetTtl())
 		}
 		answer, err := s.doAll(ctx, &call)
 		switch {
@@ -33,12 +43,12 @@ func (s *Server) Reserve(ctx context.Context, r *reserveRequest) (*reserveRespon
 			return nil, err
 		}
 		spread(asks, limitedOf(asks), of, &answer)
-		return &reserveResponse{code: codeOf(!answer.Allowed), id: answer.Reservation}, nil
+		return &kuadrantpb.ReserveResponse{Code: codeOf(!answer.Allowed), ReservationId: answer.Reservation}, nil
 	})
 }
 
 // reserveNothing answers for asks of which one can't be decided: each is checked on its own, and nothing is held.
-func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*reserveResponse, error) {
+func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*kuadrantpb.ReserveResponse, error) {
 	denied := false
 	for _, i := range limitedOf(asks) {
 		a := &asks[i]
@@ -48,17 +58,18 @@ func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*reserveRespon
 		}
 		denied = denied || a.denied
 	}
-	return &reserveResponse{code: codeOf(denied)}, nil
+	return &kuadrantpb.ReserveResponse{Code: codeOf(denied)}, nil
 }
 
 // Commit is Limitador's: it records the actual amount for each descriptor, in place of what the reservation holds. One
 // that is unknown is recorded as Report does. Unlike there, a repeated Commit of a reservation counts once.
-func (s *Server) Commit(ctx context.Context, r *commitRequest) (*commitResponse, error) {
+func (s *Server) Commit(ctx context.Context, r *kuadrantpb.CommitRequest) (*kuadrantpb.CommitResponse, error) {
 	released := false
-	_, err := s.asked(ctx, count.OpRecord, &r.estimate, func(asks []ask, demands []limiter.Demand, of []int) (*reserveResponse, error) {
+	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "actual_amount", r.GetActualAmount()}
+	_, err := s.asked(ctx, count.OpRecord, &e, func(asks []ask, demands []limiter.Demand, of []int) (*kuadrantpb.ReserveResponse, error) {
 		var known bool
 		var err error
-		if released, known, err = s.settle(ctx, r, demands); known || err != nil || r.amount == 0 {
+		if released, known, err = s.settle(ctx, r, demands); known || err != nil || e.amount == 0 {
 			return nil, err
 		}
 		answer, err := s.doAll(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands})
@@ -67,22 +78,22 @@ func (s *Server) Commit(ctx context.Context, r *commitRequest) (*commitResponse,
 		}
 		return nil, err
 	})
-	return &commitResponse{released: released}, err
+	return &kuadrantpb.CommitResponse{ReservationReleased: released}, err
 }
 
 // settle settles r's reservation of demands, and reports whether that was held until now, and whether it is one.
-func (s *Server) settle(ctx context.Context, r *commitRequest, demands []limiter.Demand) (released, known bool, err error) {
+func (s *Server) settle(ctx context.Context, r *kuadrantpb.CommitRequest, demands []limiter.Demand) (released, known bool, err error) {
 	switch {
-	case r.reservation == "" || len(demands) == 0:
+	case r.GetReservationId() == "" || len(demands) == 0:
 		return false, false, nil
-	case r.amount == 0:
-		err := s.engine.Refund(ctx, r.reservation)
+	case r.GetActualAmount() == 0:
+		err := s.engine.Refund(ctx, r.GetReservationId())
 		if errors.Is(err, limiter.ErrNoReceipt) {
 			return false, true, nil
 		}
 		return err == nil, true, err
 	}
-	answer, err := s.doAll(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands, Reservation: r.reservation})
+	answer, err := s.doAll(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands, Reservation: r.GetReservationId()})
 	if errors.Is(err, limiter.ErrInvalid) {
 		return false, false, nil
 	}
@@ -92,36 +103,36 @@ func (s *Server) settle(ctx context.Context, r *commitRequest, demands []limiter
 	return released, true, err
 }
 
-// asked has do decide what r asks for: a demand for each policy and identifier, and for each limited ask the index of its
+// asked has do decide what e asks for: a demand for each policy and identifier, and for each limited ask the index of its
 // own. Where nothing is limited, the answer is OK.
 func (s *Server) asked(
-	ctx context.Context, op count.Op, r *estimate, do func([]ask, []limiter.Demand, []int) (*reserveResponse, error),
-) (*reserveResponse, error) {
+	ctx context.Context, op count.Op, e *estimate, do func([]ask, []limiter.Demand, []int) (*kuadrantpb.ReserveResponse, error),
+) (*kuadrantpb.ReserveResponse, error) {
 	caller, err := s.admit(ctx, op)
 	if err != nil {
 		return nil, s.refuse(ctx, caller, err)
 	}
-	d := s.mapping.Load().domains[r.request.GetDomain()]
-	asks := make([]ask, min(len(r.request.GetDescriptors()), maxDescriptors))
-	if err := prepare(asks, op, &r.request, d); err != nil {
+	d := s.mapping.Load().domains[e.request.GetDomain()]
+	asks := make([]ask, min(len(e.request.GetDescriptors()), maxDescriptors))
+	if err := prepare(asks, op, e.request, d); err != nil {
 		return nil, err
 	}
-	if r.amount > policy.MaxCost {
-		return nil, invalid(r.amountField, "%d is out of range: use 0 to %d", r.amount, int64(policy.MaxCost))
+	if e.amount > policy.MaxCost {
+		return nil, invalid(e.field, "%d is out of range: use 0 to %d", e.amount, int64(policy.MaxCost))
 	}
 	if err := permitted(caller, asks); err != nil {
 		return nil, s.refuse(ctx, caller, err)
 	}
-	if err := s.bringLimits(asks, &r.request); err != nil {
+	if err := s.bringLimits(asks, e.request); err != nil {
 		return nil, err
 	}
-	demands, of := demandsOf(asks, int64(r.amount))
+	demands, of := demandsOf(asks, int64(e.amount))
 	if len(demands) > policy.MaxDemands {
 		return nil, invalid("descriptors", "%d of them stand or fall together: use at most %d", len(demands), policy.MaxDemands)
 	}
 	defer s.tell(d, asks)
 	if len(demands) == 0 {
-		return &reserveResponse{code: rls.RateLimitResponse_OK}, nil
+		return &kuadrantpb.ReserveResponse{Code: rls.RateLimitResponse_OK}, nil
 	}
 	return do(asks, demands, of)
 }
@@ -166,11 +177,11 @@ func (s *Server) doAll(ctx context.Context, call *limiter.Call) (limiter.Answer,
 	return answer, err
 }
 
-// hold returns how long r's reservation holds: as long as it says, within the bounds.
-func (r *reserveRequest) hold() time.Duration {
+// holdOf returns how long a reservation holds: as long as ttl says, within the bounds.
+func holdOf(given *durationpb.Duration) time.Duration {
 	ttl := maxHold
-	if r.ttl != nil && r.ttl.CheckValid() == nil && r.ttl.AsDuration() >= 0 {
-		ttl = r.ttl.AsDuration().Truncate(time.Millisecond)
+	if given != nil && given.CheckValid() == nil && given.AsDuration() >= 0 {
+		ttl = given.AsDuration().Truncate(time.Millisecond)
 	}
 	return min(max(ttl, once.MinReserve), maxHold)
 }
