@@ -67,13 +67,18 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 		defer cancel()
 		ctx = limited
 	}
-	charges, err := decideByOneVersion(ctx, e.charger, e.judge, one, call, try{})
-	if charges == nil {
+	charges, err := e.charger.charges(one[:0], call, try{})
+	if err != nil {
 		return Answer{}, err
 	}
+	err = e.judge.DecideAll(ctx, charges)
 	if relent(charges) {
 		charges, err = e.tryInstead(ctx, charges, err, call, func(in try) ([]demand.Charge, bool, error) {
-			tried, err := decideByOneVersion(ctx, e.charger, e.judge, new(single), call, in)
+			tried, err := e.charger.charges(nil, call, in)
+			if err != nil {
+				return nil, false, err
+			}
+			err = e.judge.DecideAll(ctx, tried)
 			return tried, err == nil && allowed(tried), err
 		})
 	}

@@ -62,10 +62,6 @@ type Options struct {
 	Jitter         func(time.Duration) time.Duration // the wait after a conflict between instances, below its argument; nil: random
 	Owners         owner.Owners                      // find the instance that decides for a key; nil: every instance decides for all keys
 
-	// AwaitPolicies puts another instance's version of the policies in force, or a later one. It returns when they are
-	// in force, or else an error. nil: policies have no versions.
-	AwaitPolicies func(ctx context.Context, version int64) error
-
 	// Together returns the context of a request to the store for several calls, which have the contexts calls, so that
 	// the traces of all of them include the request. It must not block. nil: the request has the context of the first
 	// call.
@@ -162,7 +158,6 @@ func (o *Options) settings() *demand.Settings {
 		Keyer: o.Keyer, AlsoRead: o.AlsoRead, Consistency: o.Consistency, Serial: o.Serial, Datacenter: o.Datacenter,
 		StoreTimeout: o.StoreTimeout, ClockTolerance: o.ClockTolerance, ClockError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
 		SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys, Jitter: o.Jitter, News: o.Feed != nil, Together: o.Together,
-		AwaitPolicies: o.AwaitPolicies,
 	}.WithDefaults()
 }
 
@@ -266,7 +261,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 	if e.shared == nil {
 		return owner.ErrRefused
 	}
-	p, err := e.plans.planForPeer(ctx, call)
+	p, err := e.plans.planForPeer(call)
 	if err != nil {
 		return err
 	}

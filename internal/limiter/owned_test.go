@@ -79,7 +79,7 @@ func logOf(limit int64) policy.Policy {
 }
 
 // ownerOf returns an engine with one policy that decides by o.
-func ownerOf(t *testing.T, store store.Store, o owner.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
+func ownerOf(t testing.TB, store store.Store, o owner.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
 	t.Helper()
 	opts.Owners = o
 	e := limiter.New(store, &opts)
@@ -308,30 +308,6 @@ func TestOwnRowIsReadAfterTheWrite(t *testing.T) {
 	_, err := takeOne(t.Context(), e)
 	if failed := (*count.StoreError)(nil); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
-	}
-}
-
-// otherPolicy is an owner whose policies are others: it decides nothing, and opens keys.
-type otherPolicy struct{}
-
-func (otherPolicy) Decide(_ context.Context, call *owner.Call, a *owner.Answer) error {
-	if call.Op != "open" {
-		return owner.ErrRefused
-	}
-	a.Recorded = count.RecordedNo
-	return nil
-}
-
-func (otherPolicy) Tell(*owner.Call) {}
-
-// TestWhoseOwnerHasAnotherPolicyCounts holds that while instances get another policies file one after
-// the other, nobody is turned away.
-func TestWhoseOwnerHasAnotherPolicyCounts(t *testing.T) {
-	e := ownerOf(t, newFakeStore(), &owners{other: otherPolicy{}}, limiter.Options{}, logOf(2))
-	for i, want := range []bool{true, true, false} {
-		if ok, err := takeOne(t.Context(), e); ok != want || err != nil {
-			t.Errorf("take %d is admitted: %t, error %v; want %t", i, ok, err, want)
-		}
 	}
 }
 

@@ -24,6 +24,7 @@ type plans struct {
 
 	setting sync.Mutex // held while they change
 	inForce atomic.Pointer[planSet]
+	foreign foreign
 }
 
 // set puts policies in force: see Engine.SetVersion.
@@ -43,9 +44,7 @@ func (ps *plans) put(version int64, policies []policy.Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		made := ps.newPlans(p)
-		made.Version = version
-		plans[p.Name] = made
+		plans[p.Name] = ps.newPlans(p)
 	}
 	if err := ps.readIdentifiers(policies, plans); err != nil {
 		return err
@@ -89,8 +88,8 @@ func (p *planSet) policies() []*policy.Policy {
 	return policies
 }
 
-// vary makes the plans for identifiers for which p's limits have numbers of their own. They are of the same policy:
-// keys, counts and print are those of p.
+// vary makes the plans for identifiers for which p's limits have numbers of their own. Keys and counts are those of p, but
+// not the print: each is of the definition by which the plan decides, p's of that for all other identifiers.
 func (ps *plans) vary(p *demand.Plan) error {
 	values := p.ByValues()
 	if len(values) == 0 {
@@ -101,10 +100,11 @@ func (ps *plans) vary(p *demand.Plan) error {
 			return fmt.Errorf("policy %q: %w", p.Name, found)
 		}
 	}
+	p.Print = ps.newPlans(p.For("")).Print
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
 		own := ps.newPlans(p.For(value))
-		own.Print, own.Version, own.Read, own.Derives, own.HasFallback = p.Print, p.Version, p.Read, p.Derives, p.HasFallback
+		own.Read, own.Derives, own.HasFallback = p.Read, p.Derives, p.HasFallback
 		for _, hash := range p.Keys {
 			p.ByKey[hash.Of(keys.Identifier(value))] = own
 		}

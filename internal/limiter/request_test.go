@@ -219,8 +219,8 @@ func TestSeveralDemandsByLimit(t *testing.T) {
 	}
 }
 
-// TestOwnerRefusesLimitsThatItDoesNotTake holds that an owner decides only by a limit that its own policy takes.
-func TestOwnerRefusesLimitsThatItDoesNotTake(t *testing.T) {
+// TestOwnerTakesLimitsThatItsOwnPolicyDoesNotTake holds that an owner decides by the limits that the asker's policy takes.
+func TestOwnerTakesLimitsThatItsOwnPolicyDoesNotTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asks, owns, link := askerOf(t, askedOf("sliding-log"))
 		smaller := askedOf("sliding-log")
@@ -230,7 +230,7 @@ func TestOwnerRefusesLimitsThatItDoesNotTake(t *testing.T) {
 			t.Errorf("%+v, and the owner was asked %d times", d.Verdict, link.asked.Load())
 		}
 		if d := takeOf(t, owns, 2); !d.Allowed || d.Used != 2 {
-			t.Errorf("the owner does not know what the asker counted as a guest: %+v", d.Verdict)
+			t.Errorf("the owner does not know what it counted for the asker: %+v", d.Verdict)
 		}
 	})
 }

@@ -33,8 +33,6 @@ type ring struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
 	meet func(call *owner.Call) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
-
-	versions map[int64][]policy.Policy // of the policies, that engines can read
 }
 
 // newRing returns engines that run until stop is called, which gives back first what waits for that.
@@ -46,7 +44,7 @@ func newRing(t *testing.T, n int, policies ...policy.Policy) *ring {
 	r.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(r.stop)
 	for i := range n {
-		e := limiter.New(r.store, &limiter.Options{StoreTimeout: timeout, Owners: &ringOwners{r, i}, AwaitPolicies: r.awaitPolicies(i)})
+		e := limiter.New(r.store, &limiter.Options{StoreTimeout: timeout, Owners: &ringOwners{r, i}})
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)
 		}

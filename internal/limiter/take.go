@@ -57,12 +57,7 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
-		c.MayBeginAnew = true
 		e.judge.Decide(ctx, c)
-		if c.Err != nil && demand.BeginsAnew(c.Err) {
-			decision, err = e.doDerived(ctx, op, &d)
-			break
-		}
 		e.judge.Tell(one[:])
 		decision, err = c.Decision, c.Err
 	}
@@ -176,7 +171,7 @@ func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 	return nil
 }
 
-// doDerived is do for a demand whose policy derives others, or has changed meanwhile.
+// doDerived is do for a demand whose policy derives others.
 func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err

@@ -30,11 +30,11 @@ func TestEarlierCalls(t *testing.T) {
 		sent string
 	}{
 		"take": {owner.Call{
-			Policy: "sms-send", Print: 2, Version: 3, Key: key, Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
-			Op: count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
+			Policy: "sms-send", Print: 2, Key: key, Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
+			Op: count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true, Definition: []byte("{}"),
 		}, "10062208736d732d73656e64290200000000000000322001000000000000000000000000000000000000000000000000" +
 			"00000000000000322004000000000000000000000000000000000000000000000000000000000000003a0474616b6540" +
-			"0552100700000000000000000000000000000058017003"},
+			"0552100700000000000000000000000000000058018a01027b7d"},
 		"give back": {owner.Call{
 			Policy: "sms-send", Key: key, Op: owner.OpGiveBack,
 			Back: &count.Entry{ID: store.EventID{1}, At: 2, Cost: 3, Claimed: 4, Confirmed: true},
@@ -48,6 +48,20 @@ func TestEarlierCalls(t *testing.T) {
 		if got, err := peerCallOf(sent); err != nil || !reflect.DeepEqual(got, c.call) {
 			t.Errorf("%s of an earlier build reads as %+v, %v", name, got, err)
 		}
+	}
+}
+
+// TestEarlierCallsWithAVersion reads a call of builds that sent the version of their policies.
+func TestEarlierCallsWithAVersion(t *testing.T) {
+	want := owner.Call{
+		Policy: "sms-send", Print: 2, Key: store.KeyFrom([store.KeySize]byte{1}), Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
+		Op: count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
+	}
+	sent := readEarlier(t, "10062208736d732d73656e64290200000000000000322001000000000000000000000000000000000000000000000000"+
+		"00000000000000322004000000000000000000000000000000000000000000000000000000000000003a0474616b6540"+
+		"0552100700000000000000000000000000000058017003", new(peerpb.Call))
+	if got, err := peerCallOf(sent); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("it reads as %+v, %v", got, err)
 	}
 }
 
@@ -65,11 +79,16 @@ func TestEarlierAnswers(t *testing.T) {
 	if err := read(sent, &got); err != nil || !reflect.DeepEqual(got, want) || sent.GetNumber() != 9 {
 		t.Errorf("an answer of an earlier build reads as %+v, %v", got, err)
 	}
-	refusal := answerOf(9, nil, &owner.NewerError{Version: 10})
+	refusal := answerOf(9, nil, owner.ErrUndefined)
 	refusal.Reason = "of people"
-	sent = earlier(t, "refusal", refusal, "080910031a096f662070656f706c6522026e6f580a", new(peerpb.Answer))
-	if err, newer := read(sent, &got), (*owner.NewerError)(nil); !errors.As(err, &newer) || newer.Version != 10 {
+	sent = earlier(t, "refusal", refusal, "080910051a096f662070656f706c6522026e6f", new(peerpb.Answer))
+	if err := read(sent, &got); !errors.Is(err, owner.ErrUndefined) {
 		t.Errorf("a refusal of an earlier build reads as %v", err)
+	}
+	// Some told their version of the policies.
+	sent = readEarlier(t, "080910031a096f662070656f706c6522026e6f580a", new(peerpb.Answer))
+	if err := read(sent, &got); !errors.Is(err, owner.ErrRefused) || errors.Is(err, owner.ErrUndefined) {
+		t.Errorf("a refusal with a version reads as %v", err)
 	}
 }
 
@@ -117,7 +136,14 @@ func earlier[M proto.Message](t *testing.T, what string, message proto.Message, 
 	if err != nil || hex.EncodeToString(b) != sent {
 		t.Errorf("%s is sent as\n%x, and by earlier builds as\n%s", what, b, sent)
 	}
-	if b, err = hex.DecodeString(sent); err == nil {
+	return readEarlier(t, sent, into)
+}
+
+// readEarlier returns what earlier builds sent, read into into.
+func readEarlier[M proto.Message](t *testing.T, sent string, into M) M {
+	t.Helper()
+	b, err := hex.DecodeString(sent)
+	if err == nil {
 		err = proto.Unmarshal(b, into)
 	}
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 
 // Bounds of what a peer may send; this instance's own calls are far within them.
 const (
-	maxKeys   = 16
-	maxPolicy = 64
+	maxKeys       = 16
+	maxPolicy     = 64
+	maxDefinition = 1 << 16 // bytes
 )
 
 // callOf returns the message of h.
 func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Version: h.Version, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
+		View: h.View, Policy: h.Policy, Print: h.Print, Definition: h.Definition, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
 	}
 	if h.Prepare != (store.EventID{}) {
@@ -39,7 +40,7 @@ func callOf(h *owner.Call) *peerpb.Call {
 // peerCallOf returns the call in a message, or an error that names an invalid value.
 func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	h := owner.Call{
-		Policy: call.GetPolicy(), Print: call.GetPrint(), Version: call.GetVersion(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
+		Policy: call.GetPolicy(), Print: call.GetPrint(), Definition: call.GetDefinition(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
 		View: call.GetView(), Limit: call.GetLimit(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
@@ -57,7 +58,7 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 		}
 	}
 	keys := call.GetKeys()
-	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
+	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || len(h.Definition) > maxDefinition || !h.Valid() {
 		return h, fmt.Errorf("%w: out of bounds", owner.ErrRefused)
 	}
 	for i, key := range keys {
@@ -83,8 +84,10 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 			answer.Recorded = string(failed.Recorded)
 		}
 		switch {
+		case errors.Is(err, owner.ErrUndefined):
+			answer.Failure = peerpb.Failure_UNDEFINED
 		case errors.Is(err, owner.ErrRefused):
-			answer.Failure, answer.Newer = peerpb.Failure_REFUSED, newerOf(err)
+			answer.Failure = peerpb.Failure_REFUSED
 		case errors.Is(err, counted.ErrInDoubt):
 			answer.Failure = peerpb.Failure_IN_DOUBT
 		case errors.Is(err, store.ErrOverloaded):
@@ -104,14 +107,6 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 		answer.Entry = &peerpb.Entry{Id: a.Entry.ID[:], At: int64(a.Entry.At), Epoch: int64(a.Entry.Epoch), Cost: a.Entry.Cost}
 	}
 	return answer
-}
-
-// newerOf returns the later version of the policies in err, 0 if it has none.
-func newerOf(err error) int64 {
-	if newer := (*owner.NewerError)(nil); errors.As(err, &newer) {
-		return newer.Version
-	}
-	return 0
 }
 
 // maxReason bounds a failure's reason, in bytes.
@@ -138,10 +133,9 @@ func read(answer *peerpb.Answer, a *owner.Answer) error {
 	switch answer.GetFailure() {
 	case peerpb.Failure_NONE:
 	case peerpb.Failure_REFUSED:
-		if newer := answer.GetNewer(); newer > 0 {
-			return &owner.NewerError{Version: newer}
-		}
 		return owner.ErrRefused
+	case peerpb.Failure_UNDEFINED:
+		return owner.ErrUndefined
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, store.ErrOverloaded, answer)
 	case peerpb.Failure_IN_DOUBT:

@@ -155,9 +155,6 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	if s.telemetry.Tracer() != nil {
 		options.Together = tracing.Together
 	}
-	if s.settings.Policies == "" {
-		options.AwaitPolicies = func(ctx context.Context, version int64) error { return s.source.follow.Await(ctx, version) }
-	}
 	s.engine = limiter.New(s.store.store, options)
 	if s.store.onMove != nil {
 		s.store.onMove(s.engine.MoveTo)

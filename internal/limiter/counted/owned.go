@@ -194,7 +194,8 @@ func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
-	if !ok || k.right != right || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) || k.until != 0 && time.Since(o.began) > k.until {
+	if !ok || k.right != right || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) ||
+		len(t.Old) > 0 || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
 	return k

@@ -3,7 +3,6 @@ package demand
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -120,8 +119,6 @@ type Charge struct {
 	Asked   bool          // an instance was asked to decide it
 	Owner   owner.Peer    // the instance that was asked; nil: this one
 
-	MayBeginAnew bool // its call may be decided anew by a later version of the policies
-
 	Memory any // reusable memory of the decider that decides it alone; nil: it allocates some
 
 	Decision count.Decision
@@ -134,7 +131,7 @@ type Mark struct{ Target }
 // IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
 // memory.
 func (c *Charge) IsPlain() bool {
-	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{}) && !c.Ends && c.Override == nil
+	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{}) && !c.Ends
 }
 
 // OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
@@ -186,18 +183,6 @@ func EndsAfter(now store.Instant, hold time.Duration) store.Instant {
 
 // Prepares reports whether r is a take that is to be committed or aborted.
 func (r *Request) Prepares() bool { return r.Prepare != (store.EventID{}) && r.Op != owner.OpAbort }
-
-// ErrSuperseded means that a call was not decided, and counts nothing, as a later version of the policies is in force.
-var ErrSuperseded = fmt.Errorf("%w: a later version of the policies is in force", store.ErrUnavailable)
-
-// BeginsAnew reports whether err means that a call must be decided anew.
-func BeginsAnew(err error) bool {
-	if err == nil { // so that the usual case allocates nothing
-		return false
-	}
-	failed := (*count.StoreError)(nil)
-	return errors.As(err, &failed) && failed.Recorded == count.RecordedNo && errors.Is(err, ErrSuperseded)
-}
 
 // DatedError means that the event of a request, dated before it was sent, is not later than a reset, so that nothing of
 // it counts.

@@ -22,8 +22,7 @@ type Plan struct {
 	LogWrites []store.LogWrite // the logs of count.Plan, for a Write
 	Promising bool             // by its levels, a read sees earlier writes
 	ResetTTL  time.Duration
-	Print     uint64 // of the policy's definition
-	Version   int64  // of all policies that came into force together; 0: they have no version
+	Print     uint64 // of the policy's Definition
 	Sums      uint64 // identifies the limits whose units are in counters and cells
 	Behind    bool   // owners admit from memory, and write behind
 	TakesBack bool   // refunds go to the key's owner: all limits are conversions, whose refunds are written behind, or concurrent
@@ -175,16 +174,28 @@ func (p *Plan) HasConversion() bool {
 	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })
 }
 
-// printOf returns a hash of p's definition without its description.
+// Definition returns the policy in JSON, without what does not matter once a demand has its plan: the description, the
+// identifiers that have numbers of their own, and a limit that came with the demand.
+func (p *Plan) Definition() []byte {
+	told := p.Base.For("")
+	return textOf(&told)
+}
+
+// printOf returns a hash of p's definition.
 func printOf(p *policy.Policy) uint64 {
+	sum := sha256.Sum256(textOf(p))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// textOf returns p in JSON, without its description.
+func textOf(p *policy.Policy) []byte {
 	told := *p
 	told.Description = ""
 	text, err := json.Marshal(&told)
-	if err != nil {
-		return 0
+	if err != nil { // never: it has strings and numbers alone
+		return nil
 	}
-	sum := sha256.Sum256(text)
-	return binary.BigEndian.Uint64(sum[:])
+	return text
 }
 
 // DenyFor returns the decision to deny for the rest of a block, count.Never for one without end. It does not look at

@@ -34,10 +34,6 @@ type Settings struct {
 	// Together is called with the calls that share a request to the store: see the engine's Options. Nil: no call.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 
-	// AwaitPolicies puts another instance's version of the policies in force: see the engine's Options. Nil: policies
-	// have no versions.
-	AwaitPolicies func(ctx context.Context, version int64) error
-
 	// GivenBack is called after units were given back in the store later than their call was answered. Nil: no call.
 	GivenBack func(context.Context, *Target)
 

@@ -81,7 +81,7 @@ func (j *Judge) Decide(ctx context.Context, c *demand.Charge) {
 		if p.Blocks || j.Local != nil {
 			j.follow(ctx, c, asked)
 		}
-	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // no failure: it must be decided once more
+	case demand.TooEarly(c.Err): // no failure: it must be decided once more
 		c.Decision = p.Unasked()
 	default:
 		c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)

@@ -3,7 +3,6 @@ package judge
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -15,11 +14,9 @@ import (
 // error is that of the first whose policy denies because the store failed.
 func (j *Judge) DecideAll(ctx context.Context, charges []demand.Charge) error {
 	if len(charges) == 1 {
-		if j.Decide(ctx, &charges[0]); demand.BeginsAnew(charges[0].Err) {
-			return charges[0].Err
-		}
-	} else if err := j.decideSeveral(ctx, charges); err != nil {
-		return err
+		j.Decide(ctx, &charges[0])
+	} else {
+		j.decideSeveral(ctx, charges)
 	}
 	j.Tell(charges)
 	var failed error
@@ -49,9 +46,8 @@ func HalfDone(charges []demand.Charge, failed error) error {
 	return failed
 }
 
-// decideSeveral decides those of charges that are neither off nor decided already. After an error, all must be decided
-// anew: none counts.
-func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) error {
+// decideSeveral decides those of charges that are neither off nor decided already.
+func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) {
 	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := j.Decider.DecideAll, j.Settings.Timing.Instant()
 	for i := range charges {
@@ -68,16 +64,9 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) erro
 		}
 	}
 	if len(asked) == 0 {
-		return nil
+		return
 	}
 	ask(ctx, asked)
-	if err := anew(asked); demand.BeginsAnew(err) {
-		return err
-	} else if err != nil {
-		for i := range asked {
-			asked[i].Err = err
-		}
-	}
 	for k, i := range at {
 		c := &asked[k]
 		switch {
@@ -92,7 +81,6 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) erro
 		c.Op = charges[i].Op
 		charges[i] = *c
 	}
-	return nil
 }
 
 // askInVain decides charges of a call that is denied already, by a block of another charge. It counts none of them,
@@ -119,19 +107,4 @@ func (j *Judge) askInVain(ctx context.Context, charges []demand.Charge) {
 			charges[i] = alike[k]
 		}
 	}
-}
-
-// anew returns an error if one of charges must be decided anew, so that all must. If another one may count, the error's
-// Recorded is unknown, and they are not decided anew. It returns nil if none must.
-func anew(charges []demand.Charge) error {
-	if !slices.ContainsFunc(charges, func(c demand.Charge) bool { return demand.BeginsAnew(c.Err) }) {
-		return nil
-	}
-	failed := &count.StoreError{Recorded: count.RecordedNo, Err: demand.ErrSuperseded}
-	for i := range charges {
-		if charges[i].Err == nil && charges[i].Decision.Recorded != count.RecordedNo && charges[i].Decision.Recorded != "" {
-			failed.Recorded = count.RecordedUnknown
-		}
-	}
-	return failed
 }

@@ -65,9 +65,12 @@ type Peer interface {
 // ErrRightEnded means that a right has ended: another instance decides for the key.
 var ErrRightEnded = errors.New("this instance no longer decides for the key")
 
-// ErrRefused means that an instance does not decide a Call, as it does not own the key or has another definition of the
-// policy. Nothing was counted.
+// ErrRefused means that an instance does not decide a Call, as it does not own the key. Nothing was counted.
 var ErrRefused = errors.New("this instance does not decide this call")
+
+// ErrUndefined is the ErrRefused of an instance that does not know the definition of a Call's policy, and decides the Call
+// if it has the Definition.
+var ErrUndefined = fmt.Errorf("%w: it does not know the policy's definition", ErrRefused)
 
 const (
 	// OpOpen makes a key's owner keep nothing of the key in memory for a while, in which other instances count for it.
@@ -85,15 +88,14 @@ const (
 // Call is one demand on its way to the instance that owns its key. It holds keys, never an
 // identifier.
 type Call struct {
-	Policy  string
-	Print   uint64      // of the policy's definition: an instance with another one must not decide
-	Version int64       // of the sender's policies; 0: they have no version
-	Key     store.Key   // for writes
-	Old     []store.Key // further keys to read, while the hash key changes
-	Op      count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
-	Limit   int64       // the limit that came with the demand; 0: none
-	Cost    int64       // units; for OpOpen, the sender's store timeout in milliseconds
-	View    int64       // the number of the view by which the owner was chosen
+	Policy string
+	Print  uint64      // of the policy's definition, by which the call is decided
+	Key    store.Key   // for writes
+	Old    []store.Key // further keys to read, while the hash key changes
+	Op     count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Limit  int64       // the limit that came with the demand; 0: none
+	Cost   int64       // units; for OpOpen, the sender's store timeout in milliseconds
+	View   int64       // the number of the view by which the owner was chosen
 
 	Keep time.Duration // for OpOpen: for how long units of the key matter
 
@@ -101,6 +103,8 @@ type Call struct {
 
 	Prepare store.EventID // the id under which a take is prepared, or of the take to commit or abort; zero: not prepared
 	AtOnce  bool          // of a take: it must not wait for other calls
+
+	Definition []byte // of the policy, as demand.Plan.Definition returns it; empty: the owner may know it by its print
 }
 
 // Valid reports whether c's operation exists and its fields fit it. It does not look at the policy.
@@ -146,14 +150,3 @@ const LongestLife = 2*policy.MaxWindow + 24*time.Hour
 
 // Pause is the wait between two attempts to reach an owner, in which members agree on another one.
 const Pause = 10 * time.Millisecond
-
-// NewerError is the ErrRefused of an instance that has a later version of the policies.
-type NewerError struct{ Version int64 }
-
-// Error returns a text with the version.
-func (e *NewerError) Error() string {
-	return fmt.Sprintf("version %d of the policies is in force at the peer", e.Version)
-}
-
-// Is reports that e is ErrRefused.
-func (e *NewerError) Is(target error) bool { return target == ErrRefused }

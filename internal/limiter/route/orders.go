@@ -16,13 +16,12 @@ import (
 // in memory.
 
 // order makes the owner of t's key do what call says: a peer, which gets call, or else this instance, by do. It asks the
-// owner of that moment again as long as surely nothing was done. asked is false if the owner has another policy.
-func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, do func(owner.Right) error) (asked bool, err error) {
-	call.Policy, call.Print, call.Version, call.Key, call.Old = t.Plan.Name, t.Plan.Print, t.Plan.Version, t.Key, t.Old
-	for refused := 0; refused < maxRefused; {
+// owner of that moment again as long as surely nothing was done.
+func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, do func(owner.Right) error) error {
+	for {
 		place, err := r.owners.Place(ctx, t.Key)
 		if err != nil {
-			return true, err
+			return err
 		}
 		unreached := false
 		if place.Right != nil {
@@ -30,22 +29,17 @@ func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, d
 		} else {
 			var a owner.Answer
 			call.View = place.View
-			err = place.Owner.Decide(ctx, &call, &a)
+			err = ask(ctx, place.Owner, t, &call, &a)
 			failed := (*count.StoreError)(nil)
 			unreached = errors.Is(err, store.ErrNotStored) && !errors.As(err, &failed)
 		}
-		switch {
-		case errors.Is(err, owner.ErrRefused):
-			r.catchesUp(ctx, err)
-			refused++
-		case !unreached:
-			return true, err
+		if !unreached && !errors.Is(err, owner.ErrRefused) {
+			return err
 		}
 		if late := clock.Pause(ctx, owner.Pause); late != nil {
-			return true, fmt.Errorf("%w: the owner of the key can't be reached: %w: %w", store.ErrNotStored, err, store.Unavailable(late))
+			return fmt.Errorf("%w: the owner of the key can't be reached: %w: %w", store.ErrNotStored, err, store.Unavailable(late))
 		}
 	}
-	return false, nil
 }
 
 // Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
@@ -53,11 +47,7 @@ func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	if r.owners == nil || len(t.Plan.Parts) > 0 {
 		return r.shared.Reset(ctx, t)
 	}
-	asked, err := r.order(ctx, t, owner.Call{Op: owner.OpReset}, func(right owner.Right) error { return r.resetBy(ctx, t, right) })
-	if !asked {
-		return r.AsGuest(ctx, []*demand.Target{t}, func(ctx context.Context) error { return r.shared.Reset(ctx, t) })
-	}
-	return storeError(err)
+	return storeError(r.order(ctx, t, owner.Call{Op: owner.OpReset}, func(right owner.Right) error { return r.resetBy(ctx, t, right) }))
 }
 
 // resetBy resets t by right, which it leaves. A next owner of the key may have read it before the reset, unless right

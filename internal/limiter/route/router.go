@@ -88,9 +88,7 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 		return r.shared.GiveBack(ctx, t, n, sums)
 	}
 	if t.Plan.TakesBack && (n.Claimed > 0 || t.Plan.Releases) && n.Kept == 0 && sums && r.owners != nil {
-		if asked, err := r.giveBackByOwner(ctx, t, n); asked {
-			return err
-		}
+		return r.giveBackByOwner(ctx, t, n)
 	}
 	g, err := r.openKeys(ctx, t) // n may not be written yet, and the owner may remember it
 	if err != nil {
@@ -124,10 +122,6 @@ func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastRe
 // Run does the background work until ctx ends, and then finishes it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// maxRefused is the number of times that an owner may refuse a call before the caller counts it as a guest: the owner
-// then has another policy, as while instances get a new file one after the other.
-const maxRefused = 3
-
 // byOwner makes the owner of c's key decide c.
 func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	if r.ownerDenials.Answer(c) {
@@ -135,30 +129,24 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	}
 	ctx, cancel := within(ctx, r.set.StoreTimeout)
 	defer cancel()
-	for refused := 0; refused < maxRefused; {
+	for {
 		place, err := r.owners.Place(ctx, c.Key)
 		if err != nil {
 			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
 			return
 		}
-		outcome := asked
+		asked := true
 		if c.Owner = place.Owner; place.Right != nil {
 			r.decideBy(ctx, c, place.Right)
 		} else {
-			outcome = r.askOwner(ctx, c, &place)
+			asked = r.askOwner(ctx, c, &place)
 		}
-		switch outcome {
-		case asked:
+		if asked {
 			if c.Err == nil || !r.mayAskAgain(ctx, c) {
 				return
 			}
 			c.Err = nil
 			continue
-		case refusedThat:
-			refused++
-		case superseded:
-			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: demand.ErrSuperseded}
-			return
 		}
 		if err := clock.Pause(ctx, owner.Pause); err != nil {
 			err = fmt.Errorf("%w: the owner of the key can't be reached: %w", store.ErrUnavailable, err)
@@ -166,13 +154,6 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 			return
 		}
 	}
-	now, err := r.set.Timing.Checked()
-	if err != nil {
-		c.Err = err
-		return
-	}
-	c.Owner = nil
-	r.decideAsGuest(ctx, c, now)
 }
 
 // within is context.WithTimeout, but returns ctx if it ends before the timeout in any case.
@@ -183,49 +164,41 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
-// Outcomes of asking an owner.
-const (
-	asked       = iota // the owner may have decided
-	refusedThat        // it surely did not decide: it has another policy, or no longer owns the key
-	unreached          // it surely did not decide
-	superseded         // it surely did not decide: it has later policies, and so has this instance now
-)
-
-// catchesUp reports whether err is that of an owner with later policies, and puts these in force here first.
-func (r *Router) catchesUp(ctx context.Context, err error) bool {
-	newer := (*owner.NewerError)(nil)
-	return errors.As(err, &newer) && r.set.AwaitPolicies != nil && r.set.AwaitPolicies(ctx, newer.Version) == nil
+// ask makes peer do what call says of t, and fills in a. Errors are those of Peer.Decide. peer gets the definition of t's
+// policy only if it does not know it: instances mostly have the same.
+func ask(ctx context.Context, peer owner.Peer, t *demand.Target, call *owner.Call, a *owner.Answer) error {
+	call.Policy, call.Print, call.Key, call.Old = t.Plan.Name, t.Plan.Print, t.Key, t.Old
+	err := peer.Decide(ctx, call, a)
+	if errors.Is(err, owner.ErrUndefined) {
+		call.Definition = t.Plan.Definition()
+		err = peer.Decide(ctx, call, a)
+	}
+	return err
 }
 
-// askOwner asks the owner of c's key, another instance, to decide c.
-func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (outcome int) {
+// askOwner asks the owner of c's key, another instance, to decide c. It returns false if it surely did not.
+func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (asked bool) {
 	call := owner.Call{
-		Policy: c.Plan.Name, Print: c.Plan.Print, Version: c.Plan.Version, Key: c.Key, Old: c.Old, Op: c.Op, Cost: c.Cost,
-		Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
+		Op: c.Op, Cost: c.Cost, Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
 	changes, began := r.ownerDenials.Changes.Of(&c.Key), time.Now()
-	err := place.Owner.Decide(ctx, &call, &a)
+	err := ask(ctx, place.Owner, &c.Target, &call, &a)
 	switch failed := (*count.StoreError)(nil); {
 	case err == nil:
 		if c.Err = fill(&c.Decision, &a, c.Plan); c.Err == nil {
 			r.ownerDenials.Put(c, &a, began, changes)
 		}
-	case errors.Is(err, owner.ErrRefused):
-		if r.catchesUp(ctx, err) && c.MayBeginAnew {
-			return superseded
-		}
-		return refusedThat
 	case errors.As(err, &failed):
 		c.Err = err
-	case errors.Is(err, store.ErrNotStored):
-		return unreached
+	case errors.Is(err, owner.ErrRefused), errors.Is(err, store.ErrNotStored):
+		return false
 	case c.Op == count.OpCheck:
 		c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	default:
 		c.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 	}
-	return asked
+	return true
 }
 
 // decideBy decides c by right, which it leaves. It admits c only if right still holds after that.
@@ -318,10 +291,9 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	}
 	if call.Op == owner.OpReset {
 		a.Recorded = count.RecordedNo
-		return r.resetBy(ctx, &demand.Target{Plan: p.At(call.Key), Key: call.Key, Old: call.Old}, right)
+		return r.resetBy(ctx, &demand.Target{Plan: p, Key: call.Key, Old: call.Old}, right)
 	}
-	at := p.At(call.Key).Asked(call.Limit)
-	c := demand.Charge{Target: demand.Target{Plan: at, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
+	c := demand.Charge{Target: demand.Target{Plan: p, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err

@@ -173,7 +173,7 @@ func (s several) blocked() bool {
 // deniesCall reports whether c denies the call that it is a part of.
 func deniesCall(c *demand.Charge) bool {
 	if c.Err != nil {
-		return c.Plan.OnFailure() == policy.OnStoreErrorDeny || demand.BeginsAnew(c.Err)
+		return c.Plan.OnFailure() == policy.OnStoreErrorDeny
 	}
 	return !c.Decision.Stands()
 }

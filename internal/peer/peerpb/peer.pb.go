@@ -31,6 +31,7 @@ const (
 	Failure_OVERLOADED  Failure = 2 // a bound was reached
 	Failure_REFUSED     Failure = 3 // this instance does not decide that: nothing was counted
 	Failure_IN_DOUBT    Failure = 4 // it depends on calls that are not decided yet: nothing was counted
+	Failure_UNDEFINED   Failure = 5 // this instance does not know the policy's definition: nothing was counted
 )
 
 // Enum value maps for Failure.
@@ -41,6 +42,7 @@ var (
 		2: "OVERLOADED",
 		3: "REFUSED",
 		4: "IN_DOUBT",
+		5: "UNDEFINED",
 	}
 	Failure_value = map[string]int32{
 		"NONE":        0,
@@ -48,6 +50,7 @@ var (
 		"OVERLOADED":  2,
 		"REFUSED":     3,
 		"IN_DOUBT":    4,
+		"UNDEFINED":   5,
 	}
 )
 
@@ -137,9 +140,9 @@ type Call struct {
 	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
 	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
-	Version       int64                  `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // of the caller's policies; 0: they have none
-	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`        // to give back or confirm
-	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`     // that the demand brought; 0: none
+	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`             // to give back or confirm
+	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`          // that the demand brought; 0: none
+	Definition    []byte                 `protobuf:"bytes,17,opt,name=definition,proto3" json:"definition,omitempty"` // of the policy, in JSON; empty: this instance may know it by its print
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,13 +268,6 @@ func (x *Call) GetTracestate() string {
 	return ""
 }
 
-func (x *Call) GetVersion() int64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
 func (x *Call) GetBack() *Back {
 	if x != nil {
 		return x.Back
@@ -284,6 +280,13 @@ func (x *Call) GetLimit() int64 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *Call) GetDefinition() []byte {
+	if x != nil {
+		return x.Definition
+	}
+	return nil
 }
 
 // What a receipt that is claimed says was counted for a key.
@@ -709,7 +712,6 @@ type Answer struct {
 	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`                                  // what was counted, if recorded is yes
 	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                                   // the latest that this instance knows
 	SteadyNanos   int64                  `protobuf:"varint,10,opt,name=steady_nanos,json=steadyNanos,proto3" json:"steady_nanos,omitempty"` // for how long a denial stays as it is, if nothing is given back
-	Newer         int64                  `protobuf:"varint,11,opt,name=newer,proto3" json:"newer,omitempty"`                                // of REFUSED: the version of this instance's policies, if it is later than the caller's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,13 +812,6 @@ func (x *Answer) GetView() int64 {
 func (x *Answer) GetSteadyNanos() int64 {
 	if x != nil {
 		return x.SteadyNanos
-	}
-	return 0
-}
-
-func (x *Answer) GetNewer() int64 {
-	if x != nil {
-		return x.Newer
 	}
 	return 0
 }
@@ -972,7 +967,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xb1\x03\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xbd\x03\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -990,10 +985,12 @@ const file_peer_proto_rawDesc = "" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\r \x01(\tR\n" +
-	"tracestate\x12\x18\n" +
-	"\aversion\x18\x0e \x01(\x03R\aversion\x12,\n" +
+	"tracestate\x12,\n" +
 	"\x04back\x18\x0f \x01(\v2\x18.ratelimitd.peer.v1.BackR\x04back\x12\x14\n" +
-	"\x05limit\x18\x10 \x01(\x03R\x05limit\"r\n" +
+	"\x05limit\x18\x10 \x01(\x03R\x05limit\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x11 \x01(\fR\n" +
+	"definitionJ\x04\b\x0e\x10\x0f\"r\n" +
 	"\x04Back\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
@@ -1017,7 +1014,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fReportAnswer\x12\x16\n" +
 	"\x06report\x18\x01 \x01(\fR\x06report\"?\n" +
 	"\aAnswers\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\x83\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xf3\x02\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\afailure\x18\x02 \x01(\x0e2\x1b.ratelimitd.peer.v1.FailureR\afailure\x12\x16\n" +
@@ -1032,8 +1029,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x05entry\x18\b \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
 	"\x04view\x18\t \x01(\x03R\x04view\x12!\n" +
 	"\fsteady_nanos\x18\n" +
-	" \x01(\x03R\vsteadyNanos\x12\x14\n" +
-	"\x05newer\x18\v \x01(\x03R\x05newer\"\x97\x01\n" +
+	" \x01(\x03R\vsteadyNanosJ\x04\b\v\x10\f\"\x97\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +
@@ -1046,14 +1042,15 @@ const file_peer_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x12\n" +
-	"\x04cost\x18\x04 \x01(\x03R\x04cost*O\n" +
+	"\x04cost\x18\x04 \x01(\x03R\x04cost*^\n" +
 	"\aFailure\x12\b\n" +
 	"\x04NONE\x10\x00\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x01\x12\x0e\n" +
 	"\n" +
 	"OVERLOADED\x10\x02\x12\v\n" +
 	"\aREFUSED\x10\x03\x12\f\n" +
-	"\bIN_DOUBT\x10\x042\xe2\x01\n" +
+	"\bIN_DOUBT\x10\x04\x12\r\n" +
+	"\tUNDEFINED\x10\x052\xe2\x01\n" +
 	"\x04Peer\x12D\n" +
 	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
 	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.Taken\x12N\n" +

@@ -1,0 +1,71 @@
+package peer
+
+import (
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+)
+
+// FuzzCall reads whatever a peer sends as a call: one that is read has bounds, and is read as the same after it was sent on.
+func FuzzCall(f *testing.F) {
+	for _, call := range []owner.Call{
+		{Policy: "p", Print: 1, Op: count.OpTake, Cost: 2, Limit: 3, Prepare: store.EventID{4}, Definition: []byte("{}")},
+		{Policy: "p", Op: owner.OpGiveBack, Back: &count.Entry{Cost: 1, Claimed: 2}},
+	} {
+		sent, err := proto.Marshal(callOf(&call))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(sent)
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		var message peerpb.Call
+		if proto.Unmarshal(sent, &message) != nil {
+			return
+		}
+		call, err := peerCallOf(&message)
+		if err != nil {
+			return
+		}
+		if len(call.Policy) > maxPolicy || len(call.Definition) > maxDefinition || len(call.Old) >= maxKeys {
+			t.Errorf("a call out of bounds is read: %+v", call)
+		}
+		again, err := peerCallOf(callOf(&call))
+		if err != nil || !reflect.DeepEqual(again, call) {
+			t.Errorf("%+v is sent on as %+v, %v", call, again, err)
+		}
+	})
+}
+
+// FuzzAnswer reads whatever an owner sends as an answer: without an error, it is read as the same after it was sent on.
+func FuzzAnswer(f *testing.F) {
+	for _, err := range []error{nil, owner.ErrRefused, owner.ErrUndefined} {
+		sent, failed := proto.Marshal(answerOf(1, &owner.Answer{Recorded: count.RecordedYes, Verdicts: make([]count.Verdict, 1)}, err))
+		if failed != nil {
+			f.Fatal(failed)
+		}
+		f.Add(sent)
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		var message peerpb.Answer
+		if proto.Unmarshal(sent, &message) != nil {
+			return
+		}
+		var a, again owner.Answer
+		if read(&message, &a) != nil {
+			return
+		}
+		if a.Recorded != count.RecordedYes {
+			a.Entry = owner.Entry{} // it is of no use, and not sent
+		}
+		if err := read(answerOf(1, &a, nil), &again); err != nil || !reflect.DeepEqual(again, a) {
+			t.Errorf("%+v is sent on as %+v, %v", a, again, err)
+		}
+	})
+}
