@@ -48,14 +48,6 @@ const (
 	CheckEmpty    = "nothing run" // too little happened for any of it to mean something
 )
 
-// Checks lists all checks, in the order of reports.
-func Checks() []string {
-	return []string{
-		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckOnce, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckCut,
-		CheckAnswer, CheckEmpty,
-	}
-}
-
 // Violation is something promised that did not hold.
 type Violation struct {
 	Check string
