@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -20,16 +19,6 @@ func blockTime(field func(*policy.Policy) *time.Duration) func(*yamlfile.File, *
 				n.Text, policy.FormatWindow(policy.MinWindow), policy.FormatWindow(policy.MaxWindow))
 		}
 	}
-}
-
-// readBlockFactor refuses the 0 that stands for the default when it is left out.
-func readBlockFactor(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
-	var factor int64
-	units(func(*policy.Policy) *int64 { return &factor })(f, n, p)
-	if factor == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 (blocks do not grow) to %d", policy.MaxBlockFactor)
-	}
-	p.BlockFactor = int(max(math.MinInt32, min(factor, math.MaxInt32)))
 }
 
 // needsBlockFor reports whether path speaks of blocks, whose time is itself at fault.

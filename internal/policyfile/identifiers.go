@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -32,7 +31,7 @@ var (
 	partMembers = []member[policy.Derivation]{
 		{"prefix", "", number(func(d *policy.Derivation) *int { return &d.Digits })},
 		{"ip-prefix", "", number(func(d *policy.Derivation) *int { return &d.IPv4Bits })},
-		{"ipv6-prefix", "", readIPv6Bits},
+		{"ipv6-prefix", "", nonzero(number(func(d *policy.Derivation) *int { return &d.IPv6Bits }), upTo(policy.MaxIPv6Bits))},
 	}
 )
 
@@ -88,23 +87,6 @@ func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 		d.From = policy.PartIPPrefix
 	case !n.Partial:
 		f.Add(n, "say one part: {prefix: 5}, or {ip-prefix: 24, ipv6-prefix: 48}")
-	}
-}
-
-// number reads a whole number into a field of a derivation.
-func number(field func(*policy.Derivation) *int) func(*yamlfile.File, *yamlfile.Node, *policy.Derivation) {
-	return func(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
-		var read int64
-		units(func(*policy.Derivation) *int64 { return &read })(f, n, d)
-		*field(d) = int(max(math.MinInt32, min(read, math.MaxInt32)))
-	}
-}
-
-// readIPv6Bits refuses the 0 that stands for the default when it is left out.
-func readIPv6Bits(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
-	number(func(d *policy.Derivation) *int { return &d.IPv6Bits })(f, n, d)
-	if d.IPv6Bits == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 to %d", policy.MaxIPv6Bits)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -43,7 +44,8 @@ var (
 		{"countries", "", choice(func(p *policy.Policy) *policy.Choice { return &p.Countries }, "[DE, AT]")},
 		{"number_types", "", choice(func(p *policy.Policy) *policy.Choice { return &p.NumberTypes }, "[premium_rate, unknown]")},
 		{"block_for", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockFor })},
-		{"block_factor", "", readBlockFactor},
+		{"block_factor", "", nonzero(number(func(p *policy.Policy) *int { return &p.BlockFactor }),
+			fmt.Sprintf("1 (blocks do not grow) to %d", policy.MaxBlockFactor))},
 		{"block_max", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockMax })},
 	}
 	limitMembers = []member[policy.Limit]{
@@ -57,8 +59,9 @@ var (
 		{"hold", "", duration(func(l *policy.Limit) *time.Duration { return &l.Window })},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
-		{"buckets", "", readBuckets},
-		{"burst", "", readBurst},
+		{"buckets", "", nonzero(number(func(l *policy.Limit) *int { return &l.Buckets }),
+			fmt.Sprintf("%d to %d", policy.MinBuckets, policy.MaxBuckets))},
+		{"burst", "", nonzero(units(func(l *policy.Limit) *int64 { return &l.Burst }), upTo(policy.MaxLimit))},
 		{"min_conversion", "", readMinConversion},
 		{"probe", "", readProbe},
 		{"until", "", word(func(l *policy.Limit) *policy.Until { return &l.Until })},
@@ -66,7 +69,8 @@ var (
 	}
 	requestMembers = []member[policy.Limit]{
 		{"from", "write from: request", readFrom},
-		{"max", "say the largest limit that a request may bring, such as max: 1000", readMax},
+		{"max", "say the largest limit that a request may bring, such as max: 1000",
+			nonzero(units(func(l *policy.Limit) *int64 { return &l.Max }), upTo(policy.MaxLimit))},
 		{"default", "say the limit of requests that bring none, such as default: 100, or 0, which denies them",
 			units(func(l *policy.Limit) *int64 { return &l.Limit })},
 	}

@@ -26,14 +26,6 @@ func readFrom(f *yamlfile.File, n *yamlfile.Node, _ *policy.Limit) {
 	}
 }
 
-// readMax refuses a number that stands for none when it is left out.
-func readMax(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
-	units(func(l *policy.Limit) *int64 { return &l.Max })(f, n, l)
-	if l.Max == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 to %d", int64(policy.MaxLimit))
-	}
-}
-
 // formatRequest writes that demands bring the number of l.
 func formatRequest(l *policy.Limit) string {
 	return fmt.Sprintf("limit: {from: %s, max: %d, default: %d}", fromRequest, l.Max, l.Limit)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -126,20 +127,24 @@ func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T
 	}
 }
 
-// readBuckets refuses a number that stands for the default when it is left out.
-func readBuckets(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
-	var buckets int64
-	units(func(*policy.Limit) *int64 { return &buckets })(f, n, l)
-	if buckets == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use %d to %d", policy.MinBuckets, policy.MaxBuckets)
+// number reads a whole number into a field of T, cut to 32 bits: all ranges are smaller.
+func number[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		var read int64
+		units(func(*T) *int64 { return &read })(f, n, into)
+		*field(into) = int(max(math.MinInt32, min(read, math.MaxInt32)))
 	}
-	l.Buckets = int(min(buckets, math.MaxInt32))
 }
 
-// readBurst refuses a number that stands for the default when it is left out.
-func readBurst(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
-	units(func(l *policy.Limit) *int64 { return &l.Burst })(f, n, l)
-	if l.Burst == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 to %d", int64(policy.MaxLimit))
+// nonzero refuses the 0 that stands for a default, or for none, when a number is left out. It tells the range of others.
+func nonzero[T any](read func(*yamlfile.File, *yamlfile.Node, *T), others string) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		read(f, n, into)
+		if strings.TrimPrefix(n.Text, "-") == "0" && !f.Wrong(n.Path) {
+			f.Add(n, "0 is out of range: use %s", others)
+		}
 	}
 }
+
+// upTo returns a range from 1.
+func upTo(most int64) string { return "1 to " + strconv.FormatInt(most, 10) }
