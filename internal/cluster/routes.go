@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -32,11 +33,16 @@ func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 		if p, ok := r.enter(slice); ok {
 			return p, nil
 		}
+		if r.left {
+			return Place{}, errLeft
+		}
 		if err := r.await(ctx); err != nil {
 			return Place{}, err
 		}
 	}
 }
+
+var errLeft = errors.New("this instance has left")
 
 // EnterGuest returns the right to count for keys that others own, while their owners know of it. The right ends with
 // the view, even if no slice moves. EnterGuest waits until there is one, or until ctx ends, with an error.
@@ -45,6 +51,9 @@ func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
 		r := c.routes.Load()
 		if r.guest != nil && r.guest.enter() {
 			return r.guest, nil
+		}
+		if r.left {
+			return nil, errLeft
 		}
 		if err := r.await(ctx); err != nil {
 			return nil, err
@@ -60,7 +69,7 @@ func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure,
 	for {
 		r := c.routes.Load()
 		if r.left {
-			return nil, fmt.Errorf("%w: this instance has left", ErrMoved)
+			return nil, fmt.Errorf("%w: %w", ErrMoved, errLeft)
 		}
 		if r.view.Number >= view {
 			switch p, ok := r.enter(slice); {

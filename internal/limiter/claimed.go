@@ -23,7 +23,7 @@ func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge
 	claims := once.NewScopes(s, b.ids, b.settings)
 	secrets := &once.Secrets{Claims: claims.Anywhere}
 	marks := &once.Marks{Claims: &claims}
-	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, teller: teller, marks: marks}
+	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, marks: marks}
 	return claimed{
 		marks:   marks,
 		secrets: secrets,

@@ -2,12 +2,15 @@ package limiter_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -101,4 +104,150 @@ func TestResetKeysAreNotNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// takesInTurn holds which takes of e are allowed, one after the other.
+func takesInTurn(t *testing.T, e *limiter.Engine, of limiter.Demand, want ...bool) (receipts []string) {
+	t.Helper()
+	for i, want := range want {
+		a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{of}})
+		if err != nil || a.Allowed != want {
+			t.Fatalf("take %d: allowed %t, %v; want %t", i, a.Allowed, err, want)
+		}
+		receipts = append(receipts, a.Receipt)
+	}
+	return receipts
+}
+
+// TestOwnerForgetsWhatIsGivenBack refunds units by another instance than their owner, and holds that the owner has room for
+// them at once, before it hears of that, and for no more, however often they are refunded.
+func TestOwnerForgetsWhatIsGivenBack(t *testing.T) {
+	for _, p := range inOwnersMemory(2) {
+		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
+			shared, link := newFakeStore(), new(toOwner)
+			owns := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			link.engine = owns
+			running(t, owns)
+			asks := ownerOf(t, shared, &owners{other: link}, limiter.Options{}, p)
+			of := limiter.Demand{Policy: p.Name, Identifier: "id"}
+			receipts := takesInTurn(t, asks, of, true, true)
+			takesInTurn(t, owns, of, false)
+			for _, receipt := range receipts {
+				must(t, asks.Refund(t.Context(), receipt))
+				_ = asks.Refund(t.Context(), receipt)
+				takesInTurn(t, owns, of, true, false)
+				time.Sleep(2 * time.Second) // until sums are subtracted from
+				takesInTurn(t, owns, of, false)
+			}
+		})
+	}
+}
+
+// TestRefundIsToldOnceItIsStored holds that nobody hears of a refund and reads the key before the store has the refund.
+func TestRefundIsToldOnceItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		feed, shared, link := newFakeFeed(), newFakeStore(), new(toOwner)
+		opts := limiter.Options{Feed: feed}
+		link.engine = ownerOf(t, shared, ownsAll(), opts, logOf(1))
+		asks := ownerOf(t, shared, &owners{other: link}, opts, logOf(1))
+		receipt := takesInTurn(t, asks, limiter.Demand{Policy: "log", Identifier: "id"}, true)[0]
+		told := func() int {
+			feed.mu.Lock()
+			defer feed.mu.Unlock()
+			return len(feed.published)
+		}
+		removed := false
+		shared.set(func() {
+			shared.onWrite = func(w *store.Write) error {
+				if len(w.Remove) > 0 {
+					if removed = true; told() > 0 {
+						t.Error("the refund is told before it is stored")
+					}
+				}
+				return nil
+			}
+		})
+		must(t, asks.Refund(t.Context(), receipt))
+		if !removed || told() != 1 {
+			t.Errorf("the unit is removed: %t, told %d times, want once", removed, told())
+		}
+	})
+}
+
+// unsure is an owner that decides calls, and loses the answers to some, or is not reached by them.
+type unsure struct {
+	*toOwner
+	lost, unreached count.Op
+}
+
+func (u *unsure) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+	if call.Op == u.unreached {
+		return store.ErrNotStored
+	}
+	err := u.toOwner.Decide(ctx, call, a)
+	if call.Op == u.lost {
+		return fmt.Errorf("%w: the answer is lost", store.ErrUnavailable)
+	}
+	return err
+}
+
+// TestRefundIsMadeOnce holds that a refund without an answer is not sent again, as sums can't tell, and that one that surely did
+// not reach the owner is made all the same: by the instance that was asked, or later by the owner of what is written behind.
+func TestRefundIsMadeOnce(t *testing.T) {
+	for _, p := range inOwnersMemory(3) {
+		for _, what := range []string{"lost", "unreached"} {
+			bubble(t, what+"/"+p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
+				feed, link := embedded.New(nil), &unsure{toOwner: new(toOwner)}
+				shared, opts := &fakeStore{Store: feed}, limiter.Options{Feed: feed}
+				owns := ownerOf(t, shared, &owners{right: &tenancy{}}, opts, p)
+				link.engine = owns
+				asks := ownerOf(t, shared, &owners{other: link}, opts, p)
+				running(t, owns)
+				running(t, asks)
+				of := limiter.Demand{Policy: p.Name, Identifier: "id"}
+				receipts := takesInTurn(t, asks, of, true, true, true)
+				if what == "lost" {
+					link.lost = owner.OpGiveBack
+				} else {
+					link.unreached = owner.OpGiveBack
+				}
+				err := asks.Refund(t.Context(), receipts[0])
+				later := p.Guarantee == policy.GuaranteeLocal || p.Limits[0].Algorithm == "concurrent"
+				if made := what == "unreached" && !later; made != (err == nil) {
+					t.Errorf("a refund whose owner is silent has the error %v", err)
+				}
+				link.lost, link.unreached = "", ""
+				time.Sleep(5 * time.Second)
+				takesInTurn(t, owns, of, true, false)
+			})
+		}
+	}
+}
+
+// TestSettledAfterItsHoldIsCounted settles a reservation in time, but the owner of its key gets to it once the hold is
+// over: the unit counts all the same.
+func TestSettledAfterItsHoldIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared, link, opts := newFakeStore(), new(toOwner), limiter.Options{StoreTimeout: 5 * time.Second}
+		owns := ownerOf(t, shared, &owners{right: &tenancy{}}, opts, logOf(3))
+		link.engine = owns
+		others := &owners{other: link}
+		asks := ownerOf(t, shared, others, opts, logOf(3))
+		of := limiter.Demand{Policy: "log", Identifier: "id"}
+		held := mustDo(t, asks, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{of}, Reserve: time.Minute})
+		time.Sleep(time.Minute - 50*time.Millisecond)
+		late := make(chan struct{})
+		others.mu.Lock()
+		others.hold = late
+		others.mu.Unlock()
+		var settling sync.WaitGroup
+		settling.Go(func() {
+			mustDo(t, asks, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{of}, Reservation: held.Reservation})
+		})
+		time.Sleep(4 * time.Second)
+		takesInTurn(t, owns, of, true, true)
+		close(late)
+		settling.Wait()
+		takesInTurn(t, owns, of, false)
+	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // refunds makes receipts for counted units, and gives the units of receipts back.
@@ -21,7 +20,6 @@ type refunds struct {
 	plans   *plans
 	claims  *once.Scopes
 	secrets *once.Secrets
-	teller  *teller
 	marks   *once.Marks
 
 	confirmed ConfirmObserver // nil: confirmations are not observed
@@ -190,10 +188,6 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 		n := &t.Entries[i]
 		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
 		failed = errors.Join(failed, r.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
-		if plans[i].TakesBack {
-			continue // only the key's owner has it in memory, and has given it back there, or dropped it
-		}
-		_ = r.teller.publish(ctx, store.ChangeRefund, &at) // at worst, another instance keeps an outdated hint
 	}
 	if failed != nil {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: failed}

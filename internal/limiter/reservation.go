@@ -84,7 +84,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	if err != nil {
 		return Answer{}, err
 	}
-	s, err := r.settleAsGuest(ctx, t, held, charges)
+	s, err := r.settle(ctx, t, held, charges)
 	if err == nil {
 		err = r.refunds.giveAllBack(ctx, &s.rest, s.plans)
 	}
@@ -112,16 +112,7 @@ func (r *reservations) release(ctx context.Context, t *once.Token) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
-	targets := make([]*demand.Target, len(plans))
-	for i, p := range plans {
-		targets[i] = &demand.Target{Plan: p, Key: t.Entries[i].Key, Cell: t.Entries[i].Cell}
-	}
-	var became once.Ending
-	var over bool
-	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) { // owners keep the keys out of memory meanwhile
-		became, over, err = r.become(ctx, t, r.claims.About(plans), make([]int64, len(t.Entries)))
-		return err
-	})
+	became, over, err := r.become(ctx, t, r.claims.About(plans), make([]int64, len(t.Entries)))
 	switch {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
@@ -156,29 +147,6 @@ type settlement struct {
 	rest    once.Token     // those that are given back
 	plans   []*demand.Plan // one for each entry of the rest
 	told    []Settled      // one for each charge
-}
-
-// settleAsGuest is settle for keys that may have owners.
-func (r *reservations) settleAsGuest(
-	ctx context.Context, t *once.Token, held []int, charges []demand.Charge,
-) (s *settlement, err error) {
-	targets := make([]*demand.Target, len(charges))
-	for i := range charges {
-		targets[i] = &charges[i].Target
-	}
-	err = r.asGuest(ctx, targets, func(ctx context.Context) (err error) {
-		s, err = r.settle(ctx, t, held, charges)
-		return err
-	})
-	return s, err
-}
-
-// asGuest calls do as a guest for those of targets whose keys may have owners.
-func (r *reservations) asGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
-	targets = slices.DeleteFunc(targets, func(t *demand.Target) bool {
-		return t.Plan.Mode == policy.ModeOff || !t.Plan.CountsOutsideCells()
-	})
-	return r.decider.AsGuest(ctx, targets, do)
 }
 
 // isOf reports whether call's reservation, which may be invalid, holds the units of charges.

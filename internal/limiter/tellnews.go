@@ -54,8 +54,8 @@ type teller struct {
 	unblocked func(policy string, key store.Key) // may be nil
 }
 
-// publish applies a change of kind to t on this instance, and publishes it to the others, also under the other hash
-// keys. If that fails, it is published later.
+// publish publishes a change of kind to t, which this instance has made, also under the other hash keys. A reset lifts blocks
+// here. If publishing fails, it is published later.
 func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.Target) error {
 	now := n.now()
 	_, clockErr := n.decider.Instant()
@@ -63,7 +63,6 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	unblocks := false
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
 		c := &store.Change{ID: n.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.Plan.ResetTTL, signals.NewsLives))}
-		n.decider.Changed(key)
 		lifted := signals.Block{}
 		if kind == store.ChangeReset {
 			lifted = n.blocks.Lift(key, n.resetBy(c))
@@ -91,8 +90,7 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	return failed
 }
 
-// gaveBack tells the other instances that units of t were given back in the store only now: states that they read before
-// may have them.
+// gaveBack tells the other instances that units of t were given back in the store: states that they read before may have them.
 func (n *teller) gaveBack(ctx context.Context, t *demand.Target) {
 	_ = n.publish(ctx, store.ChangeRefund, t) // a failure is repeated later
 }

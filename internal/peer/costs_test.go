@@ -106,10 +106,24 @@ func TestCostOfWhatIsGivenBack(t *testing.T) {
 						t.Fatalf("%+v, %v", d, err)
 					}
 				}
-				t.Logf("%s of %s: %s; the next take %s", how, p.Name, cost, w.costs.of(each))
+				next := w.costs.of(each)
+				t.Logf("%s of %s: %s; the next take %s", how, p.Name, cost, next)
+				if how == "refund" {
+					holdNoReads(t, "a refund of "+p.Name, cost)
+				}
+				if sums := strings.Contains(p.Name, "rows") || p.Name == "counters" || p.Name == "both"; how == "refund" && !sums {
+					holdNoReads(t, "the take after a refund of "+p.Name, next)
+				}
 			}
 		}
 	})
+}
+
+func holdNoReads(t *testing.T, what, cost string) {
+	t.Helper()
+	if !strings.Contains(cost, ", 0.00 reads of keys,") {
+		t.Errorf("%s costs %s, want no reads of keys", what, cost)
+	}
 }
 
 func keysOf(how string, i int) keys.Identifier { return keys.Identifier(fmt.Sprint(how, i)) }

@@ -29,7 +29,10 @@ func callOf(h *owner.Call) *peerpb.Call {
 		call.Prepare = h.Prepare[:]
 	}
 	if b := h.Back; b != nil {
-		call.Back = &peerpb.Back{Id: b.ID[:], At: int64(b.At), Cost: b.Cost, Claimed: int64(b.Claimed), Confirmed: b.Confirmed}
+		call.Back = &peerpb.Back{
+			Id: b.ID[:], At: int64(b.At), Cost: b.Cost, Claimed: int64(b.Claimed), Confirmed: b.Confirmed,
+			Epoch: int64(b.Epoch), Kept: b.Kept, Repeats: b.Repeats, Again: b.Again,
+		}
 	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
@@ -54,7 +57,7 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 		}
 		h.Back = &count.Entry{
 			ID: store.EventID(b.GetId()), At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
-			Confirmed: b.GetConfirmed(),
+			Confirmed: b.GetConfirmed(), Epoch: store.Instant(b.GetEpoch()), Kept: b.GetKept(), Repeats: b.GetRepeats(), Again: b.GetAgain(),
 		}
 	}
 	keys := call.GetKeys()

@@ -489,8 +489,16 @@ func (p simPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) 
 	if to == nil {
 		return errGone
 	}
-	err := to.engine.DecideForPeer(ctx, call, a)
-	if w.wait(ctx) != nil || w.chance(w.fails) {
+	sent, err := peerCallOf(callOf(call))
+	if err != nil {
+		return err
+	}
+	err = to.engine.DecideForPeer(ctx, &sent, a)
+	lost := w.fails
+	if call.Op == owner.OpGiveBack { // so that some are lost in a few schedules
+		lost *= 20
+	}
+	if w.wait(ctx) != nil || w.chance(lost) {
 		return errUnanswered
 	}
 	return err
@@ -543,12 +551,14 @@ func (w *simWorld) start() {
 	go func() {
 		defer close(in.ended)
 		var all sync.WaitGroup
+		deciding, end := context.WithCancel(context.Background())
 		all.Go(func() {
+			defer end() // the engine's work ends after all calls, as in the service
 			_ = in.cluster.Run(ctx)
 			w.left(in)
 		})
 		all.Go(func() { in.dial(ctx) })
-		all.Go(func() { _ = in.engine.Run(ctx) })
+		all.Go(func() { _ = in.engine.Run(deciding) })
 		all.Wait()
 	}()
 	w.alive = append(w.alive, in)
@@ -794,6 +804,9 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	case how == 4:
 		w.reset(policy)
 		return
+	case how == 5:
+		w.refund(policy)
+		return
 	}
 	answer, err := in.engine.Do(limited, &call)
 	if err != nil {
@@ -893,6 +906,37 @@ func (w *simWorld) reset(policy string) {
 	}
 	again, sure := w.fill(d, by)
 	w.holdRoom(d, "a reset", int64(len(again)), limitOf(policy), sure)
+}
+
+// refund fills a key that nobody else asks for, refunds some of it, perhaps again, and holds that there is room for that, and
+// for no more.
+func (w *simWorld) refund(policy string) {
+	d := w.ownKey(policy)
+	receipts, sure := w.fill(d, nil)
+	if !sure {
+		return
+	}
+	some := min(len(receipts), 1+int(w.below(1)))
+	for _, receipt := range receipts[:some] {
+		for again := true; again; again = w.chance(0.3) {
+			in := w.anyone()
+			if in == nil {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+			err := in.engine.Refund(ctx, receipt)
+			cancel()
+			sure = sure && (err == nil || errors.Is(err, limiter.ErrNoReceipt))
+		}
+	}
+	if settled := w.chance(0.7); settled { // else sums may not be subtracted from yet
+		time.Sleep(3*simTimeout + simTold + 3*simSync) // the last until a bucket has drained by as much as it was written late
+	} else {
+		sure = false
+	}
+	room := int64(some) + max(0, limitOf(policy)-int64(len(receipts)))
+	again, filled := w.fill(d, nil)
+	w.holdRoom(d, "a refund", int64(len(again)), room, sure && filled)
 }
 
 // ownKey returns a demand of one unit for a key of policy that nobody else asks for.

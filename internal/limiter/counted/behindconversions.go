@@ -61,16 +61,7 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 	return s.Applied.Note(c.back.ID, claimed, c.at, store.MaxApplied)
 }
 
-// GiveBackBy gives back or confirms, by right, the units of e, the entry of a claimed receipt, for t, whose limits are
-// conversions, or concurrent. It has an effect once, however often it is called. For conversions the owner changes its
-// memory, and writes behind.
-func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	if !t.Plan.Cell {
-		return s.counted.release(ctx, t, right, e)
-	}
-	return s.alone(ctx, t.Key, func(ctx context.Context) error { return s.giveBackInFlight(ctx, t, right, e) })
-}
-
+// giveBackInFlight is GiveBackBy for t, whose limits are in a cell, or in memory and written to it.
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
 	c := s.counted
 	asks := []*demand.Request{{Op: count.OpRecord, Right: right, Under: t.Plan}}

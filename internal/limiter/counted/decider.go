@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
@@ -46,7 +47,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 
 // Decide decides one charge at now, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
-	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.ID != (store.EventID{}) || c.Ends {
+	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.ID != (store.EventID{}) || c.Ends && c.Right == nil {
 		if s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
 			return
 		}
@@ -389,6 +390,14 @@ func (s *Decider) Saw(key store.Key, room bool) {
 		s.counted.denied.Put(key, store.Distant)
 	}
 }
+
+// Later repeats do, which is safe to repeat, until it returns nil, or has failed for too long.
+func (s *Decider) Later(do func(context.Context) error) {
+	s.counted.takeBacks.Push(totals.TakeBack{Abort: do})
+}
+
+// Changes counts the changes of keys by units that were given back.
+func (s *Decider) Changes() *denied.Changes { return &s.counted.owned.changes }
 
 // Changed drops what is remembered of key, as units were given back.
 func (s *Decider) Changed(key store.Key) { s.counted.forgetDenial(key) }

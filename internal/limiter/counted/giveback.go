@@ -6,6 +6,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
@@ -65,6 +66,46 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 		failed = errors.Join(failed, err)
 	}
 	return failed
+}
+
+// GiveBackBy gives back or confirms by right, once, the units of e, the entry of a claimed receipt, for t, whose policy has
+// one part. Conversions and buckets under GuaranteeLocal change in memory, and are written behind.
+func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+	switch {
+	case t.Plan.Cell:
+		return s.alone(ctx, t.Key, func(ctx context.Context) error { return s.giveBackInFlight(ctx, t, right, e) })
+	case !t.Plan.GivesBack(e):
+		return nil
+	}
+	return s.counted.giveBackBy(ctx, t, right, e)
+}
+
+// giveBackBy gives e's units back in the store, and then in memory. If this instance dies in between, the store has that.
+// Sums are subtracted from later, so what is in memory of them is dropped.
+func (c *counted) giveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+	if err := c.behind.writeKey(ctx, t.Key); err != nil { // a removal before the event's write would leave it
+		return err
+	}
+	if err := c.giveBack(ctx, t, e, true); err != nil || t.Plan.Counters {
+		c.forgetDenial(t.Key)
+		return err
+	}
+	c.owned.changes.Note(&t.Key) // a read that is under way may have the event
+	c.owned.takeOut(t, right, []count.Entry{*e})
+	c.denied.Remove(t.Key)
+	c.denials.Forget(t.Key)
+	return nil
+}
+
+// SettleBy is SettleEvent by right, while no batch of t's key is in progress.
+func (s *Decider) SettleBy(ctx context.Context, t *demand.Target, n *count.Entry) error {
+	return s.alone(ctx, t.Key, func(ctx context.Context) error {
+		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
+			return err
+		}
+		s.counted.owned.change(t.Key) // the hold may have left memory
+		return s.SettleEvent(ctx, t, n)
+	})
 }
 
 // ending returns a function that drops what this instance remembers of t, as earlier reads may have units that are

@@ -131,7 +131,7 @@ type Mark struct{ Target }
 // IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
 // memory.
 func (c *Charge) IsPlain() bool {
-	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{}) && !c.Ends
+	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{})
 }
 
 // OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.

@@ -25,7 +25,7 @@ type Plan struct {
 	Print     uint64 // of the policy's Definition
 	Sums      uint64 // identifies the limits whose units are in counters and cells
 	Behind    bool   // owners admit from memory, and write behind
-	TakesBack bool   // refunds go to the key's owner: all limits are conversions, whose refunds are written behind, or concurrent
+	TakesBack bool   // only the owner of a key knows what its refunds change: all limits are conversions under GuaranteeLocal, or concurrent
 	Abortable bool   // a prepared unit can be given back without a trace, unlike one in a bucket
 	Blocks    bool   // its denials block keys
 	Regional  bool   // its guarantee holds within a data centre; so may claims about it

@@ -34,7 +34,7 @@ type Settings struct {
 	// Together is called with the calls that share a request to the store: see the engine's Options. Nil: no call.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 
-	// GivenBack is called after units were given back in the store later than their call was answered. Nil: no call.
+	// GivenBack is called after units were given back in the store, to tell other instances. Nil: no call.
 	GivenBack func(context.Context, *Target)
 
 	Timing *clock.Timing // from the fields above

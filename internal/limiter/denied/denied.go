@@ -191,7 +191,7 @@ func (d *Denials) Forget(key store.Key) {
 type OwnerDenials struct {
 	Opts    *demand.Settings
 	full    bounded.Recent[*ownerDenial]
-	Changes Changes
+	Changes *Changes
 }
 
 // ownerDenial is an owner's denial for a full key. It is immutable.

@@ -10,11 +10,6 @@ import (
 // No other instance decides over the store, it is always reachable, and no writes are pending. So these methods have
 // nothing to do here.
 
-// AsGuest calls do, which decides for targets.
-func (x *Decider) AsGuest(ctx context.Context, _ []*demand.Target, do func(context.Context) error) error {
-	return do(ctx)
-}
-
 // Recall decides nothing: a memory of denials would be no faster than the store.
 func (x *Decider) Recall(*demand.Charge) bool { return false }
 

@@ -50,8 +50,6 @@ type Decider interface {
 	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error
 	// Reset removes all that is counted for t. The error is a StoreError.
 	Reset(ctx context.Context, t *demand.Target) error
-	// AsGuest calls do, which decides for targets in several steps. The result of do is valid only if the error is nil.
-	AsGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error
 
 	// Changed drops what is remembered of key, as units were refunded.
 	Changed(key store.Key)

@@ -81,6 +81,8 @@ const (
 	OpAbort count.Op = "abort"
 	// OpGiveBack gives back or confirms the units of a receipt.
 	OpGiveBack count.Op = "give_back"
+	// OpSettle makes a held event permanent.
+	OpSettle count.Op = "settle"
 	// OpReset removes all that is counted for the key.
 	OpReset count.Op = "reset"
 )
@@ -99,7 +101,7 @@ type Call struct {
 
 	Keep time.Duration // for OpOpen: for how long units of the key matter
 
-	Back *count.Entry // for OpGiveBack: the entry of a receipt, which is claimed
+	Back *count.Entry // for OpGiveBack and OpSettle: what was counted or held
 
 	Prepare store.EventID // the id under which a take is prepared, or of the take to commit or abort; zero: not prepared
 	AtOnce  bool          // of a take: it must not wait for other calls
@@ -114,8 +116,8 @@ func (c *Call) Valid() bool {
 		return c.Cost >= 1 && c.Cost <= policy.MaxCost
 	case OpCommit, OpAbort:
 		return c.Prepare != (store.EventID{})
-	case OpGiveBack:
-		return c.Back != nil && c.Back.Claimed > 0 && c.Back.Cost >= 1 && c.Back.Cost <= policy.MaxCost
+	case OpGiveBack, OpSettle:
+		return c.Back != nil && c.Back.Cost >= 1 && c.Back.Cost <= policy.MaxCost && c.Back.Kept >= 0 && c.Back.Claimed >= 0
 	case OpReset:
 		return true
 	case OpOpen:

@@ -149,17 +149,3 @@ func failCharges(charges []demand.Charge, err error) {
 		charges[i].Err = err
 	}
 }
-
-// AsGuest calls do, which decides for targets, while their keys are open. The result of do is valid only if the error
-// is nil.
-func (r *Router) AsGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
-	g, err := r.openKeys(ctx, targets...)
-	if err != nil {
-		return err
-	}
-	defer g.leave()
-	if err := do(ctx); err != nil {
-		return err
-	}
-	return g.verify(ctx)
-}

@@ -64,7 +64,7 @@ func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
 	}
 	first, second := of(1), of(2)
 	v := &views{second: second.Key, view: 1, opened: make(map[store.Key][]int64), held: make(map[int64]int)}
-	r := New(v, nil, nil, demand.Settings{}.WithDefaults())
+	r := &Router{owners: v, set: demand.Settings{}.WithDefaults()}
 	g, err := r.openKeys(t.Context(), first, second)
 	if err != nil {
 		t.Fatal(err)

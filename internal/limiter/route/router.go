@@ -28,7 +28,7 @@ type Router struct {
 
 // New returns a Router that uses owners, nil for none.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
-	return &Router{owners: owners, shared: shared, ownerDenials: denied.OwnerDenials{Opts: set}, ids: ids, set: set}
+	return &Router{owners: owners, shared: shared, ownerDenials: denied.OwnerDenials{Opts: set, Changes: shared.Changes()}, ids: ids, set: set}
 }
 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
@@ -82,39 +82,8 @@ func (r *Router) KnownFull(c *demand.Charge) bool {
 	return r.shared.KnownFull(c, r.set.Timing.Instant())
 }
 
-// GiveBack removes n's units for t, whose write was acknowledged, from the store.
-func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if !t.Plan.Behind && !t.Plan.TakesBack {
-		return r.shared.GiveBack(ctx, t, n, sums)
-	}
-	if t.Plan.TakesBack && (n.Claimed > 0 || t.Plan.Releases) && n.Kept == 0 && sums && r.owners != nil {
-		return r.giveBackByOwner(ctx, t, n)
-	}
-	g, err := r.openKeys(ctx, t) // n may not be written yet, and the owner may remember it
-	if err != nil {
-		return err
-	}
-	defer g.leave()
-	return r.shared.GiveBack(ctx, t, n, sums)
-}
-
-// EndHold is GiveBack for held units. The caller's claim makes sure that it happens once.
-func (r *Router) EndHold(
-	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ store.Instant, _ store.Key, _ time.Duration,
-) error {
-	return r.GiveBack(ctx, t, n, sums)
-}
-
-// SettleEvent makes n's held event permanent, if t keeps events.
-func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
-	return r.shared.SettleEvent(ctx, t, n)
-}
-
 // Changed drops what is remembered of key, and owners' denials of it.
-func (r *Router) Changed(key store.Key) {
-	r.shared.Changed(key)
-	r.ownerDenials.Changes.Note(&key)
-}
+func (r *Router) Changed(key store.Key) { r.shared.Changed(key) }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
 func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastReset(key) }
@@ -281,19 +250,23 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	if err != nil {
 		return err
 	}
-	if call.Op == owner.OpOpen {
+	t := demand.Target{Plan: p, Key: call.Key, Old: call.Old}
+	switch call.Op {
+	case owner.OpOpen:
 		defer right.Leave()
 		a.Recorded = count.RecordedNo
 		return r.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
-	}
-	if call.Op == owner.OpGiveBack {
-		return r.giveBackForPeer(ctx, call, p, right, a)
-	}
-	if call.Op == owner.OpReset {
+	case owner.OpReset:
 		a.Recorded = count.RecordedNo
-		return r.resetBy(ctx, &demand.Target{Plan: p, Key: call.Key, Old: call.Old}, right)
+		return r.resetBy(ctx, &t, right)
+	case owner.OpGiveBack:
+		a.Recorded = count.RecordedNo
+		return r.giveBackBy(ctx, &t, right, call.Back)
+	case owner.OpSettle:
+		a.Recorded = count.RecordedYes
+		return r.settleBy(ctx, &t, right, call.Back)
 	}
-	c := demand.Charge{Target: demand.Target{Plan: p, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
+	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err

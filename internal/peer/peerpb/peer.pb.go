@@ -133,14 +133,14 @@ type Call struct {
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
 	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back; reset
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back; settle; reset
 	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
 	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
 	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
 	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
 	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
-	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`             // to give back or confirm
+	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`             // to give back, confirm or settle
 	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`          // that the demand brought; 0: none
 	Definition    []byte                 `protobuf:"bytes,17,opt,name=definition,proto3" json:"definition,omitempty"` // of the policy, in JSON; empty: this instance may know it by its print
 	unknownFields protoimpl.UnknownFields
@@ -289,7 +289,7 @@ func (x *Call) GetDefinition() []byte {
 	return nil
 }
 
-// What a receipt that is claimed says was counted for a key.
+// What a receipt that is claimed, or a reservation, says was counted for a key.
 type Back struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -297,6 +297,10 @@ type Back struct {
 	Cost          int64                  `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
 	Claimed       int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`     // when it was
 	Confirmed     bool                   `protobuf:"varint,5,opt,name=confirmed,proto3" json:"confirmed,omitempty"` // else it is given back
+	Epoch         int64                  `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`         // the reset after which it was counted
+	Kept          int64                  `protobuf:"varint,7,opt,name=kept,proto3" json:"kept,omitempty"`           // units of the same event that stay; 0: the event goes
+	Repeats       bool                   `protobuf:"varint,8,opt,name=repeats,proto3" json:"repeats,omitempty"`     // another confirmation of the same number counts already
+	Again         bool                   `protobuf:"varint,9,opt,name=again,proto3" json:"again,omitempty"`         // it was given back before: only what has no effect twice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -362,6 +366,34 @@ func (x *Back) GetClaimed() int64 {
 func (x *Back) GetConfirmed() bool {
 	if x != nil {
 		return x.Confirmed
+	}
+	return false
+}
+
+func (x *Back) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Back) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *Back) GetRepeats() bool {
+	if x != nil {
+		return x.Repeats
+	}
+	return false
+}
+
+func (x *Back) GetAgain() bool {
+	if x != nil {
+		return x.Again
 	}
 	return false
 }
@@ -990,13 +1022,17 @@ const file_peer_proto_rawDesc = "" +
 	"\x05limit\x18\x10 \x01(\x03R\x05limit\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x11 \x01(\fR\n" +
-	"definitionJ\x04\b\x0e\x10\x0f\"r\n" +
+	"definitionJ\x04\b\x0e\x10\x0f\"\xcc\x01\n" +
 	"\x04Back\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
 	"\x04cost\x18\x03 \x01(\x03R\x04cost\x12\x18\n" +
 	"\aclaimed\x18\x04 \x01(\x03R\aclaimed\x12\x1c\n" +
-	"\tconfirmed\x18\x05 \x01(\bR\tconfirmed\"R\n" +
+	"\tconfirmed\x18\x05 \x01(\bR\tconfirmed\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\x12\x12\n" +
+	"\x04kept\x18\a \x01(\x03R\x04kept\x12\x18\n" +
+	"\arepeats\x18\b \x01(\bR\arepeats\x12\x14\n" +
+	"\x05again\x18\t \x01(\bR\x05again\"R\n" +
 	"\tKnowledge\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
 	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
