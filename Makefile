@@ -129,10 +129,11 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	clients/generated/check
 
 .PHONY: hosts
-hosts: ## the same on more of the hosts that clients are for: every Python that is here, Next 14 to 16, and clients generated for Ruby, PHP and Kotlin
+hosts: ## the same on more of the hosts that clients are for: every Python that is here, the newest Java, Next 14 to 16, and clients generated for Ruby, PHP and Kotlin
 	PYTHONS=all $(MAKE) clients
 	cd clients/typescript && node hosts/next.mjs
 	clients/generated/others/check
+	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd clients/java/newest
 
 .PHONY: tools
 tools: $(GOTESTSUM) $(NFPM) $(CYCLONEDX) ## build what tests are run by, and packages are built and described with
