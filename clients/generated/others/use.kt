@@ -6,9 +6,10 @@ import org.openapitools.client.infrastructure.getErrorResponse
 import org.openapitools.client.models.Demand
 import org.openapitools.client.models.Denial
 import org.openapitools.client.models.Problem
+// The generator names what a take and a record have in common after the record.
+import org.openapitools.client.models.RecordOneOf as One
+import org.openapitools.client.models.RecordOneOf1 as Several
 import org.openapitools.client.models.Take
-import org.openapitools.client.models.TakeOneOf
-import org.openapitools.client.models.TakeOneOf1
 
 fun expect(what: String, holds: Boolean) {
     if (!holds) {
@@ -19,14 +20,14 @@ fun expect(what: String, holds: Boolean) {
 
 fun main(arguments: Array<String>) {
     val decisions = ApiClient(arguments[0] + "/").createService(DecisionsApi::class.java)
-    fun take(policy: String) = decisions.take(Take(TakeOneOf(policy, "kotlin"))).execute()
+    fun take(policy: String) = decisions.take(Take(One(policy, "kotlin"))).execute()
     for (used in 1L..3L) {
         expect("a take", take("sms-send").body()?.used == used)
     }
     val denied = take("sms-send")
     val denial = denied.getErrorResponse<Denial>()
     expect("a denial", denied.code() == 429 && denial?.allowed == false && (denial.retryAfterMs ?: 0) > 0)
-    val both = TakeOneOf1(listOf(Demand("address", "kotlin"), Demand("second", "kotlin")))
+    val both = Several(listOf(Demand("address", "kotlin"), Demand("second", "kotlin")))
     val demands = decisions.take(Take(both)).execute().body()?.demands
     expect("a take of two policies", demands?.size == 2)
     expect("a window of a month", demands?.get(0)?.limits?.get(0)?.windowMs == 2_678_400_000)
