@@ -41,6 +41,10 @@ func (o *Options) join(store *members.Members, skewed func() bool) (*membership,
 	m.cluster = cluster.New(store, &cluster.Options{
 		Logger: o.Logger, LookThrough: store.LookThrough, StandAside: skewed,
 		Flush: func(ctx context.Context) { m.engine.Flush(ctx) },
+		Unload: func(ctx context.Context, moves func(int) bool) error {
+			return m.engine.Unload(ctx, peer.KeysOf(moves))
+		},
+		MayUnload: func() bool { return m.engine.MayUnload() },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return m.pool.HandOver(ctx, to, view, slices)
 		},

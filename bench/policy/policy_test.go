@@ -7,7 +7,7 @@ import (
 )
 
 func TestFileOfThisModule(t *testing.T) {
-	want := List{{"sms-send", 10, time.Hour}, {"api", 1000, time.Minute}}
+	want := List{{"sms-send", 10, time.Hour}, {"api", 1000, time.Minute}, {"api-local", 1000, time.Minute}}
 	if got, err := Read("../policies.yaml"); !slices.Equal(got, want) || err != nil {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}

@@ -27,6 +27,7 @@ type policyView struct {
 	Count        policy.CountMode    `json:"count"`
 	Counting     policy.Counting     `json:"counting"`
 	Guarantee    policy.Guarantee    `json:"guarantee"`
+	WriteFrom    int                 `json:"write_from_percent,omitempty"`
 	Consistency  consistencyView     `json:"consistency"`
 	Scope        policy.Scope        `json:"scope"`
 	Caveat       string              `json:"caveat,omitempty"`
@@ -133,6 +134,7 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 		Count:        p.Count,
 		Counting:     p.Counting,
 		Guarantee:    p.Guarantee,
+		WriteFrom:    p.WriteFrom,
 		Consistency:  consistencyView{Write: p.Consistency.Write, Read: p.Consistency.Read},
 		Scope:        scope,
 		Caveat:       caveat,

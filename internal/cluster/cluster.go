@@ -40,6 +40,12 @@ type Options struct {
 	StandAside func() bool
 	Flush      func(ctx context.Context) // writes admitted units that are not written yet; nil: there are none
 
+	// Unload writes the units of slices that move which this instance has in memory alone, and has it keep no more there;
+	// a nil moves means that none moves. It takes as long as that takes. MayUnload reports whether there are such units,
+	// or may be soon. nil: there are none.
+	Unload    func(ctx context.Context, moves func(slice int) bool) error
+	MayUnload func() bool
+
 	Load   func() Load // the share of its resources that this instance uses; nil: none
 	AllOwn bool        // all members own slices, even under a small load
 
@@ -125,6 +131,7 @@ func (c *Cluster) sit(ctx context.Context) error {
 	ended := s.endAll()
 	c.put(&routes{left: ctx.Err() != nil})
 	left := s.leave(lasting)
+	s.stopUnloading()
 	stop() // not before: a member that falls silent while its row says in is set out
 	beats.Wait()
 	if left {

@@ -31,9 +31,10 @@ type membership struct {
 	all       *Tenure // of mode Shared
 	guest     *Tenure // for keys that others own, until the next view
 
-	lasting context.Context // of the membership
-	handing sync.WaitGroup  // handing over and looking through
-	moved   []*Tenure       // tenures that ended with view, to hand over once it is confirmed
+	lasting   context.Context // of the membership
+	handing   sync.WaitGroup  // handing over and looking through
+	unloading *unloading      // nil: no slice moves
+	moved     []*Tenure       // tenures that ended with view, to hand over once it is confirmed
 
 	wanted time.Time // since when there is a reason for another view; zero: there is none
 	whole  time.Time // since when all members reach each other, as far as this one knows
@@ -71,7 +72,7 @@ func newMembership(c *Cluster) *membership {
 	s.fence = newFence(s.readOwnRow)
 	s.heartbeats = &heartbeats{
 		store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard),
-		all: c.opts.AllOwn, load: c.opts.Load, busyFor: c.busyFor,
+		all: c.opts.AllOwn, load: c.opts.Load, busyFor: c.busyFor, unloads: c.opts.MayUnload,
 	}
 	return s
 }
@@ -87,8 +88,12 @@ func (s *membership) readOwnRow(ctx context.Context) (in bool, err error) {
 
 // tendUntil joins and follows the views, until ctx or the membership ends.
 func (s *membership) tendUntil(ctx context.Context) error {
-	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, storeWithin)
+	for ctx.Err() == nil || !s.mayLeave() {
+		lasting, over := ctx, ctx.Done()
+		if ctx.Err() != nil { // a member that unloads before it leaves follows views
+			lasting, over = s.lasting, nil
+		}
+		limited, cancel := context.WithTimeout(lasting, storeWithin)
 		err := s.tend(limited)
 		cancel()
 		if err == nil {
@@ -101,13 +106,13 @@ func (s *membership) tendUntil(ctx context.Context) error {
 			return errUnread
 		}
 		pause := tendEvery
-		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
+		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() && !s.heartbeats.announces() {
 			pause = pollEvery
 		}
 		select {
 		case <-s.cluster.kick:
 		case <-time.After(pause):
-		case <-ctx.Done():
+		case <-over:
 		}
 	}
 	return ctx.Err()
@@ -182,6 +187,7 @@ func (s *membership) tend(ctx context.Context) error {
 	if err := s.heedOwnRow(ctx); err != nil {
 		return err
 	}
+	s.unload(s.heartbeats.plans())
 	return s.propose(ctx)
 }
 
@@ -264,6 +270,7 @@ func (s *membership) learn(v View) error {
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.settled = make(map[ID]standing)
+	s.heartbeats.announce(nil)
 	s.publish()
 	drain(moved)
 	s.end(moved)

@@ -24,6 +24,7 @@ func (s *membership) propose(ctx context.Context) error {
 		s.whole = time.Now()
 	}
 	if !s.mayChange() {
+		s.heartbeats.announce(nil)
 		s.wanted = time.Time{}
 		return nil
 	}
@@ -49,11 +50,20 @@ func (s *membership) propose(ctx context.Context) error {
 	members := slices.Concat(stay, join)
 	dies, own := len(stay) < len(s.view.Members), s.nextOwnership(members)
 	if !dies && (!s.installed || len(join) == 0 && own == s.view.ownership()) {
+		s.heartbeats.announce(nil)
 		s.wanted = time.Time{}
 		return nil
 	}
 	if !s.isTurn(stay, dies) {
 		return nil
+	}
+	if !s.isUnloaded(members, own) {
+		if !dies {
+			return nil
+		}
+		if len(stay) > 0 { // only what the death forces
+			members, own = stay, s.forced(stay)
+		}
 	}
 	next := s.view.next(members, own, known)
 	next.Cuts = s.cuts(&next)
@@ -61,6 +71,16 @@ func (s *membership) propose(ctx context.Context) error {
 		s.cluster.opts.Logger.Warn("all instances own keys from now on, not one alone", "reason", next.All, "sole_owner", s.view.Sole)
 	}
 	return s.offer(ctx, next)
+}
+
+// forced returns the ownership of a view of the members that stay after a death, in which no slice of theirs moves if that
+// can be.
+func (s *membership) forced(stay []Member) ownership {
+	isThere := s.view.Mode == Owners || slices.ContainsFunc(stay, func(m Member) bool { return m.ID == s.view.Sole })
+	if next := s.nextOwnership(stay); !s.view.hasOwners() || next.mode == Shared || !isThere {
+		return next
+	}
+	return s.view.ownership()
 }
 
 // mayChange reports whether there may be a reason for another view. It does not read the store.

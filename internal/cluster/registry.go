@@ -50,6 +50,10 @@ type Beat struct {
 	Late      []ID  `json:"late,omitempty"`      // members that answer this one late
 	Load      Load  `json:"load,omitzero"`       // share of its resources that it uses
 	All       bool  `json:"all,omitempty"`       // it wants all members to own slices
+
+	Unloads  bool     `json:"unloads,omitempty"`  // it may have units in memory alone, which it writes before their slices move
+	Unloaded []uint64 `json:"unloaded,omitempty"` // sums of the plans for which it has
+	Plan     *Plan    `json:"plan,omitempty"`     // the next view, which it proposes once all members have; nil: none
 }
 
 // Store keeps members and views.

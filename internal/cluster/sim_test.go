@@ -57,6 +57,7 @@ type world struct {
 	allOwn            bool                         // all instances are to own keys
 	late              atomic.Pointer[[2]*instance] // of whom the first has late answers from the second
 	busyFor, quietFor time.Duration
+	unloads           atomic.Int64 // how long it takes to write what is in memory alone; 0: nothing is
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -77,6 +78,8 @@ type instance struct {
 	link    *link
 	skewed  atomic.Bool // its clock is wrong: it may not decide
 	load    atomic.Pointer[Load]
+
+	wrote atomic.Pointer[func(slice int) bool] // the slices of which all was written last; nil: none
 
 	mu   sync.Mutex
 	keys map[int]*memory
@@ -190,6 +193,7 @@ func (w *world) add(address bool) *instance {
 	w.started++
 	in.load.Store(new(Load))
 	opts := &Options{StandAside: in.skewed.Load, AllOwn: w.allOwn, Load: func() Load { return *in.load.Load() }}
+	opts.Unload, opts.MayUnload = in.unload, func() bool { return w.unloads.Load() > 0 }
 	if address {
 		opts.Address = fmt.Sprintf("instance-%d", w.started)
 	}
@@ -294,6 +298,20 @@ func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 		}
 	}
 	return nil, Refused
+}
+
+// unload writes what is in memory alone.
+func (in *instance) unload(ctx context.Context, moves func(slice int) bool) error {
+	if moves == nil {
+		return nil
+	}
+	select {
+	case <-time.After(time.Duration(in.world.unloads.Load())):
+		in.wrote.Store(&moves)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (in *instance) memoryOf(key int) *memory {

@@ -94,6 +94,9 @@ func (y *tenancy) Note(key store.Key, _ time.Duration) error {
 func (y *tenancy) Verified() time.Time {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if y.ended != nil {
+		return time.Time{}
+	}
 	if y.verified.IsZero() {
 		return time.Now()
 	}

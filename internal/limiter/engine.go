@@ -247,6 +247,21 @@ func (e *Engine) Flush(ctx context.Context) {
 	}
 }
 
+// Unload writes units of the keys for which moves returns true that e has in memory alone, as its policies have a
+// WriteFrom, and from now on writes all of theirs; nil: no keys move any more. It returns once they are written, or with an
+// error when ctx ends or the store has taken none for ten seconds.
+func (e *Engine) Unload(ctx context.Context, moves func(store.Key) bool) error {
+	if e.counted == nil {
+		return nil
+	}
+	return e.counted.Unload(ctx, moves)
+}
+
+// MayUnload reports whether e has keys in memory alone, or may soon.
+func (e *Engine) MayUnload() bool {
+	return e.counted != nil && (e.counted.HasSmall() || e.plans.inForce.Load().keepsSmall())
+}
+
 // Remembered returns the number of keys whose states e has in memory as their owner.
 func (e *Engine) Remembered() int {
 	if e.counted == nil {

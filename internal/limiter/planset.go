@@ -88,6 +88,16 @@ func (p *planSet) policies() []*policy.Policy {
 	return policies
 }
 
+// keepsSmall reports whether some policy has owners keep keys in memory alone.
+func (p *planSet) keepsSmall() bool {
+	for _, plan := range p.byName {
+		if plan.WriteFrom > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // vary makes the plans for identifiers for which p's limits have numbers of their own. Keys and counts are those of p, but
 // not the print: each is of the definition by which the plan decides, p's of that for all other identifiers.
 func (ps *plans) vary(p *demand.Plan) error {

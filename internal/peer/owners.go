@@ -32,6 +32,14 @@ func hashOf(key store.Key) seen.Hash {
 // SliceOf returns the slice that key belongs to.
 func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
 
+// KeysOf returns moves for the keys of the slices; nil stays nil.
+func KeysOf(moves func(slice int) bool) func(store.Key) bool {
+	if moves == nil {
+		return nil
+	}
+	return func(key store.Key) bool { return moves(SliceOf(key)) }
+}
+
 // Place returns the decider of key; see owner.Owners.
 func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))

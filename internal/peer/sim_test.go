@@ -99,6 +99,12 @@ func simPolicies() []policy.Policy {
 		{Name: "local-bucket", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "token-bucket", Limit: 5, Window: 24 * time.Hour},
 		}},
+		{Name: "local-small-log", Guarantee: policy.GuaranteeLocal, WriteFrom: 50, Limits: []policy.Limit{
+			{Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
+		}},
+		{Name: "local-small-rows", Guarantee: policy.GuaranteeLocal, WriteFrom: 50, Limits: []policy.Limit{
+			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
+		}},
 		{Name: simSlots, Limits: []policy.Limit{{Algorithm: "concurrent", Limit: 4, Window: time.Hour}}},
 		{Name: simConversion, Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "conversion", Limit: 5, Window: 24 * time.Hour, MinConversion: 50},
@@ -111,6 +117,9 @@ const simSlots = "slots"
 
 // simConversion is the policy of which half of what is sent has to be confirmed, once there are five.
 const simConversion = "local-conversion"
+
+// simSmall is how many units of a key an owner has in memory alone: below half of five.
+const simSmall = 2
 
 func isLocal(policy string) bool { return strings.HasPrefix(policy, "local-") }
 
@@ -151,6 +160,7 @@ type simWorld struct {
 	own      int                // keys that one caller asks for
 	rooms    int                // how often the room after a reset or a refund was held
 	costs    costs
+	maxKeys  int  // that an owner has in memory; 0: so many that none falls out
 	quick    bool // nothing takes any time
 }
 
@@ -532,6 +542,8 @@ func (w *simWorld) start() {
 	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", w.rng.IntN(1<<30)), ended: make(chan struct{})}
 	opts := &cluster.Options{Address: in.name, HandOver: in.handOver, LookThrough: in.lookThrough}
 	opts.Flush = func(ctx context.Context) { in.engine.Flush(ctx) }
+	opts.Unload = func(ctx context.Context, moves func(int) bool) error { return in.engine.Unload(ctx, KeysOf(moves)) }
+	opts.MayUnload = func() bool { return in.engine.MayUnload() }
 	if w.seed%5 == 0 {
 		opts.Address = ""
 	}
@@ -540,7 +552,7 @@ func (w *simWorld) start() {
 	}
 	in.cluster = cluster.New(in, opts)
 	in.engine = limiter.New(simCounts{in}, &limiter.Options{
-		StoreTimeout: simTimeout, SyncInterval: simSync, Now: time.Now, ClockTolerance: 0, Feed: w.counts,
+		StoreTimeout: simTimeout, SyncInterval: simSync, Now: time.Now, ClockTolerance: 0, Feed: w.counts, MaxKeys: w.maxKeys,
 		Owners: &simOwners{&Owners{cluster: in.cluster}, in},
 	})
 	if err := in.engine.SetPolicies(simPolicies()); err != nil {
@@ -580,6 +592,9 @@ func simulateOwners(t *testing.T, seed uint64) *simWorld {
 	w := newSimWorld(t, seed)
 	if seed%3 == 1 {
 		w.orderly, w.fails = true, 0
+	}
+	if seed%2 == 1 {
+		w.maxKeys = 128
 	}
 	w.mu.Lock()
 	for range 1 + w.rng.IntN(3) {
@@ -644,6 +659,9 @@ func (w *simWorld) holdLocal() {
 			if policy, _, _ := strings.Cut(key, " "); policy == simConversion { // what is confirmed makes room for more
 				bound += around
 			} else {
+				if strings.HasPrefix(policy, "local-small-") {
+					around += simSmall
+				}
 				bound += min(around, 5)
 			}
 		}

@@ -7,23 +7,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// readMinConversion reads which part of what is sent has to be confirmed.
-func readMinConversion(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
-	if n.Kind == yamlfile.Number {
-		f.Add(n, "%.32s has no unit: write it as a percentage such as 20%%", n.Text)
-		return
-	}
-	text, ok := readWord(f, n)
-	if !ok {
-		return
-	}
-	percent, err := policy.ParseShare(text)
-	if err != nil {
-		f.Add(n, "%v", err)
-	}
-	l.MinConversion = percent
-}
-
 // readProbe reads how many probes there are in what time.
 func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	text, ok := readWord(f, n)

@@ -36,6 +36,9 @@ func formatPolicy(b *bytes.Buffer, p policy.Policy) {
 	fmt.Fprintf(b, "    count: %s\n", p.Count)
 	fmt.Fprintf(b, "    counting: %s\n", p.Counting)
 	fmt.Fprintf(b, "    guarantee: %s\n", p.Guarantee)
+	if p.WriteFrom != 0 {
+		fmt.Fprintf(b, "    write_from: %d%%\n", p.WriteFrom)
+	}
 	if levels := formatLevels(p.Consistency); levels != "" {
 		fmt.Fprintf(b, "    consistency: %s\n", levels)
 	}

@@ -170,6 +170,10 @@ func TestMistakes(t *testing.T) {
 		{"an alias", written(goodLimits, "mode: *m"), "4: *m stands for an anchor, and there is none: put text that begins with a * in quotes"},
 		{"a merge key", written("<<: {mode: shadow}"), "3: policies[0].<<: merge keys are not supported: write the members out"},
 		{"a tag", written(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
+		{"a share without its unit", written(goodLimits, "guarantee: local", "write_from: 10"),
+			"write_from: 10 has no unit: write it as a percentage such as 20%"},
+		{"write_from where all is written first", written(goodLimits, "write_from: 10%"),
+			`4: policies[0].write_from: under guarantee "counted" every unit is written before it is admitted`},
 		{"a key nothing is like", written(goodLimits, "x: 1"),
 			"the ones there are: name, description, limits, count, counting, guarantee"},
 	} {
@@ -270,5 +274,17 @@ func TestDefault(t *testing.T) {
 	const want = "sms-send sliding-log 10 1h\nlogin sliding-log 5 15m\napi sliding-tail 1000 1m\n"
 	if got != want {
 		t.Errorf("default policies:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestWriteFromIsReadAndWritten holds that a file keeps write_from.
+func TestWriteFromIsReadAndWritten(t *testing.T) {
+	read, err := policyfile.Parse("p.yaml", []byte(written(goodLimits, "guarantee: local", "write_from: 10%")))
+	if err != nil || read[0].WriteFrom != 10 {
+		t.Fatalf("%+v, %v", read, err)
+	}
+	again, err := policyfile.Parse("p.yaml", policyfile.Format(read))
+	if err != nil || again[0].WriteFrom != 10 {
+		t.Errorf("%+v, %v", again, err)
 	}
 }

@@ -87,6 +87,25 @@ func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfi
 	}
 }
 
+// percentage reads a whole percentage into a field of T.
+func percentage[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if n.Kind == yamlfile.Number {
+			f.Add(n, "%.32s has no unit: write it as a percentage such as 20%%", n.Text)
+			return
+		}
+		text, ok := readWord(f, n)
+		if !ok {
+			return
+		}
+		percent, err := policy.ParseShare(text)
+		if err != nil {
+			f.Add(n, "%v", err)
+		}
+		*field(into) = percent
+	}
+}
+
 // readWindow reads the name of a calendar, or a time.
 func readWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	if calendar := policy.Calendar(n.Text); n.Kind == yamlfile.Text && calendar.Length() > 0 {

@@ -21,7 +21,7 @@ func Nearest(word string, candidates []string) (nearest string, likely bool) {
 // DidYouMean returns the cure for an unknown word: the nearest candidate where that one is
 // likely to be meant, else all of them where they are few enough to read.
 func DidYouMean(word string, candidates []string) string {
-	const readable = 16
+	const readable = 20
 	nearest, likely := Nearest(word, candidates)
 	switch {
 	case likely:

@@ -202,7 +202,7 @@ func (b *bench) numbers(p *peer) []int {
 }
 
 func (b *bench) wants(policy string) bool {
-	return b.settings.policies == "" || slices.Contains(strings.Split(b.settings.policies, ","), policy)
+	return slices.Contains(strings.Split(b.settings.policies, ","), policy)
 }
 
 // nextSettling returns how long Cassandra is asked before j is measured, 0 for not at all, and notes that it was: once for each

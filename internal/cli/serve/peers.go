@@ -61,6 +61,10 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 		Address: p.address, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
 		Load: p.load(s.MaxKeys), AllOwn: s.Peers.Owners == settings.OwnersAll,
 		Flush: func(ctx context.Context) { p.engine.Flush(ctx) },
+		Unload: func(ctx context.Context, moves func(int) bool) error {
+			return p.engine.Unload(ctx, peer.KeysOf(moves))
+		},
+		MayUnload: func() bool { return p.engine.MayUnload() },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return p.pool.HandOver(ctx, to, view, slices)
 		},

@@ -112,6 +112,22 @@ func (s *behindShard) lag() (lag time.Duration) {
 	return lag
 }
 
+// waitsSince reports whether some units have waited since an instant, or longer.
+func (b *behind) waitsSince(at time.Time) bool {
+	for i := range b.shards {
+		sh := &b.shards[i]
+		sh.mu.Lock()
+		for _, u := range sh.keys {
+			if !u.since.After(at) {
+				sh.mu.Unlock()
+				return true
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return false
+}
+
 func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
 
 // patience is how long units may wait to be written, and how long a right is used after it was verified.
@@ -181,12 +197,14 @@ func (b *behind) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
+			b.owned.thinOut()
 			b.sync(ctx)
 		case <-ctx.Done():
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTrips)
 	defer cancel()
+	b.owned.outgrowAll(ctx, func(store.Key, *keyState) bool { return true })
 	b.flush(ctx)
 }
 
@@ -231,6 +249,7 @@ func (b *behind) waiting() iter.Seq[[]*unwritten] {
 
 // writeKey writes key's unwritten units, and removes units that are stored ahead.
 func (b *behind) writeKey(ctx context.Context, key store.Key) error {
+	b.owned.outgrow(key)
 	sh := b.shard(key)
 	for {
 		sh.mu.Lock()

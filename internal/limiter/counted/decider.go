@@ -42,6 +42,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 		prepared: &counted.prepared,
 	}
 	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
+	counted.owned.small.behind = counted.behind
 	return s
 }
 
@@ -427,6 +428,7 @@ func (s *Decider) Behind() Behind {
 
 // Flush writes admitted units that are not written yet, until ctx ends.
 func (s *Decider) Flush(ctx context.Context) {
+	s.counted.owned.outgrowEnded(ctx)
 	s.counted.behind.flush(ctx)
 	s.counted.tallies.Settle(ctx)
 	s.counted.owned.commons.clear()

@@ -30,6 +30,7 @@ type owned struct {
 	lately   denied.Lately  // keys of which units were given back: the store may still have the units, as sums are subtracted from later
 	cold     atomic.Int64   // decisions that had to read their key, as it was not in memory
 	commons  commons
+	small    smallKeys
 	shards   [ownedShards]ownedShard
 }
 
@@ -37,6 +38,7 @@ type owned struct {
 type ownedShard struct {
 	mu         sync.Mutex
 	young, Old map[store.Key]*keyState
+	small      map[store.Key]*keyState // see small.go
 	events     int                     // number in young, added ones included
 	open       map[store.Key]time.Time // keys to keep out of memory, and until when
 }
@@ -49,7 +51,8 @@ type keyState struct {
 
 	mu      sync.Mutex
 	read    ticks // when it was read
-	writing int32 // requests whose units are not acknowledged yet
+	writing int16 // requests whose units are not acknowledged yet
+	small   bool  // the store has none of the units; see small.go
 
 	// Parts of a store.State; see open.
 	events []store.Event // of the first log
@@ -188,7 +191,10 @@ func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	k, ok := sh.young[t.Key]
+	k, ok := sh.small[t.Key]
+	if !ok {
+		k, ok = sh.young[t.Key]
+	}
 	if !ok {
 		if k, ok = sh.Old[t.Key]; ok {
 			sh.put(t.Key, k, o.mostKnown())
@@ -229,7 +235,7 @@ func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) 
 // put keeps k. Keys that are dropped to make room are read again when they are needed: their unwritten and prepared
 // units are kept elsewhere.
 func (sh *ownedShard) put(key store.Key, k *keyState, most int) {
-	if sh.young == nil || len(sh.young) >= most {
+	if sh.young == nil || len(sh.young) >= max(1, most-len(sh.small)/2) {
 		sh.age()
 	}
 	sh.young[key] = k
@@ -271,7 +277,7 @@ func (o *owned) remembered() (n int) {
 	for i := range o.shards {
 		sh := &o.shards[i]
 		sh.mu.Lock()
-		n += len(sh.young) + len(sh.Old)
+		n += len(sh.young) + len(sh.Old) + len(sh.small)
 		sh.mu.Unlock()
 	}
 	return n
@@ -291,6 +297,7 @@ func (o *owned) forgetIf(key store.Key, k *keyState) {
 
 // forget drops the state of key.
 func (o *owned) forget(key store.Key) {
+	o.outgrow(key)
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -311,6 +318,10 @@ func remembers(t *demand.Target) bool {
 
 // new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
 func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *keyState {
+	if o.small.number.Load() > 0 && o.outgrow(t.Key) { // under another right or plan
+		_ = right.Note(t.Key, t.Plan.Life())
+		return nil
+	}
 	if !remembers(t) || !right.IsNew(t.Key, t.Plan.Life()) {
 		return nil
 	}
@@ -466,6 +477,9 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.E
 	if t.Plan.Cell {
 		own.probes = t.Plan.Probes(s)
 	}
+	if own.small = k.small; own.small {
+		own.grown = k.outgrows(t.Plan, own, s)
+	}
 	if len(own.batch) > 0 {
 		k.writing++
 		if t.Plan.Counters {
@@ -487,19 +501,22 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	if local {
 		mark = c.denials.Since(t.Key)
 	}
+	if t.Plan.WriteFrom > 0 {
+		c.owned.keepSmall(t, k, now)
+	}
 	own := k.admit(t, batch, c.ids, now, c.opts)
-	if len(own.batch) == 0 {
+	if len(own.batch) == 0 || own.small && !c.settleSmall(ctx, t, own, k) {
 		return
 	}
-	if len(t.Plan.Logs) > 0 {
+	if !own.small && len(t.Plan.Logs) > 0 {
 		c.owned.grew(t.Key, len(t.Plan.Logs)*len(own.events))
 	}
-	later, unnoted := t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key), count.RecordedNo
+	later, unnoted := !own.small && (t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key)), count.RecordedNo
 	if later {
 		c.behind.add(t, own, k) // before Note: units that the end of the tenure does not find in time are not admitted
 		unnoted = count.RecordedUnknown
 	}
-	if later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts) {
+	if !own.small && (later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts)) {
 		if err := k.right.Note(t.Key, k.plan.Life()); err != nil {
 			c.owned.forget(t.Key)
 			failAll(own.batch, unnoted, store.Unavailable(err))

@@ -20,6 +20,8 @@ type units struct {
 	dated  bool          // events are stored and valid; only counts must be written
 	probes uint64        // of conversions in memory: the rules by which the last unit is a probe, as in count.Plan.Probes
 
+	small, grown bool // the owner has them in memory alone, and they are to be written after all: see small.go
+
 	discounted totals.Refused // units that were subtracted from the state that was read
 
 	mark uint64 // of denials, before the write

@@ -169,6 +169,19 @@ func (p *Plan) CountsOutsideCells() bool {
 	return p.Behind || !p.Cell || len(p.Parts) > 0
 }
 
+// SmallBelow returns the number of used units from which on an owner writes those of a key: write_from of the smallest
+// limit, two at least. Below it the key is small, and in memory alone. 0: no key is.
+func (p *Plan) SmallBelow() int64 {
+	if p.WriteFrom == 0 {
+		return 0
+	}
+	smallest := int64(policy.MaxLimit)
+	for i := range p.Rules {
+		smallest = min(smallest, p.Rules[i].Capacity)
+	}
+	return max(2, (smallest*int64(p.WriteFrom)+99)/100)
+}
+
 // HasConversion reports whether a limit of p is a conversion.
 func (p *Plan) HasConversion() bool {
 	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })

@@ -17,6 +17,7 @@ type Policy struct {
 	Count        CountMode    // attempts that count; zero: CountAdmitted
 	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingRows
 	Guarantee    Guarantee    // zero: GuaranteeCounted
+	WriteFrom    int          `json:",omitzero"` // under GuaranteeLocal, percent of the smallest limit, below which nothing is written
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
@@ -38,6 +39,7 @@ const (
 	MaxDemands        = 16      // of one call, with those that policies derive: each costs a read and a write
 	maxDescriptionLen = 1 << 10 // bytes; it travels in GET /v1/policies
 	MaxBlockFactor    = 10      // of blocks in a row: six such steps lead from a second to eleven days
+	MaxWriteFrom      = 50      // percent: an owner that dies forgets as much of each key
 )
 
 // CountMode says which attempts count.
@@ -163,6 +165,7 @@ func (p Policy) Problems() []Problem {
 // checkGuarantee refuses policies whose guarantee can't be kept, rather than keep a weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
 	p.checkLocal(found)
+	p.checkWriteFrom(found)
 	if p.Guarantee == "serial" {
 		found.add("guarantee", "serial is gone, since owners deny nobody while there is room: delete the line")
 		return
@@ -179,6 +182,26 @@ func (p Policy) checkLocal(found *problems) {
 	i := slices.IndexFunc(p.Limits, Limit.InCell)
 	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
 		p.Guarantee, i, p.Limits[i].Algorithm)
+}
+
+// checkWriteFrom refuses write_from where units are not written behind, and for cells: a bucket drains meanwhile, and a
+// conversion forgets confirmations.
+func (p Policy) checkWriteFrom(found *problems) {
+	if p.WriteFrom == 0 {
+		return
+	}
+	if p.WriteFrom < 1 || p.WriteFrom > MaxWriteFrom {
+		found.add("write_from", "%d%% is out of range: use 1%% to %d%%, such as 10%%", p.WriteFrom, MaxWriteFrom)
+	}
+	if p.Guarantee != GuaranteeLocal {
+		found.add("write_from", "under guarantee %q every unit is written before it is admitted: remove write_from, or use guarantee %q",
+			p.Guarantee, GuaranteeLocal)
+		return
+	}
+	if i := slices.IndexFunc(p.Limits, Limit.InCell); i >= 0 {
+		found.add("write_from", "it is for logs, windows and tails, and limits[%d] is a %s: remove write_from, or use another algorithm",
+			i, p.Limits[i].Algorithm)
+	}
 }
 
 // checkCount refuses to count denied attempts in a bucket, which would never drain while callers retry.
