@@ -177,15 +177,25 @@ func TestRefundIsToldOnceItIsStored(t *testing.T) {
 // unsure is an owner that decides calls, and loses the answers to some, or is not reached by them.
 type unsure struct {
 	*toOwner
+	mu              sync.Mutex
 	lost, unreached count.Op
 }
 
+func (u *unsure) set(lost, unreached count.Op) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.lost, u.unreached = lost, unreached
+}
+
 func (u *unsure) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	if call.Op == u.unreached {
+	u.mu.Lock()
+	lost, unreached := u.lost, u.unreached
+	u.mu.Unlock()
+	if call.Op == unreached {
 		return store.ErrNotStored
 	}
 	err := u.toOwner.Decide(ctx, call, a)
-	if call.Op == u.lost {
+	if call.Op == lost {
 		return fmt.Errorf("%w: the answer is lost", store.ErrUnavailable)
 	}
 	return err
@@ -207,16 +217,16 @@ func TestRefundIsMadeOnce(t *testing.T) {
 				of := limiter.Demand{Policy: p.Name, Identifier: "id"}
 				receipts := takesInTurn(t, asks, of, true, true, true)
 				if what == "lost" {
-					link.lost = owner.OpGiveBack
+					link.set(owner.OpGiveBack, "")
 				} else {
-					link.unreached = owner.OpGiveBack
+					link.set("", owner.OpGiveBack)
 				}
 				err := asks.Refund(t.Context(), receipts[0])
 				later := p.Guarantee == policy.GuaranteeLocal || p.Limits[0].Algorithm == "concurrent"
 				if made := what == "unreached" && !later; made != (err == nil) {
 					t.Errorf("a refund whose owner is silent has the error %v", err)
 				}
-				link.lost, link.unreached = "", ""
+				link.set("", "")
 				time.Sleep(5 * time.Second)
 				takesInTurn(t, owns, of, true, false)
 			})
