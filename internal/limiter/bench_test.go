@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -138,19 +139,29 @@ func BenchmarkEmbeddedCall(b *testing.B) {
 	}
 }
 
-// BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: denials that
-// are remembered.
+// BenchmarkUnaskedTake measures takes for which neither a store that is shared nor an owner is
+// asked: denials that are remembered.
 func BenchmarkUnaskedTake(b *testing.B) {
 	for name, p := range map[string]policy.Policy{
-		"tail": policyOf("sliding-tail", 10, time.Hour),
-		"log":  policyOf("sliding-log", 10, time.Hour),
+		"tail":            policyOf("sliding-tail", 10, time.Hour),
+		"log":             policyOf("sliding-log", 10, time.Hour),
+		"log of an owner": policyOf("sliding-log", 10, time.Hour),
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := embedded.New(nil)
-			e := limiter.New(struct{ store.Store }{s}, &limiter.Options{Feed: s})
-			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
-				b.Fatal(err)
+			opts := limiter.Options{Feed: s}
+			engine := func() *limiter.Engine {
+				e := limiter.New(struct{ store.Store }{s}, &opts)
+				if err := e.SetPolicies([]policy.Policy{p}); err != nil {
+					b.Fatal(err)
+				}
+				return e
 			}
+			if strings.HasSuffix(name, "owner") {
+				opts.Owners = ownsAll()
+				opts.Owners = &owners{other: &toOwner{engine: engine()}}
+			}
+			e := engine()
 			b.ReportAllocs()
 			asked := 0
 			for b.Loop() {

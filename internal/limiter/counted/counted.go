@@ -104,7 +104,7 @@ func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*dem
 		return nil
 	}
 	for _, r := range batch {
-		if !r.Op.MayDeny() || !c.denials.Answer(&r.Decision, t, r.Cost, now) {
+		if !r.Op.MayDeny() || !c.denials.Answer(&r.Decision, t, r.Cost, now, false) {
 			rest = append(rest, r)
 		}
 	}

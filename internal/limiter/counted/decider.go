@@ -23,6 +23,7 @@ import (
 // Decider decides over a store that can't lock a key. It decides requests for one key in batches.
 type Decider struct {
 	Store   store.Store
+	Denials *denied.Denials // of all keys that this instance is asked for
 	opts    *demand.Settings
 	flights flights
 	counted *counted     // by writing and then counting
@@ -35,7 +36,7 @@ type Decider struct {
 func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider {
 	counted := newCounted(store, ids, opts)
 	s := &Decider{
-		Store: store, opts: opts, flights: flights{together: opts.Together},
+		Store: store, Denials: counted.denials, opts: opts, flights: flights{together: opts.Together},
 		counted: counted,
 		serial:  cas.New(store, ids, opts, counted.denials),
 
@@ -70,7 +71,7 @@ func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instan
 // RecallDenial denies a request of t without the store if a remembered state leaves no room. The request must then not
 // count.
 func (s *Decider) RecallDenial(d *count.Decision, t *demand.Target, op count.Op, cost int64, now store.Instant) (decided bool) {
-	return op != count.OpRecord && !t.Plan.Cell && s.counted.denials.Answer(d, t, cost, now)
+	return op != count.OpRecord && !t.Plan.Cell && s.Denials.Answer(d, t, cost, now, false)
 }
 
 // ask decides c by the state of its key. If the decision is in doubt, it tries again once a doubt has been resolved,
@@ -330,15 +331,15 @@ func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
 	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
 		return false
 	}
-	full := s.counted.denials
+	full := s.Denials
 	if len(c.Plan.Parts) == 0 {
-		known := full.AnswerAlone(&c.Decision, &c.Target, c.Cost, now)
+		known := full.Answer(&c.Decision, &c.Target, c.Cost, now, true)
 		c.Decision.Remembered = false // the store was asked
 		return known
 	}
 	for _, p := range c.Plan.Parts {
 		of := part{Target: c.As(p), Request: new(demand.Request)}
-		if full.AnswerAlone(&of.Decision, &of.Target, c.Cost, now) {
+		if full.Answer(&of.Decision, &of.Target, c.Cost, now, true) {
 			c.Decision = count.Decision{}
 			absorb(c, &of)
 			c.Decision.Conclude()
@@ -396,9 +397,6 @@ func (s *Decider) Saw(key store.Key, room bool) {
 func (s *Decider) Later(do func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: do})
 }
-
-// Changes counts the changes of keys by units that were given back.
-func (s *Decider) Changes() *denied.Changes { return &s.counted.owned.changes }
 
 // Changed drops what is remembered of key, as units were given back.
 func (s *Decider) Changed(key store.Key) { s.counted.forgetDenial(key) }

@@ -1,6 +1,7 @@
 package denied
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,32 +15,49 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Denials remembers the state of keys that were over their limit, so that a caller that retries is denied without a
-// read of the store, for as long as that state leaves no room.
+// Denials remembers denials, so that a caller that retries is denied by the instance that it asks. It has two kinds: the
+// states of keys that were over their limit, which deny calls of any cost without a read of the store, for as long as
+// they leave no room; and the answers of keys' owners, for as long as the owner would give the same one. No guarantee
+// depends on them, as they admit nothing.
 //
-// A remembered state may have too many units, which errs on the side of denying: units that another instance has taken
-// back, or that a refund or a reset has removed since. Refunds and resets are news, upon which the state is dropped.
-// Units that may yet be taken back are recent: a denial that depends on them is remembered for a store timeout at most.
-// A remembered state may also lack units: those of records on other instances since. These change no verdict, but the
-// numbers of other limits and the waits in an answer, so nothing is remembered longer than MaxDenialAge.
+// Either may have too many units, which errs on the side of denying: units that another instance has taken back, or
+// that a refund or a reset has removed since. Refunds and resets are news, upon which both are dropped. Units that may
+// yet be taken back are recent: a state that depends on them is remembered for a store timeout at most. Either may also
+// lack units: those of records on other instances since. These change no verdict, but the numbers of other limits and
+// the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
-// Denials by compare-and-set, which is exact at any moment, are not remembered.
+// States of cells, which are compared and set and so exact at any moment, deny nothing while the store answers.
 type Denials struct {
 	set     *demand.Settings
 	doubted func(store.Key) bool
 
 	mu         sync.Mutex
-	young, old map[store.Key]*denial
+	young, old map[store.Key]denial
 	events     int                 // in young
 	forgotten  [denialMarks]uint64 // number of calls of Forget, by the first bits of the key
 }
 
-// denial is the state of a key. It is immutable once it is remembered.
+// denial is what is remembered of a key. Its parts are immutable once they are remembered.
 type denial struct {
+	full   *fullState   // nil: none
+	answer *ownerAnswer // nil: none
+}
+
+// fullState is a state that leaves no room.
+type fullState struct {
 	base  *demand.Plan
 	state store.State
 	made  store.Instant
 	until store.Instant
+}
+
+// ownerAnswer is an owner's denial.
+type ownerAnswer struct {
+	plan     *demand.Plan
+	cost     int64
+	verdicts []count.Verdict
+	at       time.Time // when it came
+	until    time.Time // from when on it may differ
 }
 
 // Bounds of each of the two generations of denials; beyond them, the older generation is dropped.
@@ -66,38 +84,26 @@ func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
-// Answer decides a request of cost for t at now, and returns true, if its key is full by a remembered state.
-func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
-	memory := d.of(t, now)
-	return memory != nil && memory.until > now && memory.refuse(decision, t.Plan, cost, now)
+// Answer decides a request of cost for t at now, and returns true, if its key is full by a remembered state: for as long
+// as that leaves no room, if alone says that the store does not answer, and else until it must be read again.
+func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant, alone bool) bool {
+	full := d.of(t.Key).full
+	return full != nil && full.base == t.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) && (alone || full.until > now) &&
+		t.Plan.Refuse(decision, &full.state, cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
 }
 
-// AnswerAlone is Answer while the store does not answer: it uses a remembered state for as long as that leaves no room.
-func (d *Denials) AnswerAlone(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
-	memory := d.of(t, now)
-	return memory != nil && memory.refuse(decision, t.Plan, cost, now)
-}
-
-// of returns the denial of t's key at now, nil if there is none.
-func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
+// of returns what is remembered of key.
+func (d *Denials) of(key store.Key) denial {
 	d.mu.Lock()
-	memory, ok := d.young[t.Key]
-	if !ok {
-		memory, ok = d.old[t.Key]
+	defer d.mu.Unlock()
+	if memory, ok := d.young[key]; ok {
+		return memory
 	}
-	d.mu.Unlock()
-	if !ok || memory.base != t.Plan.Base || d.set.Timing.IsSetBack(memory.made, now) {
-		return nil
-	}
-	return memory
+	return d.old[key]
 }
 
-// refuse denies cost at now, and returns true, if d leaves no room under p. Calls for one key may have different limits.
-func (d *denial) refuse(decision *count.Decision, p *demand.Plan, cost int64, now store.Instant) bool {
-	return p.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
-}
-
-// Since returns a mark to pass to Put. It is called before a read of key whose result may be remembered.
+// Since returns a mark to pass to Put and its like. It is called before a read of key, or a call to its owner, whose
+// result may be remembered.
 func (d *Denials) Since(key store.Key) (mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,22 +139,28 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
 	}
-	memory := &denial{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
+	memory := &fullState{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
 	memory.state.Levels, memory.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
 	events := 0
 	for i := range state.Logs {
 		memory.state.Logs = append(memory.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})
 		events += len(state.Logs[i].Events)
 	}
+	d.put(t.Key, denial{full: memory}, events, mark)
+}
+
+// put remembers a part of a denial of key, with this number of events, unless the key was forgotten after mark.
+func (d *Denials) put(key store.Key, part denial, events int, mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.forgotten[t.Key.Prefix()%denialMarks] != mark {
+	if d.forgotten[key.Prefix()%denialMarks] != mark {
 		return
 	}
 	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
-		d.old, d.young, d.events = d.young, make(map[store.Key]*denial), 0
+		d.old, d.young, d.events = d.young, make(map[store.Key]denial), 0
 	}
-	d.young[t.Key] = memory
+	have := d.young[key]
+	d.young[key] = denial{full: cmp.Or(part.full, have.full), answer: cmp.Or(part.answer, have.answer)}
 	d.events += events
 }
 
@@ -173,7 +185,7 @@ func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Forget drops the denial of key. It also prevents Put after reads that are in progress now.
+// Forget drops what is remembered of key, and what reads and calls that are in progress now return.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,44 +194,22 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.old, key)
 }
 
-// OwnerDenials remembers denials reported by owners, so that a caller that retries is denied by the instance that it asks, for
-// as long as the owner would give the same answer.
-//
-// As with Denials, a remembered denial may only include too many units: those that a refund or a reset has removed
-// since. Refunds and resets are news, upon which the denial is dropped, and no denial is remembered longer than
-// MaxDenialAge. No guarantee depends on it, as it admits nothing.
-type OwnerDenials struct {
-	Opts    *demand.Settings
-	full    bounded.Recent[*ownerDenial]
-	Changes *Changes
-}
-
-// ownerDenial is an owner's denial for a full key. It is immutable.
-type ownerDenial struct {
-	changes  uint64 // count of noted changes before the owner was asked
-	plan     *demand.Plan
-	cost     int64
-	verdicts []count.Verdict
-	at       time.Time // when the answer came
-	until    time.Time // from when on the answer may differ
-}
-
-// Answer decides c, and returns true, if a denial of an owner applies.
-func (h *OwnerDenials) Answer(c *demand.Charge) bool {
+// AnswerAsOwner decides c, and returns true, if an answer of the key's owner is remembered that applies to it.
+func (d *Denials) AnswerAsOwner(c *demand.Charge) bool {
 	if c.Op == count.OpRecord {
 		return false
 	}
-	d, ok := h.full.Get(c.Key)
-	if !ok || d.plan != c.Plan || d.cost != c.Cost || d.changes != h.Changes.Of(&c.Key) {
+	a := d.of(c.Key).answer
+	if a == nil || a.plan != c.Plan || a.cost != c.Cost {
 		return false
 	}
 	now := time.Now()
-	if !now.Before(d.until) {
+	if !now.Before(a.until) {
 		return false
 	}
-	passed := now.Sub(d.at)
+	passed := now.Sub(a.at)
 	for i, limits := 0, c.Plan.Begin(&c.Decision); i < len(limits); i++ {
-		v := d.verdicts[i]
+		v := a.verdicts[i]
 		v.ResetAfter = max(0, v.ResetAfter-passed)
 		if v.RetryAfter != count.Never {
 			v.RetryAfter = max(0, v.RetryAfter-passed)
@@ -232,19 +222,18 @@ func (h *OwnerDenials) Answer(c *demand.Charge) bool {
 	return true
 }
 
-// Put remembers a, the owner's answer to c, if it is a denial. asked and changes are the time and Changes.Of before the
-// owner was asked.
-func (h *OwnerDenials) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes uint64) {
+// PutAnswer remembers a, the owner's answer to c, if it is a denial. asked is when the owner was asked, after mark.
+func (d *Denials) PutAnswer(c *demand.Charge, a *owner.Answer, asked time.Time, mark uint64) {
 	steady := min(a.Steady, MaxDenialAge)
-	if !h.Opts.News {
-		steady = min(steady, h.Opts.StoreTimeout)
+	if !d.set.News {
+		steady = min(steady, d.set.StoreTimeout)
 	}
 	if steady <= 0 || a.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
 		return
 	}
-	h.full.Put(c.Key, &ownerDenial{
-		changes: changes, plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
-	})
+	d.put(c.Key, denial{answer: &ownerAnswer{
+		plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
+	}}, 0, mark)
 }
 
 // Changes counts changes of keys, in classes of keys.

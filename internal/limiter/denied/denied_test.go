@@ -28,10 +28,10 @@ func TestMemoryIsBounded(t *testing.T) {
 			d.Put(&demand.Target{Plan: p, Key: store.KeyFrom(sum)}, &state, false, false, now, 0)
 		}
 		keys, events := 0, 0
-		for _, generation := range []map[store.Key]*denial{d.young, d.old} {
+		for _, generation := range []map[store.Key]denial{d.young, d.old} {
 			keys += len(generation)
 			for _, memory := range generation {
-				events += len(memory.state.Logs[0].Events)
+				events += len(memory.full.state.Logs[0].Events)
 			}
 		}
 		if keys == 0 || keys > 2*maxDenials || events > 2*(maxDenialEvents+c.each) {

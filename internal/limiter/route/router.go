@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -19,16 +18,15 @@ import (
 // Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
 // on. Without owners all instances decide for all keys.
 type Router struct {
-	owners       owner.Owners
-	shared       *counted.Decider
-	ownerDenials denied.OwnerDenials // denials reported by owners
-	ids          *store.EventIDs
-	set          *demand.Settings
+	owners owner.Owners
+	shared *counted.Decider
+	ids    *store.EventIDs
+	set    *demand.Settings
 }
 
 // New returns a Router that uses owners, nil for none.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
-	return &Router{owners: owners, shared: shared, ownerDenials: denied.OwnerDenials{Opts: set, Changes: shared.Changes()}, ids: ids, set: set}
+	return &Router{owners: owners, shared: shared, ids: ids, set: set}
 }
 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
@@ -71,7 +69,7 @@ func (r *Router) Recall(c *demand.Charge) bool {
 	if err != nil {
 		return false
 	}
-	if r.owners != nil && c.IsPlain() && r.ownerDenials.Answer(c) {
+	if r.owners != nil && c.IsPlain() && r.shared.Denials.AnswerAsOwner(c) {
 		return true
 	}
 	return r.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now)
@@ -82,7 +80,7 @@ func (r *Router) KnownFull(c *demand.Charge) bool {
 	return r.shared.KnownFull(c, r.set.Timing.Instant())
 }
 
-// Changed drops what is remembered of key, and owners' denials of it.
+// Changed drops what is remembered of key.
 func (r *Router) Changed(key store.Key) { r.shared.Changed(key) }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
@@ -93,7 +91,7 @@ func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
 // byOwner makes the owner of c's key decide c.
 func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
-	if r.ownerDenials.Answer(c) {
+	if r.shared.Denials.AnswerAsOwner(c) {
 		return
 	}
 	ctx, cancel := within(ctx, r.set.StoreTimeout)
@@ -151,12 +149,12 @@ func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Pl
 		Op: c.Op, Cost: c.Cost, Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
-	changes, began := r.ownerDenials.Changes.Of(&c.Key), time.Now()
+	mark, began := r.shared.Denials.Since(c.Key), time.Now()
 	err := ask(ctx, place.Owner, &c.Target, &call, &a)
 	switch failed := (*count.StoreError)(nil); {
 	case err == nil:
 		if c.Err = fill(&c.Decision, &a, c.Plan); c.Err == nil {
-			r.ownerDenials.Put(c, &a, began, changes)
+			r.shared.Denials.PutAnswer(c, &a, began, mark)
 		}
 	case errors.As(err, &failed):
 		c.Err = err
