@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -245,28 +246,43 @@ func TestHTTPServer(t *testing.T) {
 	})
 }
 
-// A client that sends a body that is too long to its end reads why it was refused.
+// A client that sends a body that is too long to its end, and soon enough for the server to read it, reads why it was refused.
 func TestBodyThatIsTooLongIsAnsweredAllTheSame(t *testing.T) {
 	server := httptest.NewServer(newFront(t, nil, smsSend).server)
 	t.Cleanup(server.Close)
-	for range 10 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/take", strings.NewReader(strings.Repeat(" ", 4<<20)))
-		if err != nil {
-			t.Fatal(err)
+	const soon = 100 * time.Millisecond // as long as the server waits for each part, and less than for the whole
+	for until, answered := time.Now().Add(time.Minute), 0; answered < 10; {
+		began := time.Now()
+		status, err := sendWhole(t, server.Listener.Addr().String(), strings.Repeat(" ", 4<<20))
+		switch {
+		case err == nil && status == http.StatusRequestEntityTooLarge:
+			answered++
+		case err == nil || time.Since(began) < soon || time.Now().After(until):
+			t.Fatalf("after %v: %d, %v", time.Since(began), status, err)
 		}
-		r.Header.Set("Content-Type", "application/json")
-		r.Close = true
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Write(conn); err != nil { // all of it before the answer is read
-			t.Errorf("sending: %v", err)
-		}
-		answer, err := http.ReadResponse(bufio.NewReader(conn), r)
-		if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
-			t.Errorf("%+v, %v", answer, err)
-		}
-		_ = conn.Close()
 	}
+}
+
+// sendWhole sends body to the end before it reads the answer's status.
+func sendWhole(t *testing.T, address, body string) (status int, err error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/take", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Close = true
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := r.Write(conn); err != nil {
+		return 0, fmt.Errorf("sending: %w", err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
 }
