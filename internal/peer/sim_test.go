@@ -112,6 +112,19 @@ func simPolicies() []policy.Policy {
 	}
 }
 
+// otherDefinitions returns the policies as another file has them, which half of the instances read: they admit as much, and
+// need more of the store.
+func otherDefinitions() []policy.Policy {
+	policies := simPolicies()
+	for i := range policies {
+		p := &policies[i]
+		if l := p.Limits[0]; l.Algorithm == "sliding-log" {
+			p.Limits = append(p.Limits, policy.Limit{Name: "more", Algorithm: l.Algorithm, Limit: 9, Window: 2 * l.Window, Shadow: true})
+		}
+	}
+	return policies
+}
+
 // simSlots is the policy whose units callers release, most of them soon.
 const simSlots = "slots"
 
@@ -555,7 +568,11 @@ func (w *simWorld) start() {
 		StoreTimeout: simTimeout, SyncInterval: simSync, Now: time.Now, ClockTolerance: 0, Feed: w.counts, MaxKeys: w.maxKeys,
 		Owners: &simOwners{&Owners{cluster: in.cluster}, in},
 	})
-	if err := in.engine.SetPolicies(simPolicies()); err != nil {
+	policies := simPolicies()
+	if w.rng.IntN(2) == 0 {
+		policies = otherDefinitions()
+	}
+	if err := in.engine.SetPolicies(policies); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
