@@ -569,7 +569,7 @@ func (w *simWorld) start() {
 		Owners: &simOwners{&Owners{cluster: in.cluster}, in},
 	})
 	policies := simPolicies()
-	if w.rng.IntN(2) == 0 {
+	if !w.quick && w.rng.IntN(2) == 0 {
 		policies = otherDefinitions()
 	}
 	if err := in.engine.SetPolicies(policies); err != nil {
