@@ -167,17 +167,20 @@ func TestServiceThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// All instances are asked once each knows of all others.
+// All instances are asked once each knows of all others, and for each key one knows whether it is new.
 func TestInstancesJoin(t *testing.T) {
+	const known = "ratelimitd_members_known_share 0.3333\n"
 	for metrics, fails := range map[string]bool{
-		"ratelimitd_members 3\nratelimitd_members_view_installed 1\n":  false,
-		"ratelimitd_members 2\nratelimitd_members_view_installed 1\n":  true,
-		"ratelimitd_members 3\nratelimitd_members_view_installed 0\n":  true,
-		"ratelimitd_members 30\nratelimitd_members_view_installed 1\n": true,
-		"": true,
+		"ratelimitd_members 3\nratelimitd_members_view_installed 1\n" + known:                              false,
+		"ratelimitd_members 3\nratelimitd_members_view_installed 1\nratelimitd_members_known_share 0.25\n": true,
+		"ratelimitd_members 3\nratelimitd_members_view_installed 1\n":                                      true,
+		"ratelimitd_members 2\nratelimitd_members_view_installed 1\n" + known:                              true,
+		"ratelimitd_members 3\nratelimitd_members_view_installed 0\n" + known:                              true,
+		"ratelimitd_members 30\nratelimitd_members_view_installed 1\n" + known:                             true,
+		known: true,
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, metrics) }))
-		err := joined(strings.TrimPrefix(server.URL, "http://"), 3)
+		err := joinedAll(slices.Repeat([]string{strings.TrimPrefix(server.URL, "http://")}, 3))
 		server.Close()
 		if (err != nil) != fails {
 			t.Errorf("%q: %v", metrics, err)

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
+
+	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/bench/cpu"
 )
@@ -44,4 +47,16 @@ func listener(pids []int, host string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("of %d Cassandras on this machine none listens at %s: say which it is by -cassandra", len(pids), host)
+}
+
+// dropKeyspace drops a keyspace, so that a node does not keep what no measurement needs any more.
+func dropKeyspace(hosts []string, keyspace string) error {
+	config := gocql.NewCluster(hosts...)
+	config.Timeout, config.NumConns = time.Minute, 1
+	session, err := config.CreateSession()
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return session.Query("DROP KEYSPACE IF EXISTS " + keyspace).Exec()
 }

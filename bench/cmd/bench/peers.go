@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,7 @@ type subject struct {
 	service, store []int // process ids
 	processes      []*process
 	clients        []*client.Client // one for each instance; none: asked without one
+	after          func() error     // is called once all have stopped; nil: nothing is
 }
 
 const batchSize = 100
@@ -69,11 +72,13 @@ func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
 		"--store-timeout=5s",  // it is saturated on purpose
 		"--max-keys=16777216"} // unique keys come by the million, and others keep all of them
 	s := &subject{}
+	// Each measurement begins with empty tables. Else what others have left would be looked through beside it.
+	keyspace := fmt.Sprintf("bench_%d_%d", b.report.Started.UnixMilli(), b.started)
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
-			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM", "--peer-listen=127.0.0.1:0",
-			fmt.Sprintf("--namespace=bench-%d-%d", b.report.Started.UnixMilli(), b.started))
+			"--cassandra-keyspace="+keyspace, "--consistency=LOCAL_QUORUM", "--peer-listen=127.0.0.1:0")
 		s.store = b.cassandra
+		s.after = func() error { return dropKeyspace(b.hosts, keyspace) }
 	}
 	return s, s.serve(b, j, b.program("ratelimitd"), args...)
 }
@@ -169,12 +174,8 @@ func (s *subject) serve(b *bench, j job, program string, args ...string) (err er
 	if !j.peer.cassandra {
 		return nil
 	}
-	for address, service := range services {
-		if err := service.ready(func() error { return joined(address, j.instances) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	addresses := slices.Collect(maps.Keys(services))
+	return services[addresses[0]].ready(func() error { return joinedAll(addresses) })
 }
 
 // caller returns what opens callers of the instance at address.
@@ -201,6 +202,9 @@ func (s *subject) stop() (err error) {
 	}
 	for i := range s.processes {
 		err = errors.Join(err, s.processes[len(s.processes)-1-i].stop())
+	}
+	if s.after != nil {
+		err = errors.Join(err, s.after())
 	}
 	return err
 }

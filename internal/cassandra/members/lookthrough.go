@@ -38,7 +38,7 @@ const (
 	lookPage  = 1000    // keys in one read: a few milliseconds of a node
 	leastPage = 50      // keys in one read of a node that is too busy for more
 	lookRest  = 9       // the pause after a page, in the page's time: callers need the same nodes, which spend a tenth of the time on this
-	maxLook   = 1 << 20 // keys of all tables; if there are more, new keys are read instead until windows have ended
+	maxLook   = 1 << 24 // keys of all tables; if there are more, new keys are read instead until windows have ended
 )
 
 // LookThrough calls found with each key for which something is counted, of all namespaces: with all keys whose writes
