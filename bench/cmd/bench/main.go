@@ -76,7 +76,8 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	chosen := flags.String("peers", "", "comma-separated, of "+strings.Join(names(allPeers()), ", ")+" (default all)")
 	instances := flags.String("instances", "3", "comma-separated, how many processes of each peer over a shared store there are")
 	keys := flags.String("keys", "", fmt.Sprintf("comma-separated, of %v (default all)", load.Distributions()))
-	flags.StringVar(&s.policies, "policies", "sms-send,api", "comma-separated, of policies.yaml; api-local is api under local with write_from: 10%")
+	flags.StringVar(&s.policies, "policies", "sms-send,api",
+		"comma-separated, of policies.yaml; api-local is api under local with write_from: 10%")
 	connections := flags.String("connections", "63,600", "comma-separated, how many callers there are at a time")
 	flags.DurationVar(&s.duration, "duration", 15*time.Second, "how long to measure under each distribution but zipf")
 	flags.DurationVar(&s.zipf, "zipf", 30*time.Second, "how long to measure under zipf, and at half the rate")
