@@ -520,26 +520,13 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 				mine, parted := &partOff{Store: store}, inStore(t, store, policy)
 				e := tenant(t, mine, nil, right, policy)
 				right = &sole{} // of an owner that has to read what was counted before
-				var admitted []time.Time
-				pace := time.Millisecond << rnd.IntN(8)
-				for dies := time.Now().Add(upTo(rnd, 2*time.Second)); time.Now().Before(dies); time.Sleep(upTo(rnd, 2*pace)) {
-					if d, err := e.Take(t.Context(), somebody); err == nil && d.Allowed {
-						admitted = append(admitted, time.Now())
-					}
-				}
-				mine.parted.Store(true)
-				died := time.Now()
-				time.Sleep(3 * time.Second)
-				unwritten, late := int64(len(admitted))-(inStore(t, store, policy)-parted), int64(0)
-				for _, at := range admitted {
-					if died.Sub(at) < stretch {
-						late++
-					}
-				}
+				pace, lives := time.Millisecond<<rnd.IntN(8), upTo(rnd, 2*time.Second)
+				admitted, late := takesUntilParted(t, e, mine, rnd, pace, lives, stretch)
+				unwritten := admitted - (inStore(t, store, policy) - parted)
 				if unwritten > min(limit, late) {
 					t.Errorf("%d units are lost, of %d that were admitted just before (replay: seed %d)", unwritten, late, seed)
 				}
-				total, lost = total+int64(len(admitted)), lost+unwritten
+				total, lost = total+admitted, lost+unwritten
 			}
 			if total > limit+lost {
 				t.Errorf("%d were admitted, limit %d, and %d lost (replay: seed %d)", total, limit, lost, seed)
@@ -553,6 +540,29 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 		t.Error("never more than the limit: nothing was tried")
 	}
 	t.Logf("more than the limit in %d of %d runs", beyond, runs)
+}
+
+// takesUntilParted takes at e, one call after the other, until mine, its store, is parted from it. It returns how many were
+// allowed, and how many of them within stretch before the end, once what was under way is over.
+func takesUntilParted(
+	t *testing.T, e *limiter.Engine, mine *partOff, rnd *rand.Rand, pace, lives, stretch time.Duration,
+) (admitted, late int64) {
+	t.Helper()
+	var at []time.Time
+	for dies := time.Now().Add(lives); time.Now().Before(dies); time.Sleep(upTo(rnd, 2*pace)) {
+		if d, err := e.Take(t.Context(), somebody); err == nil && d.Allowed {
+			at = append(at, time.Now())
+		}
+	}
+	mine.parted.Store(true)
+	died := time.Now()
+	time.Sleep(3 * time.Second)
+	for _, when := range at {
+		if died.Sub(when) < stretch {
+			late++
+		}
+	}
+	return int64(len(at)), late
 }
 
 // TestLocalWithoutRoom holds that what waits is bounded: beyond, units are written before they are admitted, and not

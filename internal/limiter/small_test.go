@@ -358,26 +358,13 @@ func TestWriteFromOvershootIsBounded(t *testing.T) {
 					right.noted = nil
 				}
 				e := tenant(t, mine, nil, knows(before > 0, right), p)
-				var admitted []time.Time
-				pace := time.Millisecond << rnd.IntN(11)
-				for dies := time.Now().Add(upTo(rnd, 5*time.Second)); time.Now().Before(dies); time.Sleep(upTo(rnd, 2*pace)) {
-					if d, err := e.Take(t.Context(), somebody); err == nil && d.Allowed {
-						admitted = append(admitted, time.Now())
-					}
-				}
-				mine.parted.Store(true)
-				died := time.Now()
-				time.Sleep(3 * time.Second)
-				unwritten, late := int64(len(admitted))-(inStore(t, s, p)-before), int64(0)
-				for _, at := range admitted {
-					if died.Sub(at) < stretch {
-						late++
-					}
-				}
+				pace, lives := time.Millisecond<<rnd.IntN(11), upTo(rnd, 5*time.Second)
+				admitted, late := takesUntilParted(t, e, mine, rnd, pace, lives, stretch)
+				unwritten := admitted - (inStore(t, s, p) - before)
 				if unwritten > min(limit, late+small) {
 					t.Errorf("%d units are lost, of %d that were admitted just before, and %d (replay: seed %d)", unwritten, late, small, seed)
 				}
-				total, lost = total+int64(len(admitted)), lost+unwritten
+				total, lost = total+admitted, lost+unwritten
 			}
 			if total > limit+lost {
 				t.Errorf("%d were admitted, limit %d, and %d lost (replay: seed %d)", total, limit, lost, seed)

@@ -70,39 +70,30 @@ func level[T any](
 
 // duration reads a time with its unit into a field of T.
 func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *T) {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if n.Kind == yamlfile.Number {
-			f.Add(n, "%s has no unit: write it as a duration such as 30s, 15m, 1h or 7d", n.Text)
-			return
-		}
-		text, ok := readWord(f, n)
-		if !ok {
-			return
-		}
-		read, err := policy.ParseWindow(text)
-		if err != nil {
-			f.Add(n, "%v", err)
-		}
-		*field(into) = read
-	}
+	return withUnit(field, policy.ParseWindow, "a duration such as 30s, 15m, 1h or 7d")
 }
 
 // percentage reads a whole percentage into a field of T.
 func percentage[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return withUnit(field, policy.ParseShare, "a percentage such as 20%")
+}
+
+// withUnit reads a word by parse into a field of T. A number alone has no unit: it should be such as example says.
+func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), example string) func(*yamlfile.File, *yamlfile.Node, *T) {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if n.Kind == yamlfile.Number {
-			f.Add(n, "%.32s has no unit: write it as a percentage such as 20%%", n.Text)
+			f.Add(n, "%.32s has no unit: write it as %s", n.Text, example)
 			return
 		}
 		text, ok := readWord(f, n)
 		if !ok {
 			return
 		}
-		percent, err := policy.ParseShare(text)
+		read, err := parse(text)
 		if err != nil {
 			f.Add(n, "%v", err)
 		}
-		*field(into) = percent
+		*field(into) = read
 	}
 }
 
