@@ -119,11 +119,17 @@ monitoring: ## the dashboard is current, each alert fires, and what they ask for
 	cd deploy/monitoring/dashboard && go test ./...
 	go test ./deploy/monitoring
 
+# Snippets of pages are checked by these, too.
+.PHONY: client-tools
+client-tools:
+	cd clients/typescript && npm ci --silent --no-audit --no-fund
+	clients/python/check --install
+
 .PHONY: clients
-clients: ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml
+clients: client-tools ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
 	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd go test -count=1 ./clients/conformance
-	cd clients/typescript && npm ci --silent --no-audit --no-fund && npm run --silent lint && npm test --silent
+	cd clients/typescript && npm run --silent lint && npm test --silent
 	clients/python/check
 	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B verify
 	clients/generated/check
