@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/client/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/internal/throttle"
 )
 
 // failedOpen is what a client knows of calls that FailOpen allowed.
 type failedOpen struct {
 	calls atomic.Uint64
-	log   gate.Second
+	log   throttle.Second
 }
 
 // FailedOpen returns how many calls FailOpen has allowed although nobody decided them: a
@@ -32,7 +32,7 @@ func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
 	if c.opts.FailedOpen != nil {
 		c.opts.FailedOpen(*call, err)
 	}
-	if c.failedOpen.log.Open(time.Now()) {
+	if c.failedOpen.log.Allow(time.Now()) {
 		c.opts.Logger.Error("ratelimitd does not decide: calls are allowed without a limit",
 			"policy", d.Policy, "error", err, "failed_open", total)
 	}

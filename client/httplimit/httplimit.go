@@ -30,7 +30,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
@@ -66,8 +66,8 @@ type Options struct {
 type Limiter struct {
 	limits                 Decider
 	opts                   Options
-	hidden, asked, charged gate.Second // of lines of the log
-	unreleased             gate.Second
+	hidden, asked, charged throttle.Second // of lines of the log
+	unreleased             throttle.Second
 	undecided              atomic.Uint64
 
 	mu       sync.Mutex
@@ -194,7 +194,7 @@ func (l *Limiter) release(r *http.Request, release string) {
 		return
 	}
 	err := limits.Refund(context.WithoutCancel(r.Context()), release)
-	if err != nil && !errors.Is(err, client.ErrNoReceipt) && l.unreleased.Open(time.Now()) {
+	if err != nil && !errors.Is(err, client.ErrNoReceipt) && l.unreleased.Allow(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "units under concurrent limits are not released before their hold ends", "error", err)
 	}
 }
@@ -211,7 +211,7 @@ func DecisionOf(r *http.Request) (client.Decision, bool) {
 // refuseHidden answers a request that a trusted proxy gives no address of: all that come through
 // that proxy would share a limit.
 func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
-	if l.hidden.Open(time.Now()) {
+	if l.hidden.Allow(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
 	}
 	badRequest(w, "A proxy in front of this service does not tell which address it asks for.")

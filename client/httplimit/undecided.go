@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/internal/gate"
+	"github.com/ratelimitd/ratelimitd/client/internal/throttle"
 )
 
 // Undecided returns how many requests nobody decided, and how many charges were lost: a
@@ -22,12 +22,12 @@ func (l *Limiter) Undecided() uint64 { return l.undecided.Load() }
 
 // tellUndecided counts and tells that nobody decided call, of r. The log has it if nothing was
 // logged for a second.
-func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *gate.Second, what string, err error) {
+func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *throttle.Second, what string, err error) {
 	total := l.undecided.Add(1)
 	if l.opts.Undecided != nil {
 		l.opts.Undecided(r, *call, err)
 	}
-	if !second.Open(time.Now()) {
+	if !second.Allow(time.Now()) {
 		return
 	}
 	policies := make([]string, len(call.Demands))

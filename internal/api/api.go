@@ -25,9 +25,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -95,8 +95,8 @@ type Server struct {
 	memory    *memory.Pool
 	inMemory  bool // no decision waits for anybody
 
-	refused gate.Statuses // of requests that were refused or failed, by status: strangers can cause as many as they like
-	panics  gate.Lines
+	refused throttle.Statuses // of requests that were refused or failed, by status: strangers can cause as many as they like
+	panics  throttle.Lines
 }
 
 // New returns a server for engine. A nil opts means the zero Options.

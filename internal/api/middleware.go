@@ -15,8 +15,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -199,7 +199,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 // logPanic logs the cause of a panic where it is recovered.
 func (s *Server) logPanic(ctx context.Context, where string, cause any) {
 	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
-		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), gate.Unlogged, unlogged)
+		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -73,10 +73,10 @@ type Server struct {
 	opts     Options
 	inMemory bool // no decision waits for anybody
 	mapping  atomic.Pointer[mapping]
-	borrowed sync.Pool  // of *[]ask
-	mistakes gate.Lines // of requests that callers got wrong, and that those who may not ask sent
-	failures gate.Lines // of requests that failed: while the store is away all of them do
-	panics   gate.Lines
+	borrowed sync.Pool      // of *[]ask
+	mistakes throttle.Lines // of requests that callers got wrong, and that those who may not ask sent
+	failures throttle.Lines // of requests that failed: while the store is away all of them do
+	panics   throttle.Lines
 }
 
 // New returns a server for engine. A nil opts means the zero Options. All descriptors

@@ -15,10 +15,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -125,7 +125,7 @@ func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandl
 // logPanic logs the cause of a panic where it is recovered.
 func (s *Server) logPanic(ctx context.Context, where string, cause any) {
 	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
-		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), gate.Unlogged, unlogged)
+		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)
 	}
 }
 

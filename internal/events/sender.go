@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 )
 
 const (
@@ -65,7 +65,7 @@ type Sender struct {
 	opts   Options
 	client *http.Client
 	lanes  map[Kind]*lane
-	lines  gate.Second
+	lines  throttle.Second
 }
 
 // lane has the events of one kind that wait, in order.
@@ -144,7 +144,7 @@ func (s *Sender) lose(kind Kind, events int, err error) {
 	for range events {
 		s.opts.Observe(kind, Lost)
 	}
-	if s.lines.Open(s.opts.Now()) {
+	if s.lines.Allow(s.opts.Now()) {
 		s.opts.Log.Warn("events are lost", "kind", kind, "count", events, "error", err)
 	}
 }
@@ -237,7 +237,7 @@ func (s *Sender) deliver(ctx context.Context, l *lane, e *event) {
 		}
 		s.opts.Observe(l.kind, Failed)
 		now := s.opts.Now()
-		if s.lines.Open(now) {
+		if s.lines.Allow(now) {
 			s.opts.Log.Warn("an event was not taken", "type", e.of.String(), "error", err)
 		}
 		if now.Sub(e.at) >= giveUpAfter {

@@ -24,9 +24,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -79,7 +79,7 @@ type Proxy struct {
 	counted  headerNames
 	dropped  headerNames
 	limits   headerNames // that bring limits
-	logged   gate.Lines
+	logged   throttle.Lines
 	underWay atomic.Int64 // requests
 
 	stopped context.Context // ends what was upgraded
@@ -361,7 +361,7 @@ func (p *Proxy) note(text string, attrs ...any) {
 		return
 	}
 	if unlogged > 0 {
-		attrs = append(attrs, gate.Unlogged, unlogged)
+		attrs = append(attrs, throttle.Unlogged, unlogged)
 	}
 	p.opts.Logger.Warn(text, attrs...)
 }

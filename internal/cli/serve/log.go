@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 )
 
 // serverLog returns what an http.Server logs to, at a level of the service's log. Addresses are
@@ -34,8 +34,8 @@ func (s *service) takeStandardLog() (back func()) {
 type serverLines struct {
 	to         io.Writer
 	now        func() time.Time
-	handshakes gate.Lines
-	others     gate.Lines
+	handshakes throttle.Lines
+	others     throttle.Lines
 }
 
 // addressAndPort is an address as package net writes it.

@@ -30,7 +30,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
@@ -181,10 +181,10 @@ func (e *Exporter) openMetrics(ctx context.Context, from *resource.Resource, gat
 
 // listen has what OpenTelemetry has to say end up in log: it has one place for that in a process.
 func listen(log *slog.Logger) {
-	var lines gate.Second
+	var lines throttle.Second
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		if lines.Open(time.Now()) {
+		if lines.Allow(time.Now()) {
 			log.Warn("traces or metrics are lost", "error", err)
 		}
 	}))

@@ -1,4 +1,4 @@
-package gate_test
+package throttle_test
 
 import (
 	"sync"
@@ -6,41 +6,41 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/gate"
+	"github.com/ratelimitd/ratelimitd/internal/throttle"
 )
 
 func TestSecond(t *testing.T) {
-	var s gate.Second
+	var s throttle.Second
 	start := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		at   time.Duration
-		open bool
+		at      time.Duration
+		allowed bool
 	}{
 		{0, true},
 		{0, false},
 		{time.Second - 1, false},
-		{-time.Millisecond, false}, // who looked at the clock a little earlier
+		{-time.Millisecond, false}, // of a goroutine that read the clock a little earlier
 		{time.Second, true},
 		{time.Second + 1, false},
 		{-time.Hour, true}, // the clock was set back
 		{-time.Hour + time.Millisecond, false},
 		{-time.Hour + time.Second, true},
 	} {
-		if got := s.Open(start.Add(c.at)); got != c.open {
-			t.Errorf("at %v: open is %v", c.at, got)
+		if got := s.Allow(start.Add(c.at)); got != c.allowed {
+			t.Errorf("at %v: allowed is %v", c.at, got)
 		}
 	}
 }
 
 // Of many at once, one passes.
 func TestSecondOfMany(t *testing.T) {
-	var s gate.Second
+	var s throttle.Second
 	var passed atomic.Int64
 	var all sync.WaitGroup
 	now := time.Now()
 	for i := range 64 {
 		all.Go(func() {
-			if s.Open(now.Add(time.Duration(i))) {
+			if s.Allow(now.Add(time.Duration(i))) {
 				passed.Add(1)
 			}
 		})
@@ -53,7 +53,7 @@ func TestSecondOfMany(t *testing.T) {
 
 // TestLinesCount holds that a line says how many there were without one.
 func TestLinesCount(t *testing.T) {
-	var l gate.Lines
+	var l throttle.Lines
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	for second, lines := range []int64{1, 5, 1, 1} {
 		for i := range lines {
