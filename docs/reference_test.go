@@ -176,23 +176,22 @@ func metrics(t *testing.T) (all []metric) {
 	return all
 }
 
-// metricsIn returns the metrics whose options are in a file. Their labels are strings
-// in the call that makes the metric, or in the call that is given the options' name.
+// metricsIn returns the metrics that a file makes: by calls with their name, their help and their labels, or by options.
+// The labels are then strings in the call that makes the metric.
 func metricsIn(file *ast.File) (found []metric) {
 	lists := map[string][]string{} // variables that are lists of strings
 	var calls []*ast.CallExpr
-	opts := map[*ast.CompositeLit]string{} // with the variable that has them
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			calls = append(calls, n)
+			if m, ok := metricMadeBy(n, lists); ok {
+				found = append(found, m)
+			}
 		case *ast.AssignStmt:
 			for i, right := range n.Rhs {
 				if name, ok := n.Lhs[i].(*ast.Ident); ok && i < len(n.Lhs) {
 					lists[name.Name] = texts(right, nil)
-					if literal, ok := right.(*ast.CompositeLit); ok {
-						opts[literal] = name.Name
-					}
 				}
 			}
 		case *ast.ValueSpec:
@@ -201,13 +200,37 @@ func metricsIn(file *ast.File) (found []metric) {
 			}
 		case *ast.CompositeLit:
 			if m, ok := metricOf(n); ok {
-				m.labels = labelsOf(n, opts[n], calls, file, lists)
+				m.labels = labelsOf(n, calls, lists)
 				found = append(found, m)
 			}
 		}
 		return true
 	})
 	return found
+}
+
+// metricMadeBy returns the metric that a call makes which begins with its name and its help.
+func metricMadeBy(call *ast.CallExpr, lists map[string][]string) (m metric, ok bool) {
+	made, isMethod := call.Fun.(*ast.SelectorExpr)
+	if !isMethod || len(call.Args) < 2 {
+		return m, false
+	}
+	m.name, m.help = strings.Join(texts(call.Args[0], nil), ""), strings.Join(texts(call.Args[1], nil), "")
+	m.kind = kindOf(m.name, made.Sel.Name == "histograms")
+	for _, label := range call.Args[2:] {
+		m.labels = append(m.labels, texts(label, lists)...)
+	}
+	return m, strings.HasPrefix(m.name, "ratelimitd_") && m.help != ""
+}
+
+func kindOf(name string, histogram bool) string {
+	switch {
+	case histogram:
+		return "histogram"
+	case strings.HasSuffix(name, "_total"):
+		return "counter"
+	}
+	return "gauge"
 }
 
 func metricOf(literal *ast.CompositeLit) (m metric, ok bool) {
@@ -221,34 +244,15 @@ func metricOf(literal *ast.CompositeLit) (m metric, ok bool) {
 			}
 		}
 	}
-	kind, _ := literal.Type.(*ast.SelectorExpr)
-	switch {
-	case !strings.HasPrefix(m.name, "ratelimitd_") || kind == nil:
-		return m, false
-	case kind.Sel.Name == "HistogramOpts":
-		m.kind = "histogram"
-	case strings.HasSuffix(m.name, "_total"):
-		m.kind = "counter"
-	default:
-		m.kind = "gauge"
-	}
-	return m, true
+	m.kind = kindOf(m.name, false)
+	return m, strings.HasPrefix(m.name, "ratelimitd_")
 }
 
 // labelsOf returns the strings beside the options in the innermost call that has them.
-func labelsOf(literal *ast.CompositeLit, variable string, before []*ast.CallExpr, file *ast.File, lists map[string][]string) []string {
-	calls := slices.Clone(before)
-	if variable != "" {
-		ast.Inspect(file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok {
-				calls = append(calls, call)
-			}
-			return true
-		})
-	}
+func labelsOf(literal *ast.CompositeLit, calls []*ast.CallExpr, lists map[string][]string) []string {
 	for _, call := range slices.Backward(calls) {
 		for i, argument := range call.Args {
-			if argument == ast.Expr(literal) || variable != "" && isName(argument, variable) {
+			if argument == ast.Expr(literal) {
 				var labels []string
 				for _, other := range call.Args[i+1:] {
 					labels = append(labels, texts(other, lists)...)
@@ -258,11 +262,6 @@ func labelsOf(literal *ast.CompositeLit, variable string, before []*ast.CallExpr
 		}
 	}
 	return nil
-}
-
-func isName(e ast.Expr, variable string) bool {
-	member, ok := e.(*ast.SelectorExpr)
-	return ok && fmt.Sprint(member.X) == variable && member.Sel.Name == "Name"
 }
 
 // texts returns the strings of an expression: a string, a sum or a list of them, or a

@@ -10,22 +10,13 @@ import (
 // at each scrape.
 func NewBehind(now func() counted.Behind) prometheus.Collector {
 	s := new(scraped)
-	waiting := s.figure(prometheus.Opts{
-		Name: "ratelimitd_local_waiting_keys",
-		Help: "Keys of which something that was admitted under guarantee local waits to be written to the store.",
-	})
-	lag := s.figure(prometheus.Opts{
-		Name: "ratelimitd_local_lag_seconds",
-		Help: "How long ago the oldest of what waits to be written to the store was admitted.",
-	})
-	written := s.figure(prometheus.Opts{
-		Name: "ratelimitd_local_written_total",
-		Help: "Writes of what was admitted under guarantee local that the store acknowledged, each of one key.",
-	})
-	failed := s.figure(prometheus.Opts{
-		Name: "ratelimitd_local_failures_total",
-		Help: "Writes of what was admitted under guarantee local that failed, and are repeated.",
-	})
+	waiting := s.figure("ratelimitd_local_waiting_keys",
+		"Keys of which something that was admitted under guarantee local waits to be written to the store.")
+	lag := s.figure("ratelimitd_local_lag_seconds", "How long ago the oldest of what waits to be written to the store was admitted.")
+	written := s.figure("ratelimitd_local_written_total",
+		"Writes of what was admitted under guarantee local that the store acknowledged, each of one key.")
+	failed := s.figure("ratelimitd_local_failures_total",
+		"Writes of what was admitted under guarantee local that failed, and are repeated.")
 	s.collect = func(to chan<- prometheus.Metric) {
 		b := now()
 		to <- waiting.is(float64(b.Waiting))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
@@ -24,21 +23,14 @@ type Countries struct {
 // confirmationVecs are how much of what is sent is confirmed, under policies that go by that.
 type confirmationVecs struct{ sent, confirmed, refunded *prometheus.CounterVec }
 
-func newConfirmationVecs(auto promauto.Factory) confirmationVecs {
+func newConfirmationVecs(auto factory) confirmationVecs {
 	labels := []string{"policy", "country"}
 	return confirmationVecs{
-		sent: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_sent_units_total",
-			Help: "Units that takes and records counted under policies that go by what is confirmed, by a derived country.",
-		}, labels),
-		confirmed: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_confirmed_units_total",
-			Help: "Units of these that were confirmed.",
-		}, labels),
-		refunded: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_refunded_units_total",
-			Help: "Units of these that were refunded, as nothing was sent after all.",
-		}, labels),
+		sent: auto.counters("ratelimitd_sent_units_total",
+			"Units that takes and records counted under policies that go by what is confirmed, by a derived country.", labels...),
+		confirmed: auto.counters("ratelimitd_confirmed_units_total", "Units of these that were confirmed.", labels...),
+		refunded: auto.counters("ratelimitd_refunded_units_total",
+			"Units of these that were refunded, as nothing was sent after all.", labels...),
 	}
 }
 
@@ -115,11 +107,10 @@ func (p *peak) turn(now time.Time) {
 // newUsedBounds returns what publishes how far bounds of unconfirmed units are used.
 func newUsedBounds(m *Metrics) prometheus.Collector {
 	s := new(scraped)
-	used := s.figure(prometheus.Opts{
-		Name: "ratelimitd_unconfirmed_used_ratio",
-		Help: "Largest part of a bound of unconfirmed units that calls of the last minutes found used, from 0 to 1, by policy and " +
+	used := s.figure("ratelimitd_unconfirmed_used_ratio",
+		"Largest part of a bound of unconfirmed units that calls of the last minutes found used, from 0 to 1, by policy and "+
 			"country. Policies that are derived of other parts of an identifier have none.",
-	}, "policy", "country")
+		"policy", "country")
 	s.collect = func(to chan<- prometheus.Metric) {
 		now := m.now()
 		for name, of := range *m.policies.Load() {

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -27,43 +26,31 @@ type decisionVecs struct {
 	overshootVecs
 }
 
-func newDecisionVecs(auto promauto.Factory) decisionVecs {
+func newDecisionVecs(auto factory) decisionVecs {
 	perLimit := []string{"policy", "limit"}
 	return decisionVecs{
-		total: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_decisions_total",
-			Help: "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
-				"degraded_allowed or degraded_denied, by on_store_error.",
-		}, []string{"policy", "limit", "op", "outcome"}),
-		calls: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_calls_total",
-			Help: "Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. " +
-				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
-				"and allowed among the decisions of this policy. " +
+		total: auto.counters("ratelimitd_decisions_total",
+			"Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; "+
+				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; "+
+				"off, by mode off; degraded_allowed or degraded_denied, by on_store_error.",
+			"policy", "limit", "op", "outcome"),
+		calls: auto.counters("ratelimitd_calls_total",
+			"Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. "+
+				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, "+
+				"and allowed among the decisions of this policy. "+
 				"A call counts once for each of its demands, and not for what is derived.",
-		}, []string{"policy", "op", "outcome"}),
-		degraded: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_degraded_decisions_total",
-			Help: "Decisions that on_store_error made because the store did not answer.",
-		}, []string{"policy"}),
-		remembered: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_remembered_denials_total",
-			Help: "Denials from memory, for which the store was not asked.",
-		}, []string{"policy"}),
-		refused: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_refused_numbers_total",
-			Help: "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: country or number_type. " +
+			"policy", "op", "outcome"),
+		degraded: auto.counters("ratelimitd_degraded_decisions_total",
+			"Decisions that on_store_error made because the store did not answer.", "policy"),
+		remembered: auto.counters("ratelimitd_remembered_denials_total",
+			"Denials from memory, for which the store was not asked.", "policy"),
+		refused: auto.counters("ratelimitd_refused_numbers_total",
+			"Decisions about phone numbers that the policy's countries or number_types refuse, by reason: country or number_type. "+
 				"In mode shadow they are allowed.",
-		}, []string{"policy", "reason"}),
-		limits: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_policy_limit_units",
-			Help: "Units that a limit holds in its window, of identifiers that by has no number for.",
-		}, perLimit),
-		windows: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_policy_window_seconds",
-			Help: "Length of a limit's window.",
-		}, perLimit),
+			"policy", "reason"),
+		limits: auto.gauges("ratelimitd_policy_limit_units",
+			"Units that a limit holds in its window, of identifiers that by has no number for.", perLimit...),
+		windows:       auto.gauges("ratelimitd_policy_window_seconds", "Length of a limit's window.", perLimit...),
 		overshootVecs: newOvershootVecs(auto),
 	}
 }

@@ -21,17 +21,12 @@ type Envoy struct {
 // NewEnvoy returns metrics that are registered with reg, which must have none of their
 // names.
 func NewEnvoy(reg prometheus.Registerer) *Envoy {
-	auto := promauto.With(reg)
+	auto := factory{promauto.With(reg)}
 	return &Envoy{
-		requests: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ratelimitd_envoy_request_duration_seconds",
-			Help:    "Time to answer a request of Envoy, by method and code: that of the answer, or of gRPC's error.",
-			Buckets: durationBuckets,
-		}, []string{"method", "code"}),
-		descriptors: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_envoy_descriptors_total",
-			Help: "Descriptors that Envoy asked about, by domain and by what became of them.",
-		}, []string{"domain", "outcome"}),
+		requests: auto.histograms("ratelimitd_envoy_request_duration_seconds",
+			"Time to answer a request of Envoy, by method and code: that of the answer, or of gRPC's error.", durationBuckets, "method", "code"),
+		descriptors: auto.counters("ratelimitd_envoy_descriptors_total",
+			"Descriptors that Envoy asked about, by domain and by what became of them.", "domain", "outcome"),
 	}
 }
 

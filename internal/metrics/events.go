@@ -15,26 +15,18 @@ type Events struct {
 
 // NewEvents returns metrics that are registered with reg: of events of all kinds, and how many wait, as waiting says.
 func NewEvents(reg prometheus.Registerer, waiting func() int) *Events {
-	auto := promauto.With(reg)
+	auto := factory{promauto.With(reg)}
 	e := &Events{
-		total: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_events_total",
-			Help: "Events by kind and outcome: sent, and the receiver took them; or lost, and nobody is told of them.",
-		}, []string{"kind", "outcome"}),
-		failures: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_event_failures_total",
-			Help: "Attempts to send an event that failed, and are repeated.",
-		}, []string{"kind"}),
+		total: auto.counters("ratelimitd_events_total",
+			"Events by kind and outcome: sent, and the receiver took them; or lost, and nobody is told of them.", "kind", "outcome"),
+		failures: auto.counters("ratelimitd_event_failures_total", "Attempts to send an event that failed, and are repeated.", "kind"),
 	}
 	for _, kind := range events.Kinds { // so that rates have a zero to start from
 		e.of(kind, events.Sent)
 		e.of(kind, events.Lost)
 		e.of(kind, events.Failed)
 	}
-	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ratelimitd_events_waiting",
-		Help: "Events that wait to be sent.",
-	}, func() float64 { return float64(waiting()) })
+	auto.number("ratelimitd_events_waiting", "Events that wait to be sent.", waiting)
 	return e
 }
 

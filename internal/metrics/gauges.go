@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // gauges are set by those who know.
@@ -19,37 +18,23 @@ type gauges struct {
 	policies      prometheus.Gauge
 }
 
-func newGauges(auto promauto.Factory) gauges {
+func newGauges(auto factory) gauges {
 	return gauges{
-		clockOffset: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "ratelimitd_clock_offset_seconds",
-			Help: "How far this instance's clock is ahead of the store's; below 0: behind.",
-		}),
-		sweepProgress: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "ratelimitd_sweeper_progress_ratio",
-			Help: "How much of the store the current sweep of expired counters has visited, 0 to 1.",
-		}),
-		sweepFinished: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "ratelimitd_sweeper_finished_timestamp_seconds",
-			Help: "When this instance last finished a sweep; 0: never.",
-		}),
-		swept: auto.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_sweeper_swept_total",
-			Help: "Keys of which the sweeper deleted expired counters.",
-		}),
-		breaker: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_breaker_state",
-			Help: "1 for the state that the breaker in front of the store is in, 0 for the others.",
-		}, []string{"state"}),
-		caveats: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_cluster_caveat",
-			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily. " +
+		clockOffset: auto.gauge("ratelimitd_clock_offset_seconds",
+			"How far this instance's clock is ahead of the store's; below 0: behind."),
+		sweepProgress: auto.gauge("ratelimitd_sweeper_progress_ratio",
+			"How much of the store the current sweep of expired counters has visited, 0 to 1."),
+		sweepFinished: auto.gauge("ratelimitd_sweeper_finished_timestamp_seconds",
+			"When this instance last finished a sweep; 0: never."),
+		swept: auto.counter("ratelimitd_sweeper_swept_total", "Keys of which the sweeper deleted expired counters."),
+		breaker: auto.gauges("ratelimitd_breaker_state",
+			"1 for the state that the breaker in front of the store is in, 0 for the others.", "state"),
+		caveats: auto.gauges("ratelimitd_cluster_caveat",
+			"1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily. "+
 				"accepted is true for those of --accept-caveats.",
-		}, []string{"caveat", "accepted"}),
-		policies: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "ratelimitd_policies_version",
-			Help: "Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples.",
-		}),
+			"caveat", "accepted"),
+		policies: auto.gauge("ratelimitd_policies_version",
+			"Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples."),
 	}
 }
 

@@ -11,59 +11,35 @@ import (
 // how many calls it handed on: what status and counts say at each scrape.
 func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
 	s := new(scraped)
-	view := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_view",
-		Help: "Number of the latest view that this instance knows.",
-	})
-	listed := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members",
-		Help: "Instances that decide together, by the latest view.",
-	})
-	installed := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_view_installed",
-		Help: "1 if the latest view is in force, 0 while members agree on it.",
-	})
-	shared := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_shared",
-		Help: "1 while every instance decides for every key, by writing first; 0 while each key has an owner.",
-	})
-	unreached := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_unreached",
-		Help: "Members that this instance does not reach: it can't hand on the calls for their keys.",
-	})
-	ways := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_owners_info",
-		Help: "1, with which instances own keys: one, while it has little to do; all; or none, while every instance decides " +
-			"for every key. And why not one: processors, memory, late or silent, by what the one owner had too much or too " +
+	view := s.figure("ratelimitd_members_view", "Number of the latest view that this instance knows.")
+	listed := s.figure("ratelimitd_members", "Instances that decide together, by the latest view.")
+	installed := s.figure("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it.")
+	shared := s.figure("ratelimitd_members_shared",
+		"1 while every instance decides for every key, by writing first; 0 while each key has an owner.")
+	unreached := s.figure("ratelimitd_members_unreached",
+		"Members that this instance does not reach: it can't hand on the calls for their keys.")
+	ways := s.figure("ratelimitd_members_owners_info",
+		"1, with which instances own keys: one, while it has little to do; all; or none, while every instance decides "+
+			"for every key. And why not one: processors, memory, late or silent, by what the one owner had too much or too "+
 			"little of; or asked, by --owners all. Empty: there is no reason.",
-	}, "owners", "reason")
-	owned := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_owned_share",
-		Help: "Share of all keys that this instance owns, 0 to 1.",
-	})
-	known := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_known_share",
-		Help: "Share of all keys that this instance owns and need not read when they are new, 0 to 1.",
-	})
-	setOut := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_set_out_total",
-		Help: "How often this instance was no longer a member, decided nothing, and joined anew, by reason: silent, " +
+		"owners", "reason")
+	owned := s.figure("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1.")
+	known := s.figure("ratelimitd_members_known_share",
+		"Share of all keys that this instance owns and need not read when they are new, 0 to 1.")
+	setOut := s.figure("ratelimitd_members_set_out_total",
+		"How often this instance was no longer a member, decided nothing, and joined anew, by reason: silent, "+
 			"and others set it out; or unread, its own row could not be read or written.",
-	}, "reason")
-	asides := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_aside_total",
-		Help: "How often this instance left the others, as its clock was beyond the tolerance.",
-	})
-	slices := s.figure(prometheus.Opts{
-		Name: "ratelimitd_members_handed_over_slices_total",
-		Help: "Slices of the keys that this instance owned no longer, and of which it knew all keys, by whether " +
+		"reason")
+	asides := s.figure("ratelimitd_members_aside_total",
+		"How often this instance left the others, as its clock was beyond the tolerance.")
+	slices := s.figure("ratelimitd_members_handed_over_slices_total",
+		"Slices of the keys that this instance owned no longer, and of which it knew all keys, by whether "+
 			"the next owner was told them: told; or failed, and the next owner has to find out.",
-	}, "outcome")
-	handed := s.figure(prometheus.Opts{
-		Name: "ratelimitd_peer_calls_total",
-		Help: "Calls for keys that another instance owns, by what became of them: answered; failed; " +
+		"outcome")
+	handed := s.figure("ratelimitd_peer_calls_total",
+		"Calls for keys that another instance owns, by what became of them: answered; failed; "+
 			"or refused, which nobody decided, and which were tried again.",
-	}, "outcome")
+		"outcome")
 	s.collect = func(to chan<- prometheus.Metric) {
 		st, counts := status(), counts()
 		to <- view.is(float64(st.View.Number))

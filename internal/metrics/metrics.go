@@ -52,7 +52,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
 	}
-	auto := promauto.With(reg)
+	auto := factory{promauto.With(reg)}
 	m := &Metrics{
 		now: now, decisions: newDecisionVecs(auto), confirmations: newConfirmationVecs(auto),
 		http: newHTTPVec(auto), store: newStoreSeries(auto), gauges: newGauges(auto), process: newProcessSeries(auto),
@@ -60,10 +60,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	m.SetBreaker(true)
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
-	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ratelimitd_overshoot_keys",
-		Help: "Keys that are over their limit now and whose further attempts are counted.",
-	}, func() float64 { return float64(m.overshoot.Len()) })
+	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit now and whose further attempts are counted.", m.overshoot.Len)
 	reg.MustRegister(newOpenKeys(m), newUsedBounds(m))
 	return m
 }
@@ -95,12 +92,9 @@ func Handler(gathered prometheus.Gatherer) http.Handler {
 // nearby (a few), and the default store timeout of 500 ms.
 var durationBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
-func newHTTPVec(auto promauto.Factory) *prometheus.HistogramVec {
-	return auto.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "ratelimitd_http_request_duration_seconds",
-		Help:    "Time to answer a request, by route and class of status.",
-		Buckets: durationBuckets,
-	}, []string{"route", "status"})
+func newHTTPVec(auto factory) *prometheus.HistogramVec {
+	return auto.histograms("ratelimitd_http_request_duration_seconds", "Time to answer a request, by route and class of status.",
+		durationBuckets, "route", "status")
 }
 
 // ObserveHTTP counts an answered request, and shows its trace, if that is not empty. route must

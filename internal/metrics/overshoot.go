@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -22,30 +21,19 @@ type overshootVecs struct {
 
 // newOvershootVecs has buckets from one attempt, a caller that stopped when denied, over a few, a person with several
 // attempts, to thousands, a machine that ignores denials.
-func newOvershootVecs(auto promauto.Factory) overshootVecs {
+func newOvershootVecs(auto factory) overshootVecs {
 	return overshootVecs{
-		attempts: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ratelimitd_overshoot_attempts",
-			Help:    "Attempts of a key beyond its limit, from the first until the window ends.",
-			Buckets: []float64{1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000},
-		}, []string{"policy"}),
-		times: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ratelimitd_overshoot_times_limit",
-			Help:    "How many times its limit a key asked for, from its first attempt beyond it until the window ends.",
-			Buckets: []float64{1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000},
-		}, []string{"policy"}),
-		units: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_overshoot_units_total",
-			Help: "Units beyond the limit that attempts asked for.",
-		}, []string{"policy"}),
-		repeated: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_overshoot_repeated_total",
-			Help: "Attempts of a key beyond its limit that were not the first in their window.",
-		}, []string{"policy"}),
-		dropped: auto.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_overshoot_dropped_total",
-			Help: "Attempts beyond a limit that are in no histogram, because too many keys were over their limits.",
-		}),
+		attempts: auto.histograms("ratelimitd_overshoot_attempts",
+			"Attempts of a key beyond its limit, from the first until the window ends.",
+			[]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000}, "policy"),
+		times: auto.histograms("ratelimitd_overshoot_times_limit",
+			"How many times its limit a key asked for, from its first attempt beyond it until the window ends.",
+			[]float64{1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000}, "policy"),
+		units: auto.counters("ratelimitd_overshoot_units_total", "Units beyond the limit that attempts asked for.", "policy"),
+		repeated: auto.counters("ratelimitd_overshoot_repeated_total",
+			"Attempts of a key beyond its limit that were not the first in their window.", "policy"),
+		dropped: auto.counter("ratelimitd_overshoot_dropped_total",
+			"Attempts beyond a limit that are in no histogram, because too many keys were over their limits."),
 	}
 }
 
@@ -83,10 +71,7 @@ func (v *overshootVecs) of(policy string, tally *overshoot.Tally, now time.Time)
 // newOpenKeys returns what publishes how many keys are over their limit, by policy.
 func newOpenKeys(m *Metrics) prometheus.Collector {
 	s := new(scraped)
-	open := s.figure(prometheus.Opts{
-		Name: "ratelimitd_overshoot_policy_keys",
-		Help: "Keys that are over their limit now, by policy.",
-	}, "policy")
+	open := s.figure("ratelimitd_overshoot_policy_keys", "Keys that are over their limit now, by policy.", "policy")
 	s.collect = func(to chan<- prometheus.Metric) {
 		for name, of := range *m.policies.Load() {
 			to <- open.is(float64(of.tally.Open()), name)

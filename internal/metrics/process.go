@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // File is what is read again when it changes.
@@ -37,25 +36,18 @@ type processSeries struct {
 	expiry     *prometheus.GaugeVec // certificate
 }
 
-func newProcessSeries(auto promauto.Factory) processSeries {
+func newProcessSeries(auto factory) processSeries {
 	return processSeries{
-		build: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_build_info",
-			Help: "1, with what the program was built from, as `ratelimitd version` says it.",
-		}, []string{"version", "go_version"}),
-		reloaded: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_last_reload_successful",
-			Help: "1 if the file was taken when it was read last, at the start or later; 0 if it had mistakes, and the one before stays in force.",
-		}, []string{"file"}),
-		reloadedAt: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_last_reload_success_timestamp_seconds",
-			Help: "When the file that is in force was read.",
-		}, []string{"file"}),
-		expiry: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ratelimitd_certificate_expiry_timestamp_seconds",
-			Help: "When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see; or the first " +
+		build: auto.gauges("ratelimitd_build_info",
+			"1, with what the program was built from, as `ratelimitd version` says it.", "version", "go_version"),
+		reloaded: auto.gauges("ratelimitd_last_reload_successful",
+			"1 if the file was taken when it was read last, at the start or later; 0 if it had mistakes, and the one before stays in force.",
+			"file"),
+		reloadedAt: auto.gauges("ratelimitd_last_reload_success_timestamp_seconds", "When the file that is in force was read.", "file"),
+		expiry: auto.gauges("ratelimitd_certificate_expiry_timestamp_seconds",
+			"When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see; or the first "+
 				"of the authorities that it verifies them by: client_ca, cassandra_ca.",
-		}, []string{"certificate"}),
+			"certificate"),
 	}
 }
 

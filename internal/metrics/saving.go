@@ -12,14 +12,9 @@ import (
 // scrape.
 func NewSaving(now func() time.Time, saving func() embedded.Saving) prometheus.Collector {
 	s := new(scraped)
-	unsaved := s.figure(prometheus.Opts{
-		Name: "ratelimitd_data_unsaved_seconds",
-		Help: "Age of the oldest counts that --data-dir does not have because saving fails; 0: it does not fail.",
-	})
-	failures := s.figure(prometheus.Opts{
-		Name: "ratelimitd_data_save_failures_total",
-		Help: "How often counts could not be saved in --data-dir.",
-	})
+	unsaved := s.figure("ratelimitd_data_unsaved_seconds",
+		"Age of the oldest counts that --data-dir does not have because saving fails; 0: it does not fail.")
+	failures := s.figure("ratelimitd_data_save_failures_total", "How often counts could not be saved in --data-dir.")
 	s.collect = func(to chan<- prometheus.Metric) {
 		said, age := saving(), 0.0
 		if !said.Since.IsZero() {

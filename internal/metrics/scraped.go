@@ -19,9 +19,9 @@ type figure struct {
 }
 
 // figure adds a metric, which is a counter if its name ends in _total, and a gauge otherwise.
-func (s *scraped) figure(opts prometheus.Opts, labels ...string) figure {
-	f := figure{prometheus.NewDesc(opts.Name, opts.Help, labels, nil), prometheus.GaugeValue}
-	if strings.HasSuffix(opts.Name, "_total") {
+func (s *scraped) figure(name, help string, labels ...string) figure {
+	f := figure{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+	if strings.HasSuffix(name, "_total") {
 		f.kind = prometheus.CounterValue
 	}
 	s.figures = append(s.figures, f)

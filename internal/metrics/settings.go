@@ -6,11 +6,10 @@ import "github.com/prometheus/client_golang/prometheus"
 // disagreements says at each scrape.
 func NewSettings(disagreements func() map[string]int) prometheus.Collector {
 	s := new(scraped)
-	disagree := s.figure(prometheus.Opts{
-		Name: "ratelimitd_settings_disagree",
-		Help: "Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, " +
+	disagree := s.figure("ratelimitd_settings_disagree",
+		"Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, "+
 			"or what a domain of Envoy's is mapped to.",
-	}, "setting")
+		"setting")
 	s.collect = func(to chan<- prometheus.Metric) {
 		for setting, instances := range disagreements() {
 			to <- disagree.is(float64(instances), setting)

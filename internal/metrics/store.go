@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -30,13 +29,10 @@ type storeSeries struct {
 
 // newStoreSeries has buckets around a store in memory (microseconds), one nearby
 // (hundreds of them to milliseconds), and the default store timeout of 500 ms.
-func newStoreSeries(auto promauto.Factory) storeSeries {
+func newStoreSeries(auto factory) storeSeries {
 	s := storeSeries{
-		durations: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ratelimitd_store_duration_seconds",
-			Help:    "Time that the store took, by operation and outcome.",
-			Buckets: []float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
-		}, []string{"op", "outcome"}),
+		durations: auto.histograms("ratelimitd_store_duration_seconds", "Time that the store took, by operation and outcome.",
+			[]float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}, "op", "outcome"),
 		ok: make(map[string]prometheus.Observer),
 	}
 	for _, op := range []string{storeRead, storeWrite, storeUpdate, storeWriteRead} {
