@@ -125,22 +125,12 @@ func (s *Server) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rate
 }
 
 func (s *Server) answer(ctx context.Context, op count.Op, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	caller, err := s.admit(ctx, op)
-	if err != nil {
-		return nil, s.refuse(ctx, caller, err)
-	}
 	m := s.mapping.Load()
 	d := m.domains[r.GetDomain()]
 	memory := s.borrow(min(len(r.GetDescriptors()), maxDescriptors)) // more are refused
 	defer s.release(memory)
 	asks := *memory
-	if err := prepare(asks, op, r, d); err != nil {
-		return nil, err
-	}
-	if err := permitted(caller, asks); err != nil {
-		return nil, s.refuse(ctx, caller, err)
-	}
-	if err := s.bringLimits(asks, r); err != nil {
+	if err := s.fill(ctx, asks, op, r, d); err != nil {
 		return nil, err
 	}
 	if d != nil && d.together {
@@ -150,6 +140,21 @@ func (s *Server) answer(ctx context.Context, op count.Op, r *rls.RateLimitReques
 	}
 	s.tell(d, asks)
 	return m.response(asks)
+}
+
+// fill finds out what r, whose domain is d, asks for, and refuses a caller that may not ask for it.
+func (s *Server) fill(ctx context.Context, asks []ask, op count.Op, r *rls.RateLimitRequest, d *domain) error {
+	caller, err := s.admit(ctx, op)
+	if err != nil {
+		return s.refuse(ctx, caller, err)
+	}
+	if err := prepare(asks, op, r, d); err != nil {
+		return err
+	}
+	if err := permitted(caller, asks); err != nil {
+		return s.refuse(ctx, caller, err)
+	}
+	return s.bringLimits(asks, r)
 }
 
 // tell reports what became of the descriptors.

@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -108,25 +107,19 @@ func (s *Server) settle(ctx context.Context, r *kuadrantpb.CommitRequest, demand
 func (s *Server) asked(
 	ctx context.Context, op count.Op, e *estimate, do func([]ask, []limiter.Demand, []int) (*kuadrantpb.ReserveResponse, error),
 ) (*kuadrantpb.ReserveResponse, error) {
-	caller, err := s.admit(ctx, op)
-	if err != nil {
-		return nil, s.refuse(ctx, caller, err)
-	}
 	d := s.mapping.Load().domains[e.request.GetDomain()]
 	asks := make([]ask, min(len(e.request.GetDescriptors()), maxDescriptors))
-	if err := prepare(asks, op, e.request, d); err != nil {
+	if err := s.fill(ctx, asks, op, e.request, d); err != nil {
 		return nil, err
 	}
 	if e.amount > policy.MaxCost {
 		return nil, invalid(e.field, "%d is out of range: use 0 to %d", e.amount, int64(policy.MaxCost))
 	}
-	if err := permitted(caller, asks); err != nil {
-		return nil, s.refuse(ctx, caller, err)
+	group := limitedOf(asks)
+	for _, i := range group {
+		asks[i].demand.Cost = int64(e.amount)
 	}
-	if err := s.bringLimits(asks, e.request); err != nil {
-		return nil, err
-	}
-	demands, of := demandsOf(asks, int64(e.amount))
+	demands, of := demandsOf(asks, group, false) // as with Limitador's counters, the same one twice is one
 	if len(demands) > policy.MaxDemands {
 		return nil, invalid("descriptors", "%d of them stand or fall together: use at most %d", len(demands), policy.MaxDemands)
 	}
@@ -135,38 +128,6 @@ func (s *Server) asked(
 		return &kuadrantpb.ReserveResponse{Code: rls.RateLimitResponse_OK}, nil
 	}
 	return do(asks, demands, of)
-}
-
-// limitedOf returns the indexes of the asks that a policy decides.
-func limitedOf(asks []ask) (group []int) {
-	for i := range asks {
-		if asks[i].limited() {
-			group = append(group, i)
-		}
-	}
-	return group
-}
-
-// demandsOf returns a demand of cost for each policy and identifier of asks, and for each limited ask the index of its
-// demand: as with Limitador's counters, the same one twice is one.
-func demandsOf(asks []ask, cost int64) (demands []limiter.Demand, of []int) {
-	type key struct {
-		policy     string
-		identifier keys.Identifier
-	}
-	seen := make(map[key]int)
-	for _, i := range limitedOf(asks) {
-		d := &asks[i].demand
-		d.Cost = cost
-		at, twice := seen[key{d.Policy, d.Identifier}]
-		if !twice {
-			at = len(demands)
-			seen[key{d.Policy, d.Identifier}] = at
-			demands = append(demands, *d)
-		}
-		of = append(of, at)
-	}
-	return demands, of
 }
 
 // doAll has the engine decide call, as a part of the trace of ctx.

@@ -9,6 +9,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
+// limitedOf returns the indexes of the asks that a policy decides.
+func limitedOf(asks []ask) (group []int) {
+	for i := range asks {
+		if asks[i].limited() {
+			group = append(group, i)
+		}
+	}
+	return group
+}
+
 // takes returns the indexes of the asks that take units.
 func takes(asks []ask) (group []int) {
 	for i := range asks {
@@ -34,10 +44,8 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	if len(group) <= 1 {
 		return
 	}
-	demands, of := sumUp(asks, group)
-	within, span := s.opts.Tracer.Decide(ctx, count.OpTake)
-	answer, err := s.engine.Do(within, &limiter.Call{Op: count.OpTake, Demands: demands})
-	span.Decided(&answer.Decision, len(demands), err)
+	demands, of := demandsOf(asks, group, true)
+	answer, err := s.doAll(ctx, &limiter.Call{Op: count.OpTake, Demands: demands})
 	if err == nil {
 		spread(asks, group, of, &answer)
 		return
@@ -51,9 +59,9 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	}
 }
 
-// sumUp returns the demands of group, those of one policy and identifier as one, and for each
-// of group the index of its demand.
-func sumUp(asks []ask, group []int) (demands []limiter.Demand, of []int) {
+// demandsOf returns the demands of group, those of one policy and identifier as one, and for each
+// of group the index of its demand. sums says whether such a one costs what they cost together, or what each of them costs.
+func demandsOf(asks []ask, group []int, sums bool) (demands []limiter.Demand, of []int) {
 	type key struct {
 		policy     string
 		identifier keys.Identifier
@@ -62,9 +70,10 @@ func sumUp(asks []ask, group []int) (demands []limiter.Demand, of []int) {
 	for _, i := range group {
 		d := asks[i].demand
 		at, twice := seen[key{d.Policy, d.Identifier}]
-		if twice {
+		if twice && sums {
 			demands[at].Cost += d.Cost
-		} else {
+		}
+		if !twice {
 			at = len(demands)
 			seen[key{d.Policy, d.Identifier}] = at
 			demands = append(demands, d)
