@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -47,43 +48,24 @@ func (p Parent) read() (id trace.TraceID, sampled, ok bool) {
 	if len(h) < parentLength || h[traceFrom-1] != '-' || h[spanFrom-1] != '-' || h[flagsFrom-1] != '-' {
 		return trace.TraceID{}, false, false
 	}
-	var version, flags [1]byte
-	var span trace.SpanID
-	if !readHex(version[:], h[:traceFrom-1]) || !readHex(id[:], h[traceFrom:spanFrom-1]) ||
-		!readHex(span[:], h[spanFrom:flagsFrom-1]) || !readHex(flags[:], h[flagsFrom:parentLength]) {
-		return trace.TraceID{}, false, false
-	}
+	id, wrongID := trace.TraceIDFromHex(h[traceFrom : spanFrom-1])
+	_, wrongSpan := trace.SpanIDFromHex(h[spanFrom : flagsFrom-1])
+	version, isVersion := readByte(h[:traceFrom-1])
+	flags, areFlags := readByte(h[flagsFrom:parentLength])
 	switch {
-	case !id.IsValid(), !span.IsValid(), version[0] > maxVersion,
-		version[0] == 0 && flags[0] > maxFlags,
+	case wrongID != nil, wrongSpan != nil, !isVersion, !areFlags,
+		version > maxVersion, version == 0 && flags > maxFlags,
 		len(h) > parentLength && h[parentLength] != '-',
-		version[0] == 0 && len(h) > parentLength+1: // that nothing follows the last dash is taken
+		version == 0 && len(h) > parentLength+1: // that nothing follows the last dash is taken
 		return trace.TraceID{}, false, false
 	}
-	return id, trace.TraceFlags(flags[0]).IsSampled(), true
+	return id, trace.TraceFlags(flags).IsSampled(), true
 }
 
-// readHex reads the digits of from into to, which is half as long.
-func readHex(to []byte, from string) bool {
-	for i := range to {
-		high, low := digit(from[2*i]), digit(from[2*i+1])
-		if high > 0xf || low > 0xf {
-			return false
-		}
-		to[i] = high<<4 | low
-	}
-	return true
-}
-
-// digit returns what c says as a digit; more than 15: it is none.
-func digit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 0xff
+// readByte reads two digits in lower case.
+func readByte(text string) (b byte, ok bool) {
+	n, err := strconv.ParseUint(text, 16, 8)
+	return byte(n), err == nil && text == strings.ToLower(text)
 }
 
 // Contexts of callers whose trace is sampled, and is not. A Sampler looks at no more of them.
