@@ -22,18 +22,11 @@ func newOverrideList(p *command.Process) *cobra.Command {
 	asker := remote.NewAsker(p, cmd)
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := asker.Load(cmd); err != nil {
-			return err
-		}
 		var list struct {
 			Overrides []overrideInForce
 			Total     int
 		}
-		document, err := asker.Client().Get(cmd.Context(), overridesRoute, &list)
-		if err != nil {
-			return err
-		}
-		return asker.Print(cmd, document, func(out *bytes.Buffer) {
+		return asker.Show(cmd, overridesRoute, &list, func(out *bytes.Buffer) {
 			writeOverrides(out, list.Overrides)
 			if more := list.Total - len(list.Overrides); more > 0 {
 				fmt.Fprintf(out, "and %d more\n", more)

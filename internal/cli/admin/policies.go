@@ -38,19 +38,16 @@ type policyVersion struct {
 	Text     string // of one alone
 }
 
-// history returns the versions that are kept, the latest first.
-func history(ctx context.Context, c *remote.Client) (all []policyVersion, document []byte, err error) {
-	var list struct{ Versions []policyVersion }
-	document, err = c.Get(ctx, versionsRoute, &list)
-	return list.Versions, document, err
-}
+// versions are those that a server's store keeps, the latest first.
+type versions struct{ Versions []policyVersion }
 
 // latest returns the number of the latest version, 0 for none.
-func latest(all []policyVersion) int64 {
-	if len(all) == 0 {
-		return 0
+func latest(ctx context.Context, c *remote.Client) (int64, error) {
+	var list versions
+	if _, err := c.Get(ctx, versionsRoute, &list); err != nil || len(list.Versions) == 0 {
+		return 0, err
 	}
-	return all[0].Version
+	return list.Versions[0].Version, nil
 }
 
 // readVersion returns a version with its text.
@@ -101,11 +98,9 @@ func newApply(p *command.Process) *cobra.Command {
 		}
 		have := replaces
 		if have == 0 {
-			all, _, err := history(cmd.Context(), asker.Client())
-			if err != nil {
+			if have, err = latest(cmd.Context(), asker.Client()); err != nil {
 				return err
 			}
-			have = latest(all)
 		}
 		return put(cmd, asker.Client(), text, have)
 	}
@@ -139,7 +134,7 @@ func newRollback(p *command.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all, _, err := history(cmd.Context(), asker.Client())
+		have, err := latest(cmd.Context(), asker.Client())
 		if err != nil {
 			return err
 		}
@@ -147,7 +142,7 @@ func newRollback(p *command.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return put(cmd, asker.Client(), []byte(v.Text), latest(all))
+		return put(cmd, asker.Client(), []byte(v.Text), have)
 	}
 	return cmd
 }
@@ -168,14 +163,14 @@ func newExport(p *command.Process) *cobra.Command {
 		if err := asker.Load(cmd); err != nil {
 			return err
 		}
-		all, _, err := history(cmd.Context(), asker.Client())
+		have, err := latest(cmd.Context(), asker.Client())
 		switch {
 		case err != nil:
 			return err
-		case len(all) == 0:
+		case have == 0:
 			return errNoVersions
 		}
-		return printVersion(cmd, asker, latest(all))
+		return printVersion(cmd, asker, have)
 	}
 	return cmd
 }
@@ -202,14 +197,8 @@ func newHistory(p *command.Process) *cobra.Command {
 	asker := remote.NewAsker(p, cmd)
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := asker.Load(cmd); err != nil {
-			return err
-		}
-		all, document, err := history(cmd.Context(), asker.Client())
-		if err != nil {
-			return err
-		}
-		return asker.Print(cmd, document, func(out *bytes.Buffer) { writeHistory(out, all) })
+		var list versions
+		return asker.Show(cmd, versionsRoute, &list, func(out *bytes.Buffer) { writeHistory(out, list.Versions) })
 	}
 	return cmd
 }
@@ -263,11 +252,11 @@ func newDiff(p *command.Process) *cobra.Command {
 
 // latestPolicies returns those of the latest version, none if there is none.
 func latestPolicies(ctx context.Context, c *remote.Client) (file policyfile.File, err error) {
-	all, _, err := history(ctx, c)
-	if err != nil || len(all) == 0 {
+	have, err := latest(ctx, c)
+	if err != nil || have == 0 {
 		return file, err
 	}
-	v, err := readVersion(ctx, c, latest(all))
+	v, err := readVersion(ctx, c, have)
 	if err != nil {
 		return file, err
 	}

@@ -27,15 +27,8 @@ func newShadow(p *command.Process) *cobra.Command {
 	asker := remote.NewAsker(p, cmd)
 	asker.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := asker.Load(cmd); err != nil {
-			return err
-		}
 		var s shadows
-		document, err := asker.Client().Get(cmd.Context(), "policies/"+url.PathEscape(args[0])+"/shadow", &s)
-		if err != nil {
-			return err
-		}
-		return asker.Print(cmd, document, s.write)
+		return asker.Show(cmd, "policies/"+url.PathEscape(args[0])+"/shadow", &s, s.write)
 	}
 	return cmd
 }

@@ -172,6 +172,18 @@ func (a *Asker) Print(cmd *cobra.Command, document []byte, table func(out *bytes
 	return err
 }
 
+// Show prints what a GET of a route below /v1 answers. It makes into out of the answer, which table writes.
+func (a *Asker) Show(cmd *cobra.Command, route string, out any, table func(out *bytes.Buffer)) error {
+	if err := a.Load(cmd); err != nil {
+		return err
+	}
+	document, err := a.Client().Get(cmd.Context(), route, out)
+	if err != nil {
+		return err
+	}
+	return a.Print(cmd, document, table)
+}
+
 // outputFormat is OneOf without the quotation: an identifier that starts with -o
 // comes to stand here.
 func outputFormat(text string) (string, error) {
