@@ -56,8 +56,8 @@ func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 		b.ops, err = m.readOperations(v)
 		return err
 	})
-	if err == nil && !seen.Has("operations") {
-		err = decode.Missing("operations")
+	if err == nil {
+		err = seen.Require("operations")
 	}
 	b.lines = acceptsLines(r.Header)
 	if err == nil {

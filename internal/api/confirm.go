@@ -17,7 +17,7 @@ type confirmed struct {
 func (s *Server) confirm(ctx context.Context, receipt string) (answer, error) {
 	done, err := s.engine.Confirm(ctx, receipt)
 	if err != nil {
-		return nil, &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
+		return nil, decode.Undone(err)
 	}
 	return encode.Document{Content: confirmed(done)}, nil
 }

@@ -26,7 +26,7 @@ type Problem struct {
 // its units; c is nil where it is no check, record or take.
 func ProblemOf(c *limiter.Call, recorded count.Recorded, err error) *Problem {
 	if c == nil {
-		return exported(encode.ProblemOf(&decode.CallError{Recorded: decode.RecordedOf(err), Err: err}))
+		return exported(encode.ProblemOf(decode.Undone(err)))
 	}
 	return exported(encode.ProblemOf((&decode.Call{Call: *c}).Failed(recorded, err)))
 }

@@ -109,14 +109,12 @@ func (o *overridden) readMember(name string, v decode.Value) (err error) {
 // requireOverridden returns the error of an object that does not say whom an override is for, or says it twice.
 func requireOverridden(seen decode.Members) error {
 	switch {
-	case !seen.Has("policy"):
-		return decode.Missing("policy")
-	case seen.Has("prefix") && seen.Has("identifier"):
+	case !seen.Has("prefix"):
+		return seen.Require(decode.KeyNames...)
+	case seen.Has("policy") && seen.Has("identifier"):
 		return decode.Wrong("prefix", "It is there beside identifier: give one of them.")
-	case !seen.Has("prefix") && !seen.Has("identifier"):
-		return decode.Missing("identifier")
 	}
-	return nil
+	return seen.Require("policy")
 }
 
 // decodeOverride reads what decodeOverridden does and "kind", "limits" and "expires_in_ms".
@@ -127,16 +125,14 @@ func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
 		return o, err
 	}
 	seen, err := decode.ReadObject(body, overrideNames, o.readMember)
+	if err == nil {
+		err = requireOverridden(seen)
+	}
+	if err == nil {
+		err = seen.Require("kind", "expires_in_ms")
+	}
 	if err != nil {
 		return o, err
-	}
-	if err := requireOverridden(seen); err != nil {
-		return o, err
-	}
-	for _, name := range []string{"kind", "expires_in_ms"} {
-		if !seen.Has(name) {
-			return o, decode.Missing(name)
-		}
 	}
 	return o, mayUse(m.caller, o.Policy)
 }
@@ -174,10 +170,8 @@ func readOverrideLimits(v decode.Value) ([]demand.LimitOverride, error) {
 	for i, e := range elements {
 		l := &limits[i]
 		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) error { return readOverrideLimit(l, name, v) })
-		for _, name := range overrideLimitNames[:2] {
-			if err == nil && !seen.Has(name) {
-				err = decode.Missing(name)
-			}
+		if err == nil {
+			err = seen.Require("name", "limit")
 		}
 		if err != nil {
 			return nil, decode.Under("["+strconv.Itoa(i)+"].", err)
@@ -211,9 +205,7 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 	} else {
 		set, err = s.engine.Overrides.Set(ctx, o.Policy, o.Identifier, o.override)
 	}
-	if err != nil {
-		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
-	}
+	err = decode.Undone(err)
 	details := o.details(err)
 	if err == nil {
 		details = append(details, slog.String("kind", string(o.override.Kind)), slog.Any("limits", o.override.Limits))
@@ -256,9 +248,7 @@ func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, erro
 	} else {
 		err = s.engine.Overrides.End(ctx, a.Policy, a.Identifier)
 	}
-	if err != nil {
-		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
-	}
+	err = decode.Undone(err)
 	s.audit(ctx, &a.by, "override.delete", &a.Demand, err, a.details(err)...)
 	if err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 		receipt, err = v.Token()
 		return err
 	})
-	if err == nil && !seen.Has("receipt") {
-		err = decode.Missing("receipt")
+	if err == nil {
+		err = seen.Require("receipt")
 	}
 	return receipt, err
 }
@@ -37,7 +37,7 @@ func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 // refund gives back what receipt was given for, once.
 func (s *Server) refund(ctx context.Context, receipt string) (answer, error) {
 	if err := s.engine.Refund(ctx, receipt); err != nil {
-		return nil, &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
+		return nil, decode.Undone(err)
 	}
 	return encode.Document{Content: refunded{true}}, nil
 }

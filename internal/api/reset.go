@@ -9,10 +9,7 @@ import (
 
 // reset forgets what was counted for a.Identifier under a.Policy.
 func (s *Server) reset(ctx context.Context, a admin) (answer, error) {
-	err := s.engine.Reset(ctx, a.Policy, a.Identifier)
-	if err != nil {
-		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
-	}
+	err := decode.Undone(s.engine.Reset(ctx, a.Policy, a.Identifier))
 	s.audit(ctx, &a.by, "reset", &a.Demand, err)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (c *Call) Read(v Value, names []string) error {
 		return nil // it says itself what it is for
 	case !seen.Has("demands"):
 		c.Demands = c.one[:]
-		return RequireKey(seen)
+		return seen.Require(KeyNames...)
 	case hasDemand(seen):
 		return Wrong("demands", "Give either demands, or policy, identifier, cost and limit; not both.")
 	}
@@ -90,7 +90,7 @@ func (c *Call) checkConfirm(seen Members, names []string) error {
 	case c.Op != OpConfirm:
 		return Wrong("receipt", "Only "+string(OpConfirm)+" has it.")
 	case !seen.Has("receipt"):
-		return Missing("receipt")
+		return seen.Require("receipt")
 	}
 	for _, name := range names {
 		if seen.Has(name) && name != "receipt" && name != "op" {
@@ -149,7 +149,7 @@ func (v Value) Token() (string, error) {
 func ReadKey(v Value, names []string) (d limiter.Demand, err error) {
 	seen, err := ReadObject(v, names, func(name string, v Value) error { return ReadDemand(&d, name, v) })
 	if err == nil {
-		err = RequireKey(seen)
+		err = seen.Require(KeyNames...)
 	}
 	return d, err
 }
@@ -166,7 +166,7 @@ func readDemands(v Value, settles bool) ([]limiter.Demand, error) {
 	for i, e := range elements {
 		seen, err := ReadObject(e, demandNames, func(name string, v Value) error { return readDemand(&list[i], name, v, settles) })
 		if err == nil {
-			err = RequireKey(seen)
+			err = seen.Require(KeyNames...)
 		}
 		if err != nil {
 			return nil, Under(DemandPath(i)[len("demands"):], err)
@@ -204,16 +204,6 @@ func readDemand(d *limiter.Demand, name string, v Value, settles bool) (err erro
 		d.Cost = limiter.CostNothing
 	}
 	return err
-}
-
-// RequireKey returns the error of an object that says not what is counted for whom.
-func RequireKey(seen Members) error {
-	for _, name := range KeyNames {
-		if !seen.Has(name) {
-			return Missing(name)
-		}
-	}
-	return nil
 }
 
 // op returns the operation that v names.

@@ -43,9 +43,6 @@ func Wrong(field, detail string) error {
 	return &Error{Kind: limiter.ErrInvalid, Field: field, Detail: detail}
 }
 
-// Missing returns the error of a member that is needed and is not there.
-func Missing(name string) error { return Wrong(name, name+" is missing.") }
-
 // maxEchoedNameLen bounds the unknown names that a problem repeats: twice the longest known one, so
 // that slips are shown and little else.
 const maxEchoedNameLen = 32
@@ -86,6 +83,14 @@ func (e *CallError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the error.
 func (e *CallError) Unwrap() error { return e.Err }
+
+// Undone returns err as that of what is no call, with what it says of the units; nil stays nil.
+func Undone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &CallError{Recorded: RecordedOf(err), Err: err}
+}
 
 // Failed returns err as that of c. recorded is what the engine says of the units of all
 // demands; empty: nothing.

@@ -27,6 +27,16 @@ func (m Members) Has(name string) bool {
 	return i >= 0 && m.there&(1<<i) != 0
 }
 
+// Require returns the error of the first of names that was not there.
+func (m Members) Require(names ...string) error {
+	for _, name := range names {
+		if !m.Has(name) {
+			return Wrong(name, name+" is missing.")
+		}
+	}
+	return nil
+}
+
 // ReadObject hands the members of v to read, by their names. It refuses members that are
 // Not among names or come twice, and values that read refuses; the error names the
 // member.
