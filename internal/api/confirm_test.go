@@ -7,11 +7,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// prefix lets two codes an hour pass that nobody confirms, and goes on while half are confirmed.
-var prefix = policy.Policy{Name: "sms-prefix", Limits: []policy.Limit{
-	{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 3, Window: time.Hour, Until: policy.UntilConfirmed},
-	{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: time.Hour, MinConversion: 50, Probe: time.Minute},
-}}
+// prefix lets three codes an hour pass that nobody confirms. The conversion that it derives lets two pass, and goes on
+// while half are confirmed.
+var (
+	prefix = policy.Policy{
+		Name:   "sms-prefix",
+		Limits: []policy.Limit{{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 3, Window: time.Hour, Until: policy.UntilConfirmed}},
+		Derive: []policy.Derivation{{Policy: "converted", From: policy.PartWhole}},
+	}
+	converted = policy.Policy{Name: "converted", Limits: []policy.Limit{
+		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: time.Hour, MinConversion: 50, Probe: time.Minute},
+	}}
+)
 
 func TestConfirm(t *testing.T) {
 	const (
@@ -48,6 +55,6 @@ func TestConfirm(t *testing.T) {
 			{path: "/v1/batch", body: operationsOf(confirm)},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, prefix).story(name, steps) })
+		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, prefix, converted).story(name, steps) })
 	}
 }

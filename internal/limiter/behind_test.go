@@ -699,16 +699,6 @@ func TestLocalSaysWhatItDoesNotPromise(t *testing.T) {
 	}
 }
 
-// TestLocalIsRefused holds that a bucket beside a log is refused with a sentence.
-func TestLocalIsRefused(t *testing.T) {
-	several := inMemory("sliding-log", 3, time.Hour)
-	several.Limits = append(several.Limits, limitOf("leaky-bucket", 3))
-	found := several.Problems()
-	if len(found) != 1 || found[0].Path != "guarantee" || !strings.Contains(found[0].Message, "limits[1], a leaky-bucket, beside") {
-		t.Errorf("a bucket beside a log: %v", found)
-	}
-}
-
 // partOff is a store that one instance can be parted from.
 type partOff struct {
 	store.Store

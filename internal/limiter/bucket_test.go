@@ -243,17 +243,33 @@ func intOf(a store.Amount) *big.Int {
 
 func TestBucketsAndCountAllAreRefused(t *testing.T) {
 	for _, name := range policy.Algorithms() {
-		if name == policy.Concurrent.Name { // it stands beside no other
+		if name == policy.Concurrent.Name { // it has a sentence of its own
 			continue
 		}
 		l := policy.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
-		p := policy.Policy{Name: "p", Count: policy.CountAll, Limits: []policy.Limit{
-			{Name: "beside", Algorithm: "sliding-log", Limit: 1, Window: time.Minute}, l,
-		}}
+		beside := l
+		beside.Name = "beside"
+		p := policy.Policy{Name: "p", Count: policy.CountAll, Limits: []policy.Limit{beside, l}}
 		found := p.Problems()
-		refused := len(found) == 1 && found[0].Path == "count" && strings.Contains(found[0].Message, "limits[1], a "+name+": use \"admitted\"")
+		refused := len(found) == 1 && found[0].Path == "count" && strings.Contains(found[0].Message, "limits[0], a "+name+": use \"admitted\"")
 		if refused != l.InCell() || !refused && len(found) > 0 {
 			t.Errorf("%s: %v", name, found)
+		}
+	}
+}
+
+// TestCellsBesideOthersAreRefused with a sentence on what to do instead.
+func TestCellsBesideOthersAreRefused(t *testing.T) {
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
+		for _, name := range []string{"leaky-bucket", "token-bucket", "conversion"} {
+			p := policyOf("sliding-log", 3, time.Hour)
+			p.Guarantee = guarantee
+			p.Limits = append(p.Limits, limitOf(name, 3))
+			found := p.Problems()
+			want := "a " + name + " can't stand beside limits[0], a sliding-log: put the " + name + " into a policy of its own"
+			if len(found) != 1 || found[0].Path != "limits[1].algorithm" || !strings.HasPrefix(found[0].Message, want) {
+				t.Errorf("%v, want %q", found, want)
+			}
 		}
 	}
 }

@@ -499,25 +499,19 @@ func engineWithKeys(t *testing.T, store store.Store, keyers []keys.Keyer, p poli
 }
 
 // The promise of buckets depends on the level of compare-and-set: under LOCAL_SERIAL each data
-// centre has its own, under SERIAL they share, whatever the levels of the limits beside them.
+// centre has its own, under SERIAL they share, whatever the levels of reads and writes.
 func TestCellsOfDataCentres(t *testing.T) {
 	for _, test := range []struct {
 		serial, level policy.Level
-		limits        []policy.Limit
-		used          []int64 // in the other data centre, of each limit
+		used          int64 // in the other data centre
 	}{
-		{policy.LevelLocalSerial, policy.LevelQuorum, []policy.Limit{limitOf("token-bucket", 5)}, []int64{0}},
-		{policy.LevelSerial, policy.LevelLocalQuorum, []policy.Limit{limitOf("token-bucket", 5)}, []int64{1}},
-		{policy.LevelLocalSerial, policy.LevelQuorum,
-			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, []int64{1, 0}},
-		{policy.LevelSerial, policy.LevelLocalQuorum,
-			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, []int64{0, 1}},
+		{policy.LevelLocalSerial, policy.LevelQuorum, 0},
+		{policy.LevelSerial, policy.LevelLocalQuorum, 1},
 	} {
 		bubble(t, string(test.serial)+" "+string(test.level), func(t *testing.T) {
 			store := newFakeStore()
-			p := policy.Policy{
-				Name: "p", Limits: test.limits, Consistency: policy.Consistency{Write: test.level, Read: test.level},
-			}
+			p := policyOf("token-bucket", 5, 24*time.Hour)
+			p.Consistency = policy.Consistency{Write: test.level, Read: test.level}
 			in := func(datacenter string) *limiter.Engine {
 				e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: test.serial})
 				if err := e.SetPolicies([]policy.Policy{p}); err != nil {
@@ -530,19 +524,14 @@ func TestCellsOfDataCentres(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, want := range test.used {
-				if got.Limits()[i].Used != want {
-					t.Errorf("%s: used %d in the other data centre, want %d", test.limits[i].Algorithm, got.Limits()[i].Used, want)
-				}
+			if got.Used != test.used {
+				t.Errorf("used %d in the other data centre, want %d", got.Used, test.used)
 			}
 			if err := in("east").Refund(t.Context(), answer.Receipt); err != nil {
 				t.Fatal(err)
 			}
-			after, _ := in("east").Check(t.Context(), somebody)
-			for i := range after.Limits() {
-				if after.Limits()[i].Used != 0 {
-					t.Errorf("%s: used %d after a refund", test.limits[i].Algorithm, after.Limits()[i].Used)
-				}
+			if after, _ := in("east").Check(t.Context(), somebody); after.Used != 0 {
+				t.Errorf("used %d after a refund", after.Used)
 			}
 		})
 	}

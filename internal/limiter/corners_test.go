@@ -16,24 +16,16 @@ import (
 
 // A call whose turn for one key does not come.
 func TestTurnThatDoesNotCome(t *testing.T) {
-	for name, policies := range map[string][]policy.Policy{
-		"two demands": twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5)),
-		"one policy of both kinds": {{Name: "q", Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}},
-			{Name: "p", Limits: []policy.Limit{limitOf("sliding-log", 5)}}},
-	} {
-		bubble(t, name, func(t *testing.T) {
+	for _, algorithm := range []string{"sliding-log", "token-bucket"} {
+		bubble(t, algorithm, func(t *testing.T) {
 			s := newFakeStore()
-			e := newEngine(t, s, 0, policies...)
+			e := newEngine(t, s, 0, twoPolicies(limitOf(algorithm, 5), limitOf("sliding-log", 5))...)
 			mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both}) // the secret is there
 			s.set(func() { s.writeTakes = 450 * time.Millisecond })
 			var all sync.WaitGroup
 			all.Go(func() { _, _ = e.Take(t.Context(), both[1]) })
 			time.Sleep(10 * time.Millisecond)
-			demands := both
-			if name != "two demands" {
-				demands = both[1:]
-			}
-			a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: demands})
+			a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both})
 			if !errors.Is(err, store.ErrUnavailable) || a.Allowed || a.Recorded != count.RecordedNo {
 				t.Errorf("allowed %v, recorded %s, %v", a.Allowed, a.Recorded, err)
 			}
@@ -192,73 +184,12 @@ func TestIdempotentCallAfterAReset(t *testing.T) {
 	}
 }
 
-// the same for a policy of both kinds.
-func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		p := policy.Policy{Name: "p", Limits: []policy.Limit{
-			{Algorithm: "sliding-log", Limit: 50, Window: time.Hour}, {Algorithm: "token-bucket", Limit: 50, Window: 24 * time.Hour}}}
-		e := newEngine(t, store, 0, p)
-		running(t, e)
-		if err := e.Reset(t.Context(), "p", somebody.Identifier); err != nil {
-			t.Fatal(err)
-		}
-		d := somebody
-		d.Cost = 20
-		mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, IdempotencyKey: "k"})
-		got, _ := e.Check(t.Context(), somebody)
-		for _, l := range got.Limits() {
-			if l.Used != 20 {
-				t.Errorf("%s: used %d by one record of 20", l.Limit.Name, l.Used)
-			}
-		}
-	})
-}
-
-// A policy of both kinds, of which one fails.
-func TestHalfOfAPolicyFails(t *testing.T) {
-	for _, c := range []struct {
-		op count.Op
-		on policy.OnStoreError
-	}{{count.OpRecord, policy.OnStoreErrorDeny}, {count.OpTake, policy.OnStoreErrorAllow}} {
-		bubble(t, string(c.op)+" "+string(c.on), func(t *testing.T) {
-			s := newFakeStore()
-			p := policy.Policy{Name: "p", OnStoreError: c.on, Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
-			e := newEngine(t, s, 0, p)
-			running(t, e)
-			s.set(func() {
-				s.onWrite = func(w *store.Write) error {
-					if w.Cell != nil {
-						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
-					}
-					return nil
-				}
-			})
-			a, err := e.Do(t.Context(), &limiter.Call{Op: c.op, Demands: []limiter.Demand{somebody}})
-			time.Sleep(time.Minute)
-			s.set(func() { s.onWrite = nil })
-			used := int64(0)
-			got, _ := e.Check(t.Context(), somebody)
-			for _, l := range got.Limits() {
-				used = max(used, l.Used)
-			}
-			if a.Recorded != count.RecordedUnknown || used != 1 {
-				t.Errorf("recorded: %s (%v), and %d units count a minute later: one half does, and one does not", a.Recorded, err, used)
-			}
-		})
-	}
-}
-
 // Denied attempts with idempotency keys, holds, several demands: each is a tombstone.
 func TestDeniedAttemptsAreOnlyRead(t *testing.T) {
-	for _, how := range []string{"plain", "idempotency key", "two demands", "both kinds"} {
+	for _, how := range []string{"plain", "idempotency key", "two demands"} {
 		bubble(t, how, func(t *testing.T) {
 			s := newFakeStore()
-			policies := twoPolicies(limitOf("sliding-log", 3), limitOf("sliding-log", 1000))
-			if how == "both kinds" {
-				policies[0].Limits = append(policies[0].Limits, limitOf("token-bucket", 1000))
-			}
-			e := newEngine(t, s, 0, policies...)
+			e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 3), limitOf("sliding-log", 1000))...)
 			running(t, e)
 			var removals atomic.Int64
 			s.set(func() {
@@ -287,7 +218,7 @@ func TestRefundAfterALimitWasAdded(t *testing.T) {
 	for _, algorithm := range []string{"fixed-window", "token-bucket"} {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := embedded.New(nil)
-			p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 100, Window: time.Hour}}}
+			p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: 100, Window: time.Hour}}}
 			e := newEngine(t, store, 0, p)
 			running(t, e)
 			d := somebody
@@ -466,47 +397,6 @@ func TestTurnThatDoesNotComeBlocksNobody(t *testing.T) {
 		store.set(func() { store.writeTakes = 0 })
 		if d, err := e.Take(t.Context(), both[0]); err != nil || d.Blocked {
 			t.Errorf("blocked %v, %v: used 1 of 5, and nobody denied it", d.Blocked, err)
-		}
-	})
-}
-
-// An idempotent record of both kinds whose cell is out of reach once.
-func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		s := newFakeStore()
-		p := policy.Policy{Name: "p", Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
-		e := newEngine(t, s, 0, p)
-		running(t, e)
-		mustTake(t, e)
-		fail := true
-		call := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
-		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "x"}}})
-		claims := 0
-		s.set(func() {
-			s.onWrite = func(w *store.Write) error {
-				if w.Cell != nil && w.Cell.If != (store.EventID{}) && fail {
-					if claims++; claims == 1 { // the bucket's cell, which is there; not the claim's first version
-						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
-					}
-				}
-				return nil
-			}
-		})
-		_, err := e.Do(t.Context(), &call)
-		var failed *count.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
-			t.Errorf("one part is recorded and one is not: %v", err)
-		}
-		fail = false
-		time.Sleep(5 * time.Second)
-		if _, err := e.Do(t.Context(), &call); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
-			t.Errorf("a repetition of what can't be settled: %v", err)
-		}
-		got, _ := e.Check(t.Context(), somebody)
-		for _, l := range got.Limits() {
-			if l.Used > 2 {
-				t.Errorf("%s: used %d by a take and one idempotent record", l.Limit.Name, l.Used)
-			}
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (ps *plans) planForPeer(call *owner.Call) (*demand.Plan, error) {
 			return nil, err
 		}
 	}
-	if len(p.Parts) > 0 || call.Limit != 0 && !p.TakesLimit(call.Limit) {
+	if call.Limit != 0 && !p.TakesLimit(call.Limit) {
 		return nil, owner.ErrRefused
 	}
 	return p.Asked(call.Limit), nil

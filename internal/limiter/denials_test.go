@@ -359,11 +359,11 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 	})
 }
 
-// A limit of none denies for ever, which no wait would change, also beside one of a log.
+// A limit of none denies for ever, which no wait would change, also beside another one.
 func TestLimitOfNone(t *testing.T) {
 	for _, algorithm := range policy.Algorithms() {
 		alone, beside := policyOf(algorithm, 0, time.Minute), policyOf("sliding-log", 5, time.Hour)
-		if algorithm == policy.Concurrent.Name {
+		if alone.IsConcurrent() || alone.Limits[0].InCell() {
 			beside = policyOf(algorithm, 5, time.Hour)
 		}
 		beside.Limits = append(beside.Limits, alone.Limits...)

@@ -204,13 +204,10 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	if p.Guarantee == policy.GuaranteeLocal {
 		return policy.ScopeNone, counted.LocalPromise(p, e.settings.Serial)
 	}
-	inCells, elsewhere := p.Kept()
-	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
-	switch {
-	case !elsewhere, inCells && scope == policy.ScopeCluster:
+	if inCells, _ := p.Kept(); inCells {
 		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
 	}
-	return scope, caveat
+	return p.Consistency.Scope(), p.Consistency.Caveat()
 }
 
 // Run does the background work until ctx ends: it ends reservations, takes back units without an admission, carries

@@ -103,21 +103,13 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 
 // resetOf returns the instant up to which a reset has removed t's counts.
 func (e *explainer) resetOf(ctx context.Context, t *demand.Target) (latest store.Instant, err error) {
-	plans := t.Plan.Parts
-	if len(plans) == 0 {
-		plans = []*demand.Plan{t.Plan}
+	q := t.Plan.Query(t.Key, e.now(), 1, nil)
+	s, err := e.store.Read(ctx, &q)
+	if err == nil && t.Plan.Cell {
+		_, err = cas.Open(t.Plan, &s)
 	}
-	for _, p := range plans {
-		part := t.As(p)
-		q := p.Query(part.Key, e.now(), 1, nil)
-		s, err := e.store.Read(ctx, &q)
-		if err == nil && p.Cell {
-			_, err = cas.Open(p, &s)
-		}
-		if err != nil {
-			return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
-		}
-		latest = max(latest, s.Reset)
+	if err != nil {
+		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	return max(latest, e.decider.LastReset(t.Key)), nil // a counter does not have its reset until units are counted after it
+	return max(s.Reset, e.decider.LastReset(t.Key)), nil // a counter does not have its reset until units are counted after it
 }

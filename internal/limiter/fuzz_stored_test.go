@@ -111,7 +111,7 @@ func FuzzOverrideNews(f *testing.F) {
 	o := Options{Now: fuzzNow.Time, Feed: quiet{}, Keyer: keys.Keyer{Namespace: "n"}}
 	p := policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Name: "l", Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
-		{Name: "b", Algorithm: "token-bucket", Limit: 1, Window: time.Minute},
+		{Name: "b", Algorithm: "fixed-window", Limit: 1, Window: time.Minute},
 	}}
 	f.Fuzz(func(t *testing.T, made, until int64, details string) {
 		e := New(nil, &o)

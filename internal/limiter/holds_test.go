@@ -77,11 +77,11 @@ func TestStopEndsReservations(t *testing.T) {
 
 // A stop ends the whole of a reservation, its logs too: a record of it counts all of it anew.
 func TestStopEndsReservationsOfSeveral(t *testing.T) {
-	mixed := policyOf("sliding-log", 10, time.Hour)
-	mixed.Limits = append(mixed.Limits, limitOf("fixed-window", 20), limitOf("token-bucket", 30))
+	several := policyOf("sliding-log", 10, time.Hour)
+	several.Limits = append(several.Limits, limitOf("fixed-window", 20))
 	for name, policies := range map[string][]policy.Policy{
 		"demands": twoPolicies(limitOf("sliding-log", 10), limitOf("fixed-window", 10)),
-		"limits":  {mixed, {Name: "q", Limits: []policy.Limit{limitOf("sliding-log", 10)}}},
+		"limits":  {several, {Name: "q", Limits: []policy.Limit{limitOf("token-bucket", 10)}}},
 	} {
 		for _, store := range []store.Store{embedded.New(nil), newFakeStore()} {
 			bubble(t, fmt.Sprintf("%s, %T", name, store), func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestKeyOf(t *testing.T) {
 		return p
 	}
 	policies := []policy.Policy{
-		of("log", "sliding-log"), of("counter", "fixed-window"), of("bucket", "token-bucket"), of("mixed", "sliding-log", "leaky-bucket"),
+		of("log", "sliding-log"), of("counter", "fixed-window"), of("bucket", "token-bucket"), of("both", "sliding-log", "fixed-window"),
 	}
 	for name, store := range map[string]store.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
 		seen := new(lastKey)

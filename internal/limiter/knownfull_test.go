@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -23,13 +22,11 @@ func withOwnCounts() map[string]policy.Policy {
 		p.OnStoreError = policy.OnStoreErrorLocal
 		ways[algorithm] = p
 	}
-	rows, all, both := ways["sliding-tail"], ways["sliding-log"], ways["sliding-log"]
+	rows, all := ways["sliding-tail"], ways["sliding-log"]
 	rows.Counting = policy.CountingRows
 	ways["sliding-tail, rows"] = rows
 	all.Count = policy.CountAll
 	ways["sliding-log, count all"] = all
-	both.Limits = append(slices.Clone(both.Limits), policy.Limit{Algorithm: "token-bucket", Limit: 9, Window: time.Minute})
-	ways["a log and a bucket"] = both
 	return ways
 }
 

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,9 +133,8 @@ func TestClockBeyondTheTolerance(t *testing.T) {
 // each call, until a call is over before.
 func TestClockThatIsSetWithinACall(t *testing.T) {
 	log, bucket := policyOf("sliding-log", 3, time.Hour), policyOf("token-bucket", 3, time.Hour)
-	rows, both := policyOf("sliding-tail", 3, time.Hour), log
+	rows := policyOf("sliding-tail", 3, time.Hour)
 	rows.Counting = policy.CountingRows
-	both.Limits = slices.Concat(log.Limits, bucket.Limits)
 	blocks := policyOf("sliding-log", 1, time.Hour)
 	blocks.BlockFor = time.Minute
 	twice := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, {Policy: somebody.Policy, Identifier: "another"}}}
@@ -146,14 +144,13 @@ func TestClockThatIsSetWithinACall(t *testing.T) {
 		policy policy.Policy
 		call   limiter.Call
 	}{
-		"a log":            {log, one},
-		"counters":         {policyOf("fixed-window", 3, time.Hour), one},
-		"rows":             {rows, one},
-		"a bucket":         {bucket, one},
-		"a log and bucket": {both, one},
-		"two demands":      {log, twice},
-		"an idempotent":    {log, once},
-		"one that blocks":  {blocks, one},
+		"a log":           {log, one},
+		"counters":        {policyOf("fixed-window", 3, time.Hour), one},
+		"rows":            {rows, one},
+		"a bucket":        {bucket, one},
+		"two demands":     {log, twice},
+		"an idempotent":   {log, once},
+		"one that blocks": {blocks, one},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) { testClockThatIsSet(t, test.policy, &test.call) })

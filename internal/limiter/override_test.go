@@ -537,11 +537,12 @@ func TestInstancesAgree(t *testing.T) {
 
 // TestWrongOverrides are refused, with the field that is wrong.
 func TestWrongOverrides(t *testing.T) {
-	log, bucket := policy.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
-		policy.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
+	log := policy.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour}
+	bucket := policy.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
 	slow := policy.Limit{Name: "slow", Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 1}
 	bubble(t, "wrong", func(t *testing.T) {
-		e := newEngine(t, newFakeStore(), 0, policy.Policy{Name: "p", Limits: []policy.Limit{log, bucket, slow}})
+		e := newEngine(t, newFakeStore(), 0,
+			policy.Policy{Name: "p", Limits: []policy.Limit{log}}, policy.Policy{Name: "b", Limits: []policy.Limit{bucket, slow}})
 		limits := func(l ...demand.LimitOverride) demand.Override {
 			return demand.Override{Kind: policy.OverrideLimits, Limits: l}
 		}
@@ -566,10 +567,16 @@ func TestWrongOverrides(t *testing.T) {
 			{limits(demand.LimitOverride{Name: "slow", Limit: 120_000}), time.Hour, "limits[0].limit"},
 			{limits(demand.LimitOverride{Name: "slow", Limit: 120_000, Burst: 2}), time.Hour, ""},
 			{limits(demand.LimitOverride{Name: "bucket", Limit: 1e10}), time.Hour, ""},
-			{limits(demand.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, demand.LimitOverride{Name: "log"}), time.Hour, ""},
+			{limits(demand.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, demand.LimitOverride{Name: "slow", Limit: 60}),
+				time.Hour, ""},
+			{limits(demand.LimitOverride{Name: "log"}), time.Hour, ""},
 		} {
 			c.o.Until = store.InstantOf(time.Now().Add(c.lasts))
-			_, err := e.Overrides.Set(t.Context(), "p", "a", c.o)
+			of := "p"
+			if slices.ContainsFunc(c.o.Limits, func(l demand.LimitOverride) bool { return l.Name != "log" && l.Name != "lag" }) {
+				of = "b"
+			}
+			_, err := e.Overrides.Set(t.Context(), of, "a", c.o)
 			var wrong *limiter.FieldError
 			if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &wrong) || wrong.Field != c.field) {
 				t.Errorf("%+v: %v, want %q", c.o, err, c.field)
@@ -577,7 +584,7 @@ func TestWrongOverrides(t *testing.T) {
 		}
 		lag := limits(demand.LimitOverride{Name: "lag", Limit: 1})
 		lag.Until = store.InstantOf(time.Now().Add(time.Hour))
-		if _, err := e.Overrides.Set(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
+		if _, err := e.Overrides.Set(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log") {
 			t.Errorf("%v: it should name the limits there are", err)
 		}
 		if _, err := e.Overrides.Set(t.Context(), "q", "a", demand.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {

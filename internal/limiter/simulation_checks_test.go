@@ -131,11 +131,7 @@ func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units
 		}
 	}
 	slices.SortStableFunc(admitted, func(a, b *unit) int { return cmp.Compare(a.at, b.at) })
-	switch {
-	case l.InCell() && len(p.Limits) > 1:
-		checkRate(f, l, admitted)
-		return
-	case l.InCell():
+	if l.InCell() {
 		checkBucket(f, l, admitted)
 		return
 	}
@@ -215,29 +211,6 @@ func checkBucket(f *findings, l *policy.Limit, admitted []*unit) {
 	for _, u := range admitted {
 		if !m.Do(count.OpTake, u.at, u.cost).Allowed {
 			f.add(u.record, "the bucket runs over")
-		}
-	}
-}
-
-// checkRate holds that a bucket beside other limits, which is poured into at instants
-// of its own, lets no more through than it holds and drains from the beginning of one
-// call to the end of another, by any clock.
-func checkRate(f *findings, l *policy.Limit, admitted []*unit) {
-	for _, first := range admitted {
-		for _, last := range admitted {
-			n, lasts := int64(0), last.ended-first.began+2*tolerance
-			for _, u := range admitted {
-				if u.began >= first.began && u.ended <= last.ended {
-					n += u.cost
-				}
-			}
-			if n == 0 {
-				continue
-			}
-			if most := l.Capacity() + int64(float64(l.Limit)*lasts.Seconds()/l.Window.Seconds()); n > most {
-				f.add(first.record, "%d of %d within %v", n, most, lasts)
-				return
-			}
 		}
 	}
 }

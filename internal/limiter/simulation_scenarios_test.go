@@ -47,7 +47,7 @@ var (
 func drawScenario(rng *rand.Rand) scenario {
 	s := [](func(*rand.Rand) scenario){
 		drawShort, drawShort, drawShort, drawBucket, drawBucket, drawKeyed, drawChanges, drawBoth,
-		drawMixed, drawAll, drawResets, drawRotated, drawSkewed,
+		drawBoth, drawAll, drawResets, drawRotated, drawSkewed,
 	}[rng.IntN(13)](rng)
 	s.instances = 2 + rng.IntN(3)
 	s.clients = 3 + rng.IntN(3)
@@ -209,23 +209,6 @@ func drawBoth(rng *rand.Rand) scenario {
 		{Name: "p", Limits: []policy.Limit{{Algorithm: p, Limit: limit, Window: longWindow}}},
 		{Name: "q", Limits: []policy.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
 	}
-	return s.fitted()
-}
-
-// drawMixed has a bucket beside another limit, which is decided apart from it.
-func drawMixed(rng *rand.Rand) scenario {
-	first, bucket := oneOf(rng, "sliding-log", "sliding-log", "fixed-window"), oneOf(rng, "token-bucket", "leaky-bucket")
-	s := scenario{
-		name: "mixed " + first + " and " + bucket, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond,
-		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0, total: rng.IntN(2) == 0,
-	}
-	limits := []policy.Limit{shortLimit(rng, first), shortLimit(rng, bucket)}
-	for i := range limits {
-		if s.total {
-			limits[i].Window, limits[i].Limit = longWindow, 2+rng.Int64N(8)
-		}
-	}
-	s.policies = []policy.Policy{{Name: "p", Limits: limits}}
 	return s.fitted()
 }
 

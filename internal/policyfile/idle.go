@@ -55,8 +55,7 @@ func bounds(a, b *policy.Limit) bool {
 	case alike: // they count alike
 		return a.Capacity() <= b.Capacity() && a.Limit <= b.Limit
 	case b.InCell():
-		return a.Algorithm == b.Algorithm && a.Capacity() <= b.Capacity() && rate(a) <= rate(b) ||
-			!a.InCell() && rate(a) <= rate(b) && 2*a.Limit <= b.Capacity()
+		return a.Algorithm == b.Algorithm && a.Capacity() <= b.Capacity() && rate(a) <= rate(b)
 	}
 	return mostOf(a, b) <= b.Limit
 }

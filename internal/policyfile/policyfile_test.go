@@ -112,9 +112,10 @@ func TestMistakes(t *testing.T) {
 		{"a level alone", written(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
 		{"a guarantee there is not", written(goodLimits, "guarantee: locla"),
 			`4: policies[0].guarantee: "locla" is not known: use one of counted, local`},
-		{"a bucket beside a log in memory", written("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
-			"{algorithm: sliding-log, limit: 1, window: 1h}]", "guarantee: local"),
-			`4: policies[0].guarantee: "local" can't keep limits[0], a leaky-bucket, beside other limits`},
+		{"a bucket beside a log", written("limits:", "  - {algorithm: sliding-log, limit: 1, window: 1h}",
+			"  - {algorithm: leaky-bucket, limit: 1, window: 1h}"),
+			"5: policies[0].limits[1].algorithm: a leaky-bucket can't stand beside limits[0], a sliding-log: " +
+				"put the leaky-bucket into a policy of its own and name both in the call"},
 		{"leases", written(goodLimits, "leases: early"),
 			"4: policies[0].leases: leases are gone since every key has an owner: delete the line"},
 		{"leases of no mode", written("leases: [1]", goodLimits),

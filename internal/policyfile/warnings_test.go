@@ -26,12 +26,6 @@ func TestWarnings(t *testing.T) {
   - {name: wider, limits: [{algorithm: sliding-log, limit: 1, window: 1d}]}
   - {name: unconfirmed, limits: [{name: bound, algorithm: conversion, unconfirmed: %d, min_conversion: 40%%, window: 1d}]}
 `
-	const beside = `policies:
-  - name: p
-    limits:
-      - {name: per-day, algorithm: sliding-log, limit: 5, window: 1d}
-      - {name: bound, algorithm: conversion, unconfirmed: %d, min_conversion: 40%%, window: 2d}
-`
 	const whole = `policies:
   - {name: send, limits: [{name: per-day, algorithm: sliding-log, limit: 5, window: 1d}], derive: [{policy: bound, from: whole}]}
   - {name: bound, limits: [{name: bound, algorithm: conversion, unconfirmed: %d, min_conversion: 40%%, window: 1d}]}
@@ -55,8 +49,6 @@ func TestWarnings(t *testing.T) {
 		{fmt.Sprintf(probing, "after: 50", "2/1h"), ""},
 		{fmt.Sprintf(bounded, 300), "policy unconfirmed: the limit bound can never deny: per-day of hourly admits 300 units at most"},
 		{fmt.Sprintf(bounded, 299), ""},
-		{fmt.Sprintf(beside, 10), "policy p: the limit bound can never deny: per-day admits no more than it in any case"},
-		{fmt.Sprintf(beside, 9), ""},
 		{fmt.Sprintf(whole, 5), "policy bound: the limit bound can never deny: per-day of send admits 5 units at most in its window"},
 		{fmt.Sprintf(whole, 4), ""},
 		{"policies:\n" + ranged, ""},

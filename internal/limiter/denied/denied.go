@@ -125,11 +125,10 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 }
 
 // KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's
-// on_store_error is local. No call is denied by it while the store answers. It leaves out buckets beside other limits,
-// as no news have their keys, and concurrent limits, as there are no news of releases.
+// on_store_error is local. No call is denied by it while the store answers. It leaves out concurrent limits, as there are
+// no news of releases.
 func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
-	beside := t.Plan.Cell && t.Plan.Places != nil
-	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !beside && !t.Plan.Releases && t.Plan.Full(state, now) {
+	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !t.Plan.Releases && t.Plan.Full(state, now) {
 		d.keep(t, state, now, now, mark)
 	}
 }

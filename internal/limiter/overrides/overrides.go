@@ -288,9 +288,6 @@ func keepAsMuchAs(p *demand.Plan, base *demand.Plan) {
 	for i := range p.LogWrites {
 		p.LogWrites[i].Keep = max(p.LogWrites[i].Keep, base.LogWrites[i].Keep)
 	}
-	for i := range p.Parts {
-		keepAsMuchAs(p.Parts[i], base.Parts[i])
-	}
 	if p.Local != nil {
 		keepAsMuchAs(p.Local, base.Local)
 	}

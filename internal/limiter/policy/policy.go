@@ -152,6 +152,7 @@ func (p Policy) Problems() []Problem {
 	p.checkGuarantee(&found)
 	p.checkLevels(&found)
 	p.checkCount(&found)
+	p.checkKept(&found)
 	p.checkConcurrent(&found)
 	p.checkLimits(&found)
 	p.checkRequest(&found)
@@ -164,7 +165,6 @@ func (p Policy) Problems() []Problem {
 
 // checkGuarantee refuses policies whose guarantee can't be kept, rather than keep a weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
-	p.checkLocal(found)
 	p.checkWriteFrom(found)
 	if p.Guarantee == "serial" {
 		found.add("guarantee", "serial is gone, since owners deny nobody while there is room: delete the line")
@@ -173,15 +173,17 @@ func (p Policy) checkGuarantee(found *problems) {
 	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeLocal)
 }
 
-// checkLocal refuses buckets beside other limits, which are stored differently.
-func (p Policy) checkLocal(found *problems) {
-	inCells, elsewhere := p.Kept()
-	if p.Guarantee != GuaranteeLocal || !inCells || !elsewhere {
-		return
+// checkKept refuses buckets and conversions beside limits that are stored in another way.
+func (p Policy) checkKept(found *problems) {
+	in := slices.IndexFunc(p.Limits, Limit.InCell)
+	other := slices.IndexFunc(p.Limits, func(l Limit) bool {
+		_, known := AlgorithmByName(l.Algorithm)
+		return known && !l.InCell()
+	})
+	if in >= 0 && other >= 0 {
+		found.add(pathOf(in)+".algorithm", "a %[1]s can't stand beside limits[%[2]d], a %[3]s: put the %[1]s into a policy of its own and "+
+			"name both in the call, or derive it from: whole", p.Limits[in].Algorithm, other, p.Limits[other].Algorithm)
 	}
-	i := slices.IndexFunc(p.Limits, Limit.InCell)
-	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
-		p.Guarantee, i, p.Limits[i].Algorithm)
 }
 
 // checkWriteFrom refuses write_from where units are not written behind, and for cells: a bucket drains meanwhile, and a

@@ -20,8 +20,8 @@ func kinds(n int64) []policy.Policy {
 	policies := each(n)
 	mixes := map[string][]string{
 		"log-and-window":        {"sliding-log", "fixed-window"},
-		"log-and-bucket":        {"sliding-log", "token-bucket"},
-		"window-log-and-bucket": {"sliding-tail", "sliding-log", "leaky-bucket"},
+		"two-windows-and-a-log": {"sliding-tail", "sliding-log", "fixed-window"},
+		"two-buckets":           {"token-bucket", "leaky-bucket"},
 	}
 	for name, algorithms := range mixes {
 		p := policy.Policy{Name: name}
@@ -136,18 +136,18 @@ func testDemandsByMode(t *testing.T, store store.Store) {
 	}
 	e.wantUsed(t, "fixed-window", 2, "beside a shadow that denies")
 	e.wantUsed(t, "shadow", 1, "in shadow mode")
-	mixed := policy.Policy{Name: "mixed", Mode: policy.ModeShadow, Limits: []policy.Limit{
-		{Algorithm: "token-bucket", Limit: 5, Window: time.Minute}, {Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
+	two := policy.Policy{Name: "two", Mode: policy.ModeShadow, Limits: []policy.Limit{
+		{Algorithm: "fixed-window", Limit: 5, Window: time.Minute}, {Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
 	}}
-	if err := e.SetPolicies(append(each(5), gate, all, mixed)); err != nil {
+	if err := e.SetPolicies(append(each(5), gate, all, two)); err != nil {
 		t.Fatal(err)
 	}
-	take("mixed")
-	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != count.RecordedNo {
-		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the bucket", got.Recorded, got.Limits()[0].Used)
+	take("two")
+	if got := take("two"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != count.RecordedNo {
+		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the window", got.Recorded, got.Limits()[0].Used)
 	}
-	if got := e.Do(t, count.OpCheck, "mixed"); got.Limits()[0].Used != 1 {
-		t.Errorf("the bucket of a shadow that denies has %d units, want 1", got.Limits()[0].Used)
+	if got := e.Do(t, count.OpCheck, "two"); got.Limits()[0].Used != 1 {
+		t.Errorf("the window of a shadow that denies has %d units, want 1", got.Limits()[0].Used)
 	}
 	take("gate", "all")
 	take("gate", "all")

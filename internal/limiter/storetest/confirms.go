@@ -122,11 +122,7 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 // testOneConfirmationOfANumber makes one number confirm repeatedly under a conversion of its range. It covers one unit
 // in a window, whether the range is derived or in the call, and another number covers another one.
 func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
-	both := policy.Policy{Name: "half-and-unconfirmed", Limits: []policy.Limit{
-		{Algorithm: "conversion", Limit: 4, Window: time.Minute, MinConversion: 50},
-		{Algorithm: "sliding-log", Limit: 9, Window: time.Minute, Until: policy.UntilConfirmed},
-	}}
-	for _, p := range append(halfConfirmed(4), both) {
+	for _, p := range halfConfirmed(4) {
 		number := perMinute("number", "sliding-log", 9, "")
 		number.Limits[0].Until = policy.UntilConfirmed
 		e := NewEngine(t, store, limiter.Options{}, number, p)

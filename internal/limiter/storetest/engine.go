@@ -267,20 +267,24 @@ func testReloadKeepsCounts(t *testing.T, store store.Store) {
 	p := policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Minute},
 		{Name: "window", Algorithm: "fixed-window", Limit: 5, Window: time.Minute},
-		{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Minute},
 	}}
-	e := NewEngine(t, store, limiter.Options{}, p)
+	buckets := policy.Policy{Name: "buckets", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 5, Window: time.Minute}}}
+	e := NewEngine(t, store, limiter.Options{}, p, buckets)
 	e.Do(t, count.OpTake, "p")
+	e.Do(t, count.OpTake, "buckets")
 	p.Limits = append(p.Limits, policy.Limit{Name: "day", Algorithm: "sliding-log", Limit: 5, Window: 24 * time.Hour})
-	p.Limits[0].Limit, p.Limits[1].Limit, p.Limits[2].Limit = 2, 2, 2
-	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
+	p.Limits[0].Limit, p.Limits[1].Limit, buckets.Limits[0].Limit = 2, 2, 2
+	if err := e.SetPolicies([]policy.Policy{p, buckets}); err != nil {
 		t.Fatal(err)
 	}
 	got := e.Do(t, count.OpTake, "p")
-	for i, want := range []int64{2, 2, 2, 1} {
+	for i, want := range []int64{2, 2, 1} {
 		if got.Limits()[i].Used != want {
 			t.Errorf("%s: used %d, want %d", got.Limits()[i].Limit.Name, got.Limits()[i].Used, want)
 		}
+	}
+	if got := e.Do(t, count.OpTake, "buckets"); got.Used != 2 {
+		t.Errorf("a bucket: used %d, want 2", got.Used)
 	}
 }
 

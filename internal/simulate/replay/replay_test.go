@@ -51,7 +51,11 @@ func drawPolicies(r *rand.Rand) (policies []policy.Policy) {
 		}
 		p := policy.Policy{Name: algorithm, Limits: []policy.Limit{drawLimit(r, algorithm)}}
 		if r.IntN(3) == 0 {
-			p.Limits = append(p.Limits, drawLimit(r, policy.Algorithms()[r.IntN(4)]))
+			beside := policy.Algorithms()[r.IntN(4)]
+			if p.Limits[0].InCell() {
+				beside = algorithm
+			}
+			p.Limits = append(p.Limits, drawLimit(r, beside))
 			p.Limits[1].Shadow = r.IntN(2) == 0 && !p.Limits[1].InCell()
 		}
 		if inCell := slices.ContainsFunc(p.Limits, policy.Limit.InCell); !inCell && r.IntN(3) == 0 {
