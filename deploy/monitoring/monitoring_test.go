@@ -207,22 +207,24 @@ func TestAlertsAreInTheRunbook(t *testing.T) {
 // TestAlertsFire has Prometheus run the tests of the alerts, of which each has one.
 func TestAlertsFire(t *testing.T) {
 	promtool(t, "check", "rules", "alerts.yaml")
-	promtool(t, "test", "rules", "alerts_test.yaml")
-	var file struct {
-		Tests []struct {
-			Alerts []struct {
-				Name     string `yaml:"alertname"`
-				Expected []any  `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
-		} `yaml:"tests"`
-	}
-	if err := yaml.Unmarshal(read(t, "alerts_test.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
 	fires := make(map[string]bool)
-	for _, test := range file.Tests {
-		for _, a := range test.Alerts {
-			fires[a.Name] = fires[a.Name] || len(a.Expected) > 0
+	for _, name := range []string{"alerts_test.yaml", "alerts_hours_test.yaml"} {
+		promtool(t, "test", "rules", name)
+		var file struct {
+			Tests []struct {
+				Alerts []struct {
+					Name     string `yaml:"alertname"`
+					Expected []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			} `yaml:"tests"`
+		}
+		if err := yaml.Unmarshal(read(t, name), &file); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range file.Tests {
+			for _, a := range test.Alerts {
+				fires[a.Name] = fires[a.Name] || len(a.Expected) > 0
+			}
 		}
 	}
 	for _, a := range alerts(t) {
