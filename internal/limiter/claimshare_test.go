@@ -13,11 +13,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // TestIdempotencyKeysKeepNobodyOut has identifiers come under many more idempotency keys than the store has room for: it still has
 // room for another identifier's key, and for its counts.
 func TestIdempotencyKeysKeepNobodyOut(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and tens of thousands of calls")
+	}
 	const maxKeys = 6400
 	take := func(e *limiter.Engine, policy, identifier, key string) error {
 		_, err := e.Do(context.Background(), &limiter.Call{
