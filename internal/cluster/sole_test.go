@@ -131,14 +131,18 @@ func TestSoleNamedAnewIsCounted(t *testing.T) {
 // TestBusySoleOwnerTurnsToAll holds that all own once the sole owner was busy for ten seconds, not for less, that it
 // stays so while the load swings, and that one owns again after a while in which one could have done all.
 func TestBusySoleOwnerTurnsToAll(t *testing.T) {
-	for _, test := range []struct {
+	tests := []struct {
 		name string
 		load Load
 		want Why
 	}{
 		{"its processors", Load{CPU: 0.6}, WhyCPU},
 		{"its memory", Load{Memory: 0.9}, WhyMemory},
-	} {
+	}
+	if race.Enabled {
+		tests = tests[:1]
+	}
+	for _, test := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			w, end := trioOf(t, 4, Sole)
 			defer end()
