@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -32,6 +33,31 @@ var contract = sync.OnceValues(func() (routers.Router, error) {
 	return legacy.NewRouter(doc, openapi3.EnableExamplesValidation())
 })
 
+// documented has answers that were as the document says, each with its route. kin-openapi compiles a schema anew for each
+// answer, and most answers in a fuzz test are the same.
+var documented answers
+
+// answers is a set of at most 1,000 answers. The zero value is empty.
+type answers struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (a *answers) has(answer string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[answer]
+}
+
+func (a *answers) add(answer string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.all)%1000 == 0 {
+		a.all = make(map[string]bool)
+	}
+	a.all[answer] = true
+}
+
 // checkContract fails t when an answer is not as the document says, or when the
 // server served a request that the document does not allow.
 func checkContract(t *testing.T, r *http.Request, body string, w *httptest.ResponseRecorder) {
@@ -56,9 +82,14 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 	isText := isLines || !strings.Contains(w.Header().Get("Content-Type"), "json")
 	in := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route,
 		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}} // TestScopes has what it should be
-	served := served(w.Code) && !isLines && allServed(t, w)
-	if err := openapi3filter.ValidateRequest(context.Background(), in); served && err != nil {
-		t.Errorf("%s %s is served, and its request is not as the document says: %v", r.Method, r.URL.Path, err)
+	if served(w.Code) && !isLines && allServed(t, w) {
+		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+			t.Errorf("%s %s is served, and its request is not as the document says: %v", r.Method, r.URL.Path, err)
+		}
+	}
+	answer := fmt.Sprint(r.Method, " ", route.Path, " ", w.Code, w.Header(), w.Body)
+	if documented.has(answer) {
+		return
 	}
 	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: in, Status: w.Code, Header: w.Header(), Body: io.NopCloser(strings.NewReader(w.Body.String())),
@@ -66,6 +97,8 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 	})
 	if err != nil {
 		t.Errorf("the answer to %s %s is not as the document says: %v\n%s", r.Method, r.URL.Path, err, w.Body)
+	} else {
+		documented.add(answer)
 	}
 	if isLines {
 		checkContract(t, r, body, whole(w))
