@@ -59,7 +59,7 @@ type OverrideInForce struct {
 	Limits    []OverrideLimit // of OverrideLimits
 	ExpiresAt time.Time       `json:"expires_at"` // zero: it has no end
 	MadeAt    time.Time       `json:"made_at"`
-	By        string          // the name of the caller who made it; empty: the service knows none
+	By        string          // name of the caller that made it; empty: the service knows none
 }
 
 // OverrideLimit is a limit that holds another number of units.

@@ -53,7 +53,7 @@ func newService(t *testing.T) *service {
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever asked is gone
+		return // the caller is gone
 	}
 	s.note(r, body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -293,7 +293,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{make(chan struct{}, 1<<10), make(chan struct{})} }
 
-// hold waits until the gate is open, or whoever asks is gone.
+// hold waits until the gate is open, or the caller is gone.
 func (g *gate) hold(r *http.Request) {
 	g.arrived <- struct{}{}
 	select {

@@ -237,7 +237,7 @@ func TestCallersLeaveATripOfLines(t *testing.T) {
 		if batch.ctx.Err() != nil {
 			t.Fatal("the request has ended, though somebody waits")
 		}
-		batch.say(t, line(3)+line(1)) // that of one who left harms nobody
+		batch.say(t, line(3)+line(1)) // the line of a caller that left harms nobody
 		mustAllow(t, all[1:2])
 		if batch.ctx.Err() == nil {
 			t.Error("the last has left, and the request goes on")
@@ -245,7 +245,7 @@ func TestCallersLeaveATripOfLines(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesCountsOnce: a line for one who has left says nothing of who still waits.
+// TestWhoLeavesCountsOnce: a line for a caller that has left says nothing about those that still wait.
 func TestWhoLeavesCountsOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave []int // in turn, between the lines

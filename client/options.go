@@ -127,8 +127,7 @@ const (
 	continueFor = 100 * time.Millisecond // a server that says nothing gets the body all the same
 )
 
-// NewTransport returns the transport of a Client that is given none, for callers who change
-// something of it, such as TLS.
+// NewTransport returns the default transport of a Client, for callers that change a part of it, such as TLS.
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,

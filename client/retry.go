@@ -53,7 +53,7 @@ func (t *tries) again(ctx context.Context, err error, timeout <-chan time.Time) 
 }
 
 // waitAfter returns how long to wait after err: as long as the service says, and longer by
-// chance, so that callers who failed together don't come back together. 0: waiting does not
+// chance, so that callers that failed together don't come back together. 0: waiting does not
 // help.
 func (t *tries) waitAfter(err error) time.Duration {
 	var problem *Problem

@@ -298,8 +298,7 @@ func TestTheTimeOfACall(t *testing.T) {
 	})
 }
 
-// TestAServiceThatStandsStill opens the breaker as one that is gone does, but callers who
-// change their minds don't.
+// TestAServiceThatStandsStill opens the breaker as one that is gone does, but callers that change their minds don't.
 func TestAServiceThatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, c := held(t, client.Options{Timeout: 300 * time.Millisecond})
@@ -360,8 +359,8 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestEverybodyAtOnce has callers who go away at any moment: whoever is allowed is counted
-// once, and who is told that nothing was recorded is not counted.
+// TestEverybodyAtOnce has callers that go away at any moment: an allowed call is counted once, and a call is not
+// counted if its caller is told that nothing was recorded.
 func TestEverybodyAtOnce(t *testing.T) {
 	const callers, each = 32, 60
 	s := newService(t)

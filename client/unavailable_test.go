@@ -98,8 +98,8 @@ func nonsense() map[string]http.HandlerFunc {
 	}
 }
 
-// TestNonsenseIsNoDecision: what is not ratelimitd's answer is that nobody decided, and no
-// error repeats any of it, or who was asked for.
+// TestNonsenseIsNoDecision: an answer that is not ratelimitd's is no decision, and no error repeats any of it, or the
+// identifier.
 func TestNonsenseIsNoDecision(t *testing.T) {
 	for name, answer := range nonsense() {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,9 @@ var strange = []struct {
 	{regexp.MustCompile(`(?i)\bwhoever\b`), "name the actor: a caller, the instance"},
 	{regexp.MustCompile(`(?i)\b(?:is|are|be) (?:\w+ )?gone by\b`), "say used, or in force"},
 	{regexp.MustCompile(`\b(?:by|for|from|of|to|with) who [a-z]+\b`), "name the actor: of the caller, for the next owner"},
+	{regexp.MustCompile(`\b(?:ask|asks|asked) nobody who\b|\bnobody is asked who\b`), "say without authentication"},
+	{regexp.MustCompile(`\b(?:as|deny|denies|only|refuses?|than|that|through|when) who [a-z]+\b`), "name the actor: that a caller that asks"},
+	{regexp.MustCompile(`\b(?:all|nobody|one|somebody|those) who [a-z]+\b`), "name the actor: callers that ask, the new members"},
 	{regexp.MustCompile(`(?i)\bnil: nobody\b`), "say may be nil"},
 	{regexp.MustCompile(`(?i)\bwho \w+ again\b`), "name the actor: a caller that returns"},
 	{regexp.MustCompile(`\b(?:what|units that are) given back\b`), "say refunded units"},
@@ -78,7 +81,8 @@ func TestStrangeWordsAreFound(t *testing.T) {
 	for _, comment := range []string{
 		"Whoever takes the last unit knows.", "so that whoever asks waits", "A clock that was set is not gone by.", "who tries again is denied",
 		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
-		"start for who has locked w", "It must not block. nil: nobody does.",
+		"start for who has locked w", "It must not block. nil: nobody does.", "a server that asks nobody who they are",
+		"It holds that who counts is told.", "It refuses those who have no scope.",
 	} {
 		if found, _ := strangeIn(comment); found == "" {
 			t.Errorf("%q passes", comment)

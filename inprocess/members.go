@@ -53,7 +53,7 @@ func (o *Options) join(store *members.Members, skewed func() bool) (*membership,
 	return m, nil
 }
 
-// owners returns what says who decides for a key; nil: this process does, for all.
+// owners returns the owners of keys; nil: this process decides for all.
 func (m *membership) owners() owner.Owners {
 	if m == nil {
 		return nil

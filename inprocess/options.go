@@ -24,7 +24,7 @@ type Options struct {
 	// Namespace separates users of one keyspace; empty: "default", as of a server.
 	Namespace string
 	// HashKeys are what identifiers are hashed with: the first is written with, all are read.
-	// None: plain SHA-256, by which somebody who lists all phone numbers can find those counted.
+	// None: plain SHA-256, by which an attacker that lists all phone numbers can find those counted.
 	HashKeys []HashKey
 
 	StoreTimeout   time.Duration // the longest a decision waits for Cassandra; zero: 500 ms

@@ -1,6 +1,6 @@
 // Package load asks a service for decisions, in a closed loop of so many callers, or in an open loop at a fixed rate
-// whose latencies count from when a request was due: a service that stalls delays the requests after it too. It does not
-// know who answers, nor what the processor is used for.
+// whose latencies count from when a request was due: a service that stalls delays the requests after it too. It knows
+// neither the service that answers nor other users of the processor.
 package load
 
 import (

@@ -1,7 +1,7 @@
 // Package handshake says why a client and a server did not come to speak TLS, by the error
 // that the client has: nothing that was asked has reached the server then.
 //
-// It does not know who asks for what. The service shares it, and may change it in any release.
+// It knows neither callers nor requests. The service shares it, and may change it in any release.
 package handshake
 
 import (

@@ -296,7 +296,7 @@ func has(demands []client.Demand, d *client.Demand) bool {
 	return false
 }
 
-// identify returns who sent r, empty where a trusted proxy hides that.
+// identify returns the identifier of r's sender, empty where a trusted proxy hides it.
 func (l *Limiter) identify(r *http.Request, by Identify) string {
 	if by == nil {
 		by = l.opts.Identify

@@ -8,19 +8,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Identify returns who sent a request, empty if that is not known.
+// Identify returns the identifier of a request's sender, empty if it is not known.
 type Identify func(*http.Request) string
 
 // separator is between the parts of what Combine identifies.
 const separator = "\n"
 
-// Header identifies by a header that the service itself, or a proxy in front of it, trusts. It
-// knows nobody who sends the header twice. A value that could pass for an address is marked, so
+// Header identifies by a header that the service itself, or a proxy in front of it, trusts. A
+// header that is sent twice identifies nobody. A value that could pass for an address is marked, so
 // that nobody uses up the limit of that address.
 func Header(name string) Identify { return origin.Header(name).Name }
 
-// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". It knows nobody
-// who sends both: the service goes by one of them, and a client that made up the other anew for
+// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". A request with both
+// identifies nobody: the service goes by one of them, and a client that made up the other anew for
 // each request would have a limit for each.
 func APIKey() Identify { return origin.APIKey().Name }
 
@@ -28,7 +28,7 @@ func APIKey() Identify { return origin.APIKey().Name }
 // checked. It knows no name with a line break in it: addresses are marked by one.
 func User() Identify { return origin.User().Name }
 
-// Path identifies by the path, so that all who ask for it share a limit.
+// Path identifies by the path, so that all requests for it share a limit.
 func Path() Identify { return func(r *http.Request) string { return r.URL.Path } }
 
 // Combine identifies by all of several together, such as the address and the path. It knows

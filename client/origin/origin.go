@@ -1,4 +1,4 @@
-// Package origin tells who sent a request: the client's address behind proxies that are
+// Package origin identifies the sender of a request: the client's address behind proxies that are
 // trusted, or what a header says.
 //
 // All ways into the service go by it, so that one client is one identifier whichever way a request comes.
@@ -19,7 +19,7 @@ const (
 	// Unidentified is in front of the address of a caller that is not identified otherwise. No header can have
 	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
 	Unidentified = "ip\n"
-	// Everybody is the identifier of all who ask, when they share a limit.
+	// Everybody is the identifier of all callers, when they share a limit.
 	Everybody = "all\n"
 	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
 	Hashed = "sha256\n"
@@ -30,7 +30,7 @@ const (
 	maxIdentifierLen = 1024
 )
 
-// Source is what tells who sent a request; make one with ParseSource. The zero value is the
+// Source is a way to identify the sender of a request; make one with ParseSource. The zero value is the
 // client's address.
 type Source struct {
 	kind   string // "": ip
@@ -53,7 +53,7 @@ const (
 //	api-key      X-API-Key, or the token of "Authorization: Bearer"; nobody by both, as only
 //	             one of them counts for the service behind, and the other could be made up
 //	user         the user name of basic authentication
-//	all          nothing: all who ask share a limit
+//	all          nothing: all callers share a limit
 func ParseSource(text string) (Source, error) {
 	kind, name, named := strings.Cut(text, ":")
 	switch {
@@ -112,9 +112,10 @@ func (s Source) Headers() []string {
 	return nil
 }
 
-// Identify returns who sent r, never empty and never longer than ratelimitd takes. Of whom s
-// does not know, the address is returned, marked as such: nobody gets around a limit by leaving
-// a header out, or by sending it twice. The error is ErrHidden, where the address is needed.
+// Identify returns the identifier of r's sender, never empty and never longer than ratelimitd
+// takes. Where s finds none, it is the address, marked as such: nobody gets around a limit by
+// leaving a header out, or by sending it twice. The error is ErrHidden, where the address is
+// needed.
 func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
 	if s.kind == kindAll {
 		return Everybody, nil

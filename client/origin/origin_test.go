@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// TestSources reads who sent a request by everything that it may say.
+// TestSources identifies the sender of a request by each source.
 func TestSources(t *testing.T) {
 	for _, c := range []struct {
 		source  string

@@ -47,8 +47,8 @@ func (r *receipts) take(message string) (receipt string, known bool) {
 	return receipt, known
 }
 
-// settle records the code that was sent as message, whether or not who asked for it is
-// still there, and keeps the receipt until the gateway tells what became of it.
+// settle records the code that was sent as message, whether or not the client is still there, and keeps the receipt
+// until the gateway tells what became of it.
 func (s *Signup) settle(ctx context.Context, phone Phone, reservation, message string) {
 	ctx = context.WithoutCancel(ctx)
 	var failed error

@@ -128,7 +128,7 @@ func TestTheBudgetIsOfAllNumbers(t *testing.T) {
 	s.wants(t, 49*time.Hour, "+44 7700 900124", http.StatusAccepted)
 }
 
-// TestSpellings of a number are one for ratelimitd, whoever asks.
+// TestSpellings of a number are one for ratelimitd, for any client.
 func TestSpellings(t *testing.T) {
 	s := openShop(t, new(Gateway))
 	for i, typed := range []string{"+44 7700 900123", "+44-7700-900-123", "+44 (0)7700 900123"} {

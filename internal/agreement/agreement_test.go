@@ -212,8 +212,8 @@ func TestWhatElseDisagrees(t *testing.T) {
 	}
 }
 
-// TestEnvoyIsAskedAlike holds that two say the same of a domain if all of it is mapped alike, whatever the headers, and
-// that one who does not serve it says nothing.
+// TestEnvoyIsAskedAlike checks that two instances state the same of a domain if they map all of it alike, whatever the
+// headers, and that one that does not serve it states nothing.
 func TestEnvoyIsAskedAlike(t *testing.T) {
 	edge := func(header, policy string) *policyfile.Envoy {
 		return &policyfile.Envoy{

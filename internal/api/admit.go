@@ -12,15 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// open are the scopes of a route that needs none: nobody is asked who they are.
+// open are the scopes of a route without authentication.
 const open auth.Scope = 0
 
 // otherSites refuses what changes something and was sent by a browser for a page of another site: a browser
 // shows a client certificate, and the address of this machine, whichever page has it ask (CSRF).
 var otherSites = http.NewCrossOriginProtection()
 
-// admit finds out who asks, and refuses those who have none of scopes, before anything of
-// the body is read.
+// admit authenticates the caller, and refuses one that has none of scopes, before any of the body is read.
 func (s *Server) admit(x *exchange, r *http.Request, scopes auth.Scope) error {
 	if scopes == open {
 		return nil
@@ -56,10 +55,10 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// scrapeRoom is what /metrics takes for one who reads it slowly: some series for each limit.
+// scrapeRoom is the memory that /metrics takes for a slow reader: some series for each limit.
 const scrapeRoom = 4 << 20
 
-// guard admits to next, which takes scrapeRoom, only those who have one of scopes.
+// guard admits to next, which takes scrapeRoom, only callers that have one of scopes.
 func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
@@ -94,7 +93,7 @@ func needs(caller *auth.Caller, scopes auth.Scope) error {
 	}
 }
 
-// mayUse refuses a caller who may ask about other policies only. It does not say whether
+// mayUse refuses a caller that may only ask about other policies. It does not say whether
 // there is this one.
 func mayUse(caller *auth.Caller, policy string) error {
 	if caller.MayUse(policy) {
@@ -103,7 +102,7 @@ func mayUse(caller *auth.Caller, policy string) error {
 	return &decode.Error{Kind: auth.ErrForbidden, Field: "policy", Detail: "The caller is not permitted to use this policy."}
 }
 
-// decodeCaller returns who asks, of a request that says nothing else.
+// decodeCaller returns the caller of a request that has nothing else to read.
 func decodeCaller(_ *http.Request, m *scratch) (*auth.Caller, error) { return m.caller, nil }
 
 // permitted returns an error if caller may not do what c asks for. A reservation was permitted when it was made.

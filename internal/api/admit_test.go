@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// keyring returns a Keyring of callers who are called like their token, which is what the
-// rest of a line says they may do: with any policy, if it names none.
+// keyring returns a Keyring of callers that are named like their tokens. The rest of a line says what they may do: with
+// any policy, if it names none.
 func keyring(t *testing.T, callers ...string) *auth.Keyring {
 	t.Helper()
 	file := "callers:\n"
@@ -204,7 +204,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestStrangersAreNotRead makes sure that only who is known takes memory.
+// TestStrangersAreNotRead makes sure that only authenticated callers take memory.
 func TestStrangersAreNotRead(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, smsSend)
 	r := httptest.NewRequest("POST", "/v1/batch", unread{t})

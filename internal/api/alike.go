@@ -17,7 +17,7 @@ const maxAlike = 64
 
 // inLane decides operations that must come one after the other. Those in a row that ask
 // alike are decided at the same time: over a store that waits they share what it answers,
-// and who is first among them makes no difference but to the order of the answers.
+// and which is first among them makes no difference but to the order of the answers.
 func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, lane []int, tell func(at ...int)) {
 	for len(lane) > 0 {
 		n := alike(ops, lane)
@@ -68,7 +68,7 @@ func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, l
 	}
 }
 
-// before puts who was admitted first, and of those the one that found less used.
+// before puts admitted calls first, and of those the one that found less used.
 func before(a, b encode.Decided) int {
 	switch {
 	case a.Allowed == b.Allowed:

@@ -39,8 +39,8 @@ type Options struct {
 	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
 	Headers encode.HeaderFamilies       // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
-	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
-	Hosts   *Hosts                      // that requests may be sent to where nobody is asked who they are; nil: any
+	Keyring *auth.Keyring               // of callers and their scopes; nil: everybody may ask for everything
+	Hosts   *Hosts                      // that requests may be sent to without authentication; nil: any
 
 	// Audit learns of every act of an administrator, and of each caller that was refused; nil: nothing is
 	// audited. Its lines hold no identifier.

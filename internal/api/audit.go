@@ -13,14 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// asker is who sent a request and what it is called, for the audit log.
+// asker is the sender of a request and the request's name, for the audit log.
 type asker struct {
 	caller    *auth.Caller
 	subject   string // of the client's certificate, where the caller has no name
 	requestID string
 }
 
-// askerOf returns who sent r.
+// askerOf returns the sender of r.
 func (m *scratch) askerOf(r *http.Request) asker {
 	a := asker{caller: m.caller, requestID: m.requestID}
 	if certificate := certificateOf(r); certificate != nil {

@@ -195,7 +195,7 @@ type batched struct {
 	ops []operation
 	err error // the first that is the server's failure; nil: there is none
 
-	refused error // the first that is who asks; nil: there is none
+	refused error // the first that is about the caller; nil: there is none
 }
 
 func newBatched(ops []operation) *batched {

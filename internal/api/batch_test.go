@@ -234,7 +234,7 @@ func engineOver(t *testing.T, f *front, store store.Store, policies ...policy.Po
 
 const oneTake = `{"op":"take","policy":"sms-send","identifier":"+4915112345678"}`
 
-// TestAnswersAlikeAreInOrder puts those who were admitted first.
+// TestAnswersAlikeAreInOrder puts admitted calls first.
 func TestAnswersAlikeAreInOrder(t *testing.T) {
 	of := func(allowed bool, used int64) (d encode.Decided) {
 		d.Allowed, d.Used = allowed, used

@@ -112,7 +112,7 @@ func TestForwardedClientsAreTheirOwn(t *testing.T) {
 	f.mustAnswer(429, f.statusOf(byKey, "203.0.113.12", "X-Api-Key", ""), "without a key")
 }
 
-// TestWhoMayAskForOthers refuses those who might claim any address.
+// TestWhoMayAskForOthers refuses callers that could claim any address.
 func TestWhoMayAskForOthers(t *testing.T) {
 	for remote, want := range map[string]int{"192.0.2.9:1234": 200, "10.1.2.3:1": 200, "203.0.113.1:1": 403, "[::1]:5": 403, "@": 403} {
 		f := newFront(t, &Options{ForwardAuth: gateways}, tail)

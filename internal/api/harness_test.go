@@ -142,7 +142,7 @@ func newFront(t *testing.T, opts *Options, policies ...policy.Policy) *front {
 	return f
 }
 
-// anybody returns the caller of a server that asks nobody who they are.
+// anybody returns the caller of a server without authentication.
 func anybody() *auth.Caller {
 	caller, _ := new(auth.Keyring).Caller("", nil)
 	return caller

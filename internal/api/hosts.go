@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// Hosts are names that requests may be sent to where nobody is asked who they are. Addresses
+// Hosts are names that requests may be sent to without authentication. Addresses
 // and localhost go without saying, and are all that the zero value has.
 //
 // A page in a browser on this machine can have its own name lead here, and ask as if it were
@@ -54,8 +54,7 @@ func (h Hosts) accept(host string) bool {
 	return err == nil
 }
 
-// addressed refuses requests that are sent to a name that is none of this server's, where
-// nobody is asked who they are.
+// addressed refuses requests to a name that is none of this server's, where there is no authentication.
 func (s *Server) addressed(host string) error {
 	if s.opts.Hosts == nil || !s.opts.Keyring.Open() || s.opts.Hosts.accept(host) {
 		return nil

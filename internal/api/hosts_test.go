@@ -34,7 +34,7 @@ func (f *front) sentTo(host, method, path, body string, headers ...string) int {
 	return w.Code
 }
 
-// TestStrangeHosts has a page of another name ask a server that asks nobody who they are: it is
+// TestStrangeHosts has a page of another name ask a server without authentication: it is
 // told nothing and changes nothing. Where tokens are asked for, names do not matter.
 func TestStrangeHosts(t *testing.T) {
 	hosts, err := ParseHosts("limits.example.org, Ratelimitd")

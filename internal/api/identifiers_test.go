@@ -84,7 +84,7 @@ func TestLanesGoByWhoIsMeant(t *testing.T) {
 	}
 }
 
-// TestDerivedOfANetwork denies those beside who used up what their network has.
+// TestDerivedOfANetwork denies neighbours of a caller that used up the units of their network.
 func TestDerivedOfANetwork(t *testing.T) {
 	f := newFront(t, nil, codes...)
 	for _, c := range []struct {

@@ -12,8 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// Problem is what a server answers instead of a decision, for those who ask the engine
-// without one.
+// Problem is a server's answer instead of a decision, for callers that ask the engine without a server.
 type Problem struct {
 	Type, Title   string
 	Status        int

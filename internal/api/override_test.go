@@ -60,7 +60,7 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
-// TestExplainsWithoutTheStore says who decides then.
+// TestExplainsWithoutTheStore checks that an explanation then says what decides.
 func TestExplainsWithoutTheStore(t *testing.T) {
 	f := newFront(t, nil, smsSend, lenient)
 	f.store.err = errStoreDown

@@ -119,7 +119,7 @@ func versionOf(ifMatch []string) (int64, error) {
 	return number, nil
 }
 
-// mayUseAll refuses a caller who may use some policies only what is about all of them.
+// mayUseAll refuses requests about all policies to a caller that may use only some.
 func mayUseAll(caller *auth.Caller) error {
 	if caller.MayUseAll() {
 		return nil

@@ -15,7 +15,7 @@ const mediaLines = "application/x-ndjson"
 
 var contentTypeLines = []string{mediaLines}
 
-// acceptsLines reports whether who asks names the media type of lines.
+// acceptsLines reports whether the caller accepts the media type of lines.
 func acceptsLines(h http.Header) bool {
 	for _, list := range h["Accept"] {
 		if !strings.Contains(strings.ToLower(list), mediaLines) {

@@ -16,7 +16,7 @@ import (
 // Message is the message of every line.
 const Message = "audit"
 
-// Anonymous is who asks where nobody is asked who they are, or where that is not known.
+// Anonymous is the caller where there is no authentication, or where the caller is not known.
 const Anonymous = "anonymous"
 
 // The outcomes.
@@ -37,8 +37,8 @@ type Log struct {
 	untold int64                 // refusals without a line since the last one that has one
 }
 
-// refusals are those that tell the same: they share a line a second, so that who tries tokens
-// neither fills the disk nor hides what another one is refused.
+// refusals are those that tell the same: they share a line a second, so that a client that tries tokens neither fills
+// the disk nor hides refusals of another.
 type refusals struct{ who, where, reason string }
 
 // maxTold is how many refusals have a line of their own within a second: more than routes

@@ -1,4 +1,4 @@
-// Package auth knows who may ask for what: callers that show a bearer token or a client
+// Package auth authenticates and authorizes callers: they show a bearer token or a client
 // certificate, each with scopes and, where that is wanted, with the policies that it may
 // use. It reads them from a file that holds digests of tokens, never tokens.
 //
@@ -61,7 +61,7 @@ func (s Scope) names() (names []string) {
 // String returns the names of the scopes, as in "decide or record".
 func (s Scope) String() string { return strings.Join(s.names(), " or ") }
 
-// Caller is somebody who may ask. The zero Caller may ask for nothing.
+// Caller is an authenticated caller. The zero Caller may ask for nothing.
 type Caller struct {
 	Name      string // as the file has it; empty: nobody was asked for a name
 	scopes    Scope
@@ -69,7 +69,7 @@ type Caller struct {
 	anyPolicy bool                // it may use those that policies does not hold, too
 }
 
-// anyone is the caller of a server that asks nobody who they are, and certified the one of
+// anyone is the caller of a server without authentication, and certified the one of
 // a server that asks for a certificate and nothing else. They may do everything.
 var anyone, certified = &Caller{scopes: all, anyPolicy: true}, &Caller{scopes: all, anyPolicy: true}
 
@@ -121,9 +121,9 @@ func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
 
 // Errors of callers that may not ask.
 var (
-	// ErrUnauthenticated is wrapped by what says that nobody knows who asks.
+	// ErrUnauthenticated is wrapped by errors of callers that are not authenticated.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrForbidden says that it is known who asks, and that they may not ask for this.
+	// ErrForbidden is wrapped by errors of authenticated callers that may not ask for this.
 	ErrForbidden = errors.New("not permitted")
 
 	ErrNoToken      = unauthenticated("no bearer token was sent")
@@ -139,8 +139,7 @@ func (e unauthenticated) Error() string { return string(e) }
 // Is reports that e is ErrUnauthenticated.
 func (e unauthenticated) Is(target error) bool { return target == ErrUnauthenticated }
 
-// Keyring holds the callers in force. It is safe for concurrent use. The zero Keyring asks
-// nobody who they are.
+// Keyring holds the callers in force. It is safe for concurrent use. The zero Keyring authenticates nobody.
 type Keyring struct {
 	callers atomic.Pointer[Callers]
 	mutual  bool
@@ -150,13 +149,13 @@ type Keyring struct {
 // and verify it, if mutual says so.
 func NewKeyring(mutual bool) *Keyring { return &Keyring{mutual: mutual} }
 
-// Callers returns those in force, nil if nobody is asked who they are.
+// Callers returns those in force, nil if there is no authentication.
 func (k *Keyring) Callers() *Callers { return k.callers.Load() }
 
 // Set puts callers in force in place of all others.
 func (k *Keyring) Set(callers *Callers) { k.callers.Store(callers) }
 
-// Open reports whether everybody who reaches the server may ask for everything.
+// Open reports whether every client that reaches the server may ask for everything.
 func (k *Keyring) Open() bool { return !k.mutual && k.callers.Load() == nil }
 
 // Bounds of what is taken for a token: longer ones are not hashed.
@@ -165,9 +164,9 @@ const maxTokenLen = 512
 // scheme is in front of a token in the header Authorization, in any case.
 const scheme = "bearer "
 
-// Caller returns who shows this value of the header Authorization, and this certificate,
-// which was verified; each may be missing. A token that is shown is looked at before the
-// certificate. Errors are ErrUnauthenticated.
+// Caller returns the caller by this value of the header Authorization, and this certificate, which
+// was verified; each may be missing. A token that is shown is looked at before the certificate.
+// Errors are ErrUnauthenticated.
 //
 // Tokens are found by their SHA-256: how long that takes says nothing about any token, as
 // nobody can choose what the digest of a guess begins with.

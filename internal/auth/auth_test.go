@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) *auth.Callers {
 	return callers
 }
 
-// TestZeroKeyring asks nobody who they are.
+// TestZeroKeyring has no authentication.
 func TestZeroKeyring(t *testing.T) {
 	var k auth.Keyring
 	for _, shown := range []string{"", "Bearer x", "Basic x"} {

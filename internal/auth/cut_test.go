@@ -33,7 +33,7 @@ var wholeFiles = map[string]string{
   - {name: other, certificate: shop.example.org.others, scopes: [decide], policies: any}`,
 }
 
-// permits are what a file permits to those who show a token or a certificate, with policies
+// permits are what a file permits to callers that show a token or a certificate, with policies
 // that it could mean to name.
 func permits(c *auth.Callers) (all []string) {
 	k := auth.NewKeyring(true)

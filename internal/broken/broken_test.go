@@ -89,7 +89,7 @@ func TestEveryRuleOfOwnersHasABuild(t *testing.T) {
 }
 
 // TestTestsThatCatchBuildsExist holds that each test that is to catch a build is in the package that it names:
-// one that is gone would be found by who runs all builds, which takes an hour.
+// one that is gone would else only be found by a run of all builds, which takes an hour.
 func TestTestsThatCatchBuildsExist(t *testing.T) {
 	texts := make(map[string]string)
 	for _, b := range builds(t) {

@@ -67,7 +67,7 @@ func BenchmarkSignupFlow(b *testing.B) {
 	})
 }
 
-// makeRoom has p deny none of those who share a key.
+// makeRoom has p deny no caller that shares a key.
 func makeRoom(p *policy.Policy) {
 	if p.Guarantee != policy.GuaranteeLocal {
 		return

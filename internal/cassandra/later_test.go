@@ -59,8 +59,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// A store that is opened on a cluster which stands still is there within seconds, and sooner when
-// who opens it gives up.
+// A store that is opened on a cluster which stands still is there within seconds, and sooner when the caller gives up.
 func TestLaterWhereNobodyAnswers(t *testing.T) {
 	door := cassandratest.NewDoor(t)
 	door.Stall()

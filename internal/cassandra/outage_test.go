@@ -20,7 +20,7 @@ import (
 
 const (
 	outageTimeout = 500 * time.Millisecond
-	// answerSlack is what a busy machine may add to the store timeout: less than who waits for it twice.
+	// answerSlack is what a busy machine may add to the store timeout: less than a caller that waits for it twice.
 	answerSlack = outageTimeout * 4 / 5
 	// recoveryTime is how soon all is well after the cluster is back.
 	recoveryTime = 20 * time.Second

@@ -52,7 +52,7 @@ func TestMemberWhoseRowIsUnreadIsGone(t *testing.T) {
 	})
 }
 
-// TestInstanceThatCanNotJoinTriesAnotherID holds that who can't make its row tries one under another id.
+// TestInstanceThatCanNotJoinTriesAnotherID checks that an instance that can't make its row tries one under another id.
 func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()

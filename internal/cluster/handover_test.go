@@ -33,8 +33,8 @@ func (s *membership) withoutSelf() View {
 	return View{Number: s.view.Number + 1, Mode: Owners, Members: []Member{s.self, {ID: "new", Address: "new:1"}}}
 }
 
-// TestNoteFailsOnceTheTenureIsOver holds that who says what it counts for is told if that may not have been
-// handed over: it was heard, or it is refused.
+// TestNoteFailsOnceTheTenureIsOver checks that an instance that notes what it counts for gets an error if that may not
+// have been handed over: it was heard, or it is refused.
 func TestNoteFailsOnceTheTenureIsOver(t *testing.T) {
 	s, owned := ofView(t, 3, nil)
 	tenure := s.tenure(owned[0])

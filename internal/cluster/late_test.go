@@ -84,7 +84,7 @@ func TestMembersThatConfirmLateAreSetOut(t *testing.T) {
 }
 
 // TestNobodyJoinsAViewThatIsNotInForce holds that a view which is not in force is followed by smaller ones alone, and
-// that those who join come after these: else each of them could hold up the next.
+// that new members come after these: else each of them could hold up the next.
 func TestNobodyJoinsAViewThatIsNotInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := Member{ID: "gone", Address: "127.0.0.1:4"}
@@ -111,8 +111,8 @@ func TestNobodyJoinsAViewThatIsNotInForce(t *testing.T) {
 	})
 }
 
-// TestCallsOfALaterViewWait holds that a member which is handed a call by somebody who knows a later view does not
-// decide by its own: it may own the slice no longer.
+// TestCallsOfALaterViewWait checks that a member that is handed a call by one that knows a later view does not decide
+// by its own: it may own the slice no longer.
 func TestCallsOfALaterViewWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runs(t, newScript())
@@ -155,8 +155,8 @@ func TestTenureThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
 	})
 }
 
-// TestGuestsRightEndsWithTheView holds that who counts for keys of others may do so by one view alone, though its own
-// slices stay: any of the keys may have another owner now.
+// TestGuestsRightEndsWithTheView checks that a member that counts for keys of others may do so by one view alone,
+// though its own slices stay: any of the keys may have another owner now.
 func TestGuestsRightEndsWithTheView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &late{script: newScript()}

@@ -270,8 +270,8 @@ func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 	})
 }
 
-// TestFenceReadsAfterItWasAsked holds that a read which was under way when somebody asked says
-// nothing to them, and that the next one serves all who wait.
+// TestFenceReadsAfterItWasAsked checks that a read that was under way when a caller asked does not answer it, and that
+// the next one serves all that wait.
 func TestFenceReadsAfterItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, reads, answer := true, 0, make(chan struct{})

@@ -129,8 +129,8 @@ func (c *client) closed() {
 	}
 }
 
-// TestDrain lets clients leave: each answer is its connection's last, whatever the request, and
-// the server then waits for nobody who never sent one.
+// TestDrain lets clients leave: each answer is its connection's last, whatever the request, and the server then waits
+// for no connection that never sent one.
 func TestDrain(t *testing.T) {
 	byBoth(t, func(f *front) {
 		posts, gets, waits, unused := f.dial(), f.dial(), f.dial(), f.dial()

@@ -108,7 +108,7 @@ func TestOverrideThatIsDatedAhead(t *testing.T) {
 		if a := m.do(count.OpTake, "p", 1); a.Override != policy.OverrideBlock || a.RetryAfter > 5*time.Minute {
 			t.Errorf("%+v, want it blocked for five minutes", a.Verdict)
 		}
-		if m.disk != nil { // whoever asks first has it begin
+		if m.disk != nil { // the first that asks has it begin
 			m.start()
 		}
 		lasts := func(want time.Duration) {

@@ -214,7 +214,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Callers who are denied often can't keep administrators from telling anything.
+// Callers that are denied often can't keep administrators from writing blocks.
 func TestBlocksMakeRoomInTheFeed(t *testing.T) {
 	const most = 1 << 16
 	now := store.InstantOf(time.Now())

@@ -15,7 +15,7 @@ func TestEntriesAreSmall(t *testing.T) {
 	}
 }
 
-// A log of a caller who comes as often as the limit lets has memory for hardly more events
+// A log of a caller that asks as often as the limit lets has memory for hardly more events
 // than count.
 func TestMemoryOfALog(t *testing.T) {
 	for _, keep := range []int{2, 11, 101, 1001} {

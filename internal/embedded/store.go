@@ -318,8 +318,7 @@ func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCo
 // several reports whether h has more than one shard. Changes within one shard are atomic to its readers.
 func (h shardSet) several() bool { return h&(h-1) != 0 }
 
-// lock locks the shards in the order of their indexes, as everybody does who locks
-// more than one.
+// lock locks the shards in the order of their indexes, as each function does that locks more than one.
 func (s *Store) lock(held shardSet) {
 	if held.several() {
 		s.several.RLock()

@@ -12,8 +12,8 @@ const (
 	// spareEvents is how far a log may outgrow what matters before its oldest events
 	// are merged, so that merging is rare.
 	spareEvents = 16
-	// holdMargin is how long an ended hold is left to those who count it by a clock
-	// that is behind: twice as far as two clocks are ever allowed to be apart.
+	// holdMargin is how long an ended hold is kept for instances whose clock is behind: twice as far as two clocks are
+	// ever allowed to be apart.
 	holdMargin = 2 * time.Minute
 )
 

@@ -26,7 +26,7 @@ func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) err
 	return err
 }
 
-// admit finds out who the caller is, and refuses one that may not ask for op. It returns a known
+// admit authenticates the caller, and refuses one that may not ask for op. It returns a known
 // caller with the error, too.
 func (s *Server) admit(ctx context.Context, op count.Op) (*auth.Caller, error) {
 	authorization, certificate := "", (*x509.Certificate)(nil)

@@ -70,8 +70,8 @@ func (f *front) another() *grpc.ClientConn {
 	return conn
 }
 
-// TestIdleConnectionsMakeRoom for one that has a request: those who send nothing that is to be
-// answered, and who watch health, hold no place.
+// TestIdleConnectionsMakeRoom for one that has a request: clients that send nothing to be answered, and those that
+// watch health, hold no place.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 20
 	for name, hold := range map[string]func(f *front){

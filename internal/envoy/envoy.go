@@ -49,7 +49,7 @@ const DomainUnknown = "unknown"
 type Options struct {
 	Logger  *slog.Logger     // of failed requests; nil: nothing is logged
 	Now     func() time.Time // for durations only; nil: time.Now
-	Keyring *auth.Keyring    // knows who may ask; nil: everybody may ask for everything
+	Keyring *auth.Keyring    // of callers and their scopes; nil: everybody may ask for everything
 
 	// Observe learns of every answered request: the method as RLS calls it, the overall
 	// code or that of gRPC, and the id of its trace, empty unless somebody will see that.
@@ -74,7 +74,7 @@ type Server struct {
 	inMemory bool // no decision waits for anybody
 	mapping  atomic.Pointer[mapping]
 	borrowed sync.Pool      // of *[]ask
-	mistakes throttle.Lines // of requests that callers got wrong, and that those who may not ask sent
+	mistakes throttle.Lines // of requests that are wrong, or not permitted
 	failures throttle.Lines // of requests that failed: while the store is away all of them do
 	panics   throttle.Lines
 }

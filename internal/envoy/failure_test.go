@@ -141,8 +141,8 @@ func TestStoreGone(t *testing.T) {
 	f.wants(f.ask("deny=x"), "OK; OK 1 of 2/MINUTE deny 45s")
 }
 
-// TestStoreSlow holds that an answer is there once the store had its time, whether or
-// not the store answers, and that who gives up before that is told so.
+// TestStoreSlow checks that an answer is there once the store had its time, whether or not the store answers, and that
+// a caller that gives up before is told so.
 func TestStoreSlow(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 50 * time.Millisecond})
@@ -268,8 +268,8 @@ func TestManyDescriptorsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestLongHeadersCannotEscape holds that a client who sends headers as long as Envoy
-// takes them, or empty ones, is still counted: an error might let them pass.
+// TestLongHeadersCannotEscape checks that a client that sends headers as long as Envoy takes them, or empty ones, is
+// still counted: an error might let them pass.
 func TestLongHeadersCannotEscape(t *testing.T) {
 	f := newFront(t, `
 policies: [{name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}]
@@ -302,7 +302,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(data.Materialize(), v.(proto.Message))
 }
 
-// TestBytesThatAreNoTextCannotEscape holds that a client who sends headers that are no UTF-8,
+// TestBytesThatAreNoTextCannotEscape checks that a client that sends headers that are no UTF-8,
 // which Envoy passes on as they are, is counted, and by what was sent.
 func TestBytesThatAreNoTextCannotEscape(t *testing.T) {
 	f := newFront(t, `
@@ -336,8 +336,8 @@ envoy:
 	}
 }
 
-// TestUnreadableValuesCannotEscape holds that who sends what a policy can't read is denied
-// where limits are enforced, and told to who reports it.
+// TestUnreadableValuesCannotEscape checks that a client that sends a value that a policy can't read is denied where
+// limits are enforced, and that a caller that reports it is told.
 func TestUnreadableValuesCannotEscape(t *testing.T) {
 	f := newFront(t, `
 policies:

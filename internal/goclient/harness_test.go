@@ -90,7 +90,7 @@ func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]st
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever asked is gone
+		return // the caller is gone
 	}
 	s.note(r, body)
 	r.Body = io.NopCloser(bytes.NewReader(body))

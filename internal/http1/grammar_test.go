@@ -249,7 +249,7 @@ func (d *draft) drawBody() (body string, chunked bool) {
 	lengths := []int{2, 0, 1, 3, 4, 5, 6, 100, 4000, 5000}
 	body = strings.Repeat("x", lengths[d.below(len(lengths))])
 	if body != "" && d.rarely(seldom) {
-		body = (post("") + strings.Repeat("x", len(body)))[:len(body)] // a request, to who reads it as one
+		body = (post("") + strings.Repeat("x", len(body)))[:len(body)] // a request, to a server that reads it as one
 	}
 	if !d.rarely(2 * sometimes) {
 		return body, false

@@ -21,7 +21,7 @@ func (h *half) CloseWrite() error {
 	return nil
 }
 
-// TestBegun is the connection that was accepted, to who asks.
+// TestBegun checks that Begun returns the connection that was accepted.
 func TestBegun(t *testing.T) {
 	accepted := new(half)
 	b := &begun{Conn: accepted}

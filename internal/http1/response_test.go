@@ -68,7 +68,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestPartsForAClientThatIsGone says so to who writes on, and keeps nothing of it.
+// TestPartsForAClientThatIsGone checks that a later Write returns an error, and that none of it is kept.
 func TestPartsForAClientThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, wrote := make(chan struct{}), make(chan error, 1)

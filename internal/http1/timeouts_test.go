@@ -187,7 +187,7 @@ func TestSlowHandlers(t *testing.T) {
 	})
 }
 
-// TestBodyAfterDone comes to the handler, not to who watches the connection.
+// TestBodyAfterDone checks that a body comes to the handler, and not to the watcher of the connection.
 func TestBodyAfterDone(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {

@@ -33,10 +33,9 @@ const (
 	googlemail = "googlemail.com"
 )
 
-// read reads an address. It is in lower case as a whole: by RFC 5321 a domain may tell Anna
-// from anna, none that matters does, and who is counted as one with a namesake at such a
-// domain shares a limit, whereas capitals would give everybody as many as there are ways to
-// put them.
+// read reads an address. It is in lower case as a whole: by RFC 5321 a domain may tell Anna from anna, but no common
+// one does. At one that does, namesakes share a limit; if case counted, everybody would have as many limits as there
+// are ways to put capitals.
 func (f mails) read(given string) (mail, error) {
 	if !utf8.ValidString(given) {
 		return mail{}, errMail

@@ -106,7 +106,8 @@ func spend(t *testing.T, e *limiter.Engine) {
 	}
 }
 
-// TestOpenedKeysHaveNothingAhead holds that who counts for a key that is open finds what is counted, and no more.
+// TestOpenedKeysHaveNothingAhead checks that an instance that counts for an open key finds the units that are counted,
+// and no more.
 func TestOpenedKeysHaveNothingAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1000

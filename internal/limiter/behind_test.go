@@ -212,8 +212,8 @@ func TestLocalIsDecidedByItsOwner(t *testing.T) {
 	}
 }
 
-// TestLocalIsWrittenBeforeItIsOpened holds that who counts for a key in the store, for calls that take several steps,
-// finds what its owner admitted.
+// TestLocalIsWrittenBeforeItIsOpened checks that an instance that counts for a key in the store, for calls that take
+// several steps, finds the units that its owner admitted.
 func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {

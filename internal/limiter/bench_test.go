@@ -64,8 +64,8 @@ func BenchmarkEmbeddedTake(b *testing.B) {
 	}
 }
 
-// BenchmarkEmbeddedAllowed measures takes that are all allowed: of a caller who comes as
-// often as the limit lets, so that a log is always full and windows go by.
+// BenchmarkEmbeddedAllowed measures takes that are all allowed: of a caller that asks as often as the limit lets, so
+// that a log is always full and windows go by.
 func BenchmarkEmbeddedAllowed(b *testing.B) {
 	const limit = 10
 	const apart = time.Minute / (limit - 1) // 1.4e9 of them before a Duration is full
@@ -245,9 +245,9 @@ func BenchmarkEmbeddedLiveKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkEmbeddedMemory measures what a caller costs the embedded store in bytes, who came
-// once, and who did everything that the limit of ten lets. It is one round, however often
-// the benchmark would have it.
+// BenchmarkEmbeddedMemory measures the memory of a caller in the embedded store: of one that asked
+// once, and of one that used up its limit of ten. It is one round, however often the benchmark
+// would have it.
 func BenchmarkEmbeddedMemory(b *testing.B) {
 	for _, name := range policy.Algorithms() {
 		benchmarkMemory(b, name, policyOf(name, memoryLimit, time.Hour), func(opts *limiter.Options) *limiter.Engine {
@@ -256,7 +256,8 @@ func BenchmarkEmbeddedMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkOwnerMemory measures what a caller costs who owns the key, and has the counts in a store elsewhere.
+// BenchmarkOwnerMemory measures the memory that a caller takes of the key's owner, which has the counts in a store
+// elsewhere.
 func BenchmarkOwnerMemory(b *testing.B) {
 	for _, name := range policy.Algorithms() {
 		benchmarkMemory(b, name, policyOf(name, memoryLimit, time.Hour), func(opts *limiter.Options) *limiter.Engine {

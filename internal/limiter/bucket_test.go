@@ -307,7 +307,7 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// passes returns how many of those who ask all the time a bucket lets through in a window.
+// passes returns how many takes a bucket allows in a window, of callers that never stop asking.
 func passes(l policy.Limit) (n int64) {
 	m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 	const windows = 20

@@ -641,7 +641,8 @@ func TestSerialReadIsPatient(t *testing.T) {
 	})
 }
 
-// TestFirstCallAsksForItsCountsAlone holds that who has caught up gives a receipt without asking for the secret.
+// TestFirstCallAsksForItsCountsAlone checks that an instance that has caught up gives a receipt without asking for the
+// secret.
 func TestFirstCallAsksForItsCountsAlone(t *testing.T) {
 	s := newFakeStore()
 	e := limiter.New(s, &limiter.Options{StoreTimeout: timeout})

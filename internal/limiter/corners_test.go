@@ -379,7 +379,7 @@ func TestReservationOfWhatWasNotHeld(t *testing.T) {
 	})
 }
 
-// A turn that does not come blocks those who were not asked.
+// A turn that does not come blocks callers that were not asked.
 func TestTurnThatDoesNotComeBlocksNobody(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

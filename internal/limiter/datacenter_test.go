@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// An engine that learns late in which data centre it is counts there from then on, under keys that
-// the others have who knew it; what is promised over the cluster stays where it was.
+// An engine that learns late in which data centre it is counts there from then on, under the keys of those that knew it
+// before; what is promised over the cluster stays where it was.
 func TestDatacenterThatIsKnownLater(t *testing.T) {
 	near, far := policyOf("sliding-log", 3, time.Minute), policyOf("sliding-log", 3, time.Minute)
 	near.Name, far.Name = "near", "far"

@@ -334,8 +334,7 @@ func TestDenialByATotalInDoubtIsForgottenSoon(t *testing.T) {
 	})
 }
 
-// Those who wait for one key while it is found full are denied by what was found, and
-// only records go on.
+// Calls that wait for one key while it is found full are denied by that finding, and only records go on.
 func TestWaitersAreDeniedByOneRead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

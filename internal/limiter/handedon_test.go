@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TestAWrongClockHandsOnCalls holds that an instance whose clock is beyond the tolerance has calls decided by
-// who owns their keys, and decides nothing itself.
+// TestAWrongClockHandsOnCalls checks that an instance whose clock is beyond the tolerance has calls decided by the
+// owners of their keys, and decides nothing itself.
 func TestAWrongClockHandsOnCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		skewed := func() bool { return true }

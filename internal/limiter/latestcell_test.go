@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestCellThatWasWrittenLastIsNotRead holds that who wrote a bucket's cell last decides the next take by one conditional
-// write alone.
+// TestCellThatWasWrittenLastIsNotRead checks that the instance that wrote a bucket's cell last decides the next take by
+// one conditional write alone.
 func TestCellThatWasWrittenLastIsNotRead(t *testing.T) {
 	bubble(t, "token-bucket", func(t *testing.T) {
 		s := newFakeStore()

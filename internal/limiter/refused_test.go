@@ -164,8 +164,8 @@ func TestByIdentifierAsItIsCounted(t *testing.T) {
 	}
 }
 
-// TestByIdentifierUnderTwoHashKeys has an owner that writes under another hash key than who asks it go
-// by the number of the identifier.
+// TestByIdentifierUnderTwoHashKeys has an owner that writes under another hash key than its caller use the number of
+// the identifier.
 func TestByIdentifierUnderTwoHashKeys(t *testing.T) {
 	first := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
 	second := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}

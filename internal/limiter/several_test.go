@@ -82,7 +82,7 @@ func (r *ring) met(call *owner.Call) (late time.Duration, lost bool) {
 	return r.meet(call)
 }
 
-// ringOwners is who owns what, as one of the engines knows it.
+// ringOwners are the owners of slices, as one of the engines knows them.
 type ringOwners struct {
 	ring *ring
 	self int
@@ -492,8 +492,8 @@ func (r *ring) checkShared(t *testing.T, history []told, limit int) {
 	}
 }
 
-// TestDenialWaitsForWhatIsInDoubt holds that who is denied only because of a call that is not decided waits
-// for that: until it is aborted, is committed, or the time is over, which is an error then.
+// TestDenialWaitsForWhatIsInDoubt checks that a call that is denied only because of one that is not decided waits for
+// it: until it is aborted, is committed, or the time is over, which is an error then.
 func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		for _, c := range []struct {
@@ -710,7 +710,7 @@ func TestWhatCountsThoughOthersDeny(t *testing.T) {
 	})
 }
 
-// TestNobodyIsAskedForWhoIsGone holds that who goes away while its take is in doubt is not asked for again.
+// TestNobodyIsAskedForWhoIsGone checks that a caller that goes away while its take is in doubt is not asked for again.
 func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))

@@ -87,7 +87,7 @@ func TestShadowsCostNoRequest(t *testing.T) {
 	}
 }
 
-// TestShadowsOfNothingAsked holds that who is decided without a look at what is counted is told of no shadow, and that a
+// TestShadowsOfNothingAsked checks that a call that is decided without a look at the counts has no shadow, and that a
 // cost that only a shadow could never hold is asked for.
 func TestShadowsOfNothingAsked(t *testing.T) {
 	p := shadowed("sliding-log", 3)

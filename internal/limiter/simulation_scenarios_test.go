@@ -76,7 +76,7 @@ func (s scenario) tallied(seed uint64) scenario {
 }
 
 // crowded returns s or, in its place, in one schedule of 16, a window in rows or a log that holds
-// more, with more clients who ask for it more often.
+// more, with more clients that ask for it more often.
 func (s scenario) crowded(seed uint64) scenario {
 	if seed%16 != 5 {
 		return s

@@ -55,7 +55,8 @@ func askerOf(t *testing.T, policy policy.Policy) (asks, owns *limiter.Engine, li
 	return asks, owns, link
 }
 
-// TestOwnersAreAskedOnceOfFullKeys denies who does not stop where it asks, and tells the same as the owner.
+// TestOwnersAreAskedOnceOfFullKeys checks that an instance denies a caller that does not stop by itself, and answers
+// the same as the owner.
 func TestOwnersAreAskedOnceOfFullKeys(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,8 +156,8 @@ func (n *newcomers) Note(key store.Key, _ time.Duration) error {
 	return n.over
 }
 
-// TestNewKeysAreNotRead holds that an owner who knows that nothing is counted for a key writes what it
-// admits, reads nothing, and denies what is too many; and that it reads again what it has forgotten.
+// TestNewKeysAreNotRead checks that an owner that knows that nothing is counted for a key writes admitted units, reads
+// nothing, and denies the rest; and that it reads again what it has forgotten.
 func TestNewKeysAreNotRead(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
 		store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool)}

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gauges are set by those who know.
+// gauges are set by the parts that know them.
 type gauges struct {
 	clockOffset   prometheus.Gauge
 	sweepProgress prometheus.Gauge

@@ -125,9 +125,9 @@ func unitsBeyond(cost int64, d *count.Decision, over *count.LimitDecision) int64
 }
 
 // episodeLasts returns how long an episode lasts that begins at the limit over: until
-// the limit is whole again, and a window at most, so that who never stops is counted
-// window by window. A window of the calendar may be longer than its name says: a day
-// on which clocks are turned back has 25 hours.
+// the limit is whole again, and a window at most, so that a caller that never stops is counted
+// window by window. A window of the calendar may be longer than its name says: a day on which
+// clocks are turned back has 25 hours.
 func episodeLasts(over *count.LimitDecision, blocked bool) time.Duration {
 	switch {
 	case over.ResetAfter <= 0:

@@ -2,8 +2,8 @@
 // from its first denial until the denying window ends, tallies that by policy, and
 // knows the worst keys of the last while.
 //
-// It knows a caller by store.Key only, never who that is, and it knows nothing
-// of how limits are decided or how its figures are published.
+// It knows a caller by store.Key only, never by its identifier. It knows neither how limits are decided nor how its
+// figures are published.
 package overshoot
 
 import (

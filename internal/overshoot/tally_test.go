@@ -16,7 +16,7 @@ func past(table *Table, tally *Tally, key store.Key, attempts int, units int64, 
 	}
 }
 
-// TestReport tells who went past the limit, and how far, of two policies.
+// TestReport checks which callers went past the limit, and how far, of two policies.
 func TestReport(t *testing.T) {
 	table := New(func(Episode) {}, nil)
 	tally, other := NewTally("p", noon), NewTally("q", noon)

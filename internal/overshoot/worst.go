@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// worstHalf is half of what the worst keys are known of, so that nobody who stopped
-	// an hour ago hides who goes on.
+	// worstHalf is half of the time that the worst keys are known of, so that no caller that stopped an hour ago hides
+	// one that goes on.
 	worstHalf = 30 * time.Minute
 	// sketchSize is the largest hash table of a sketch, which is full at three quarters.
 	// With it a count is off by 0.35 % of all attempts in the half at most, and takes

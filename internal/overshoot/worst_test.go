@@ -60,8 +60,8 @@ func TestNobodyIsWorseThanOthers(t *testing.T) {
 	}
 }
 
-// TestWorstForgets loses who stopped: at once where somebody goes on is worse, in an
-// hour in any case.
+// TestWorstForgets checks that a caller that stopped is forgotten: at once where a worse one goes on, and in an hour in
+// any case.
 func TestWorstForgets(t *testing.T) {
 	k := keys(2)
 	w := worst{began: noon}

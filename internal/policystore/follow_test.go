@@ -135,7 +135,7 @@ func (o *overtaken) Put(ctx context.Context, have int64, set *policystore.Set) e
 	return o.Memory.Put(ctx, have, set)
 }
 
-// TestWhateverIsTheLatestIsReplaced holds that who replaces any version is not refused for one that comes first.
+// TestWhateverIsTheLatestIsReplaced checks that a replacement of any version is not refused for another that comes first.
 func TestWhateverIsTheLatestIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInstance(&overtaken{Memory: new(policystore.Memory), times: 2})

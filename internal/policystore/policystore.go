@@ -1,7 +1,7 @@
 // Package policystore keeps versions of the policies in the store that instances share, and brings each new
 // version into force on every instance.
 //
-// It does not know how policies are counted, nor who may change them.
+// It knows neither how policies are counted nor which callers may change them.
 package policystore
 
 import (

@@ -118,7 +118,7 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 	return true
 }
 
-// identify finds out who sent the request, and which limits it brings.
+// identify finds the identifiers of the request's sender, and the limits that it brings.
 func (x *passage) identify() error {
 	x.asked = make([]limiter.Demand, len(x.route.Limits))
 	for i := range x.route.Limits {

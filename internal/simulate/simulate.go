@@ -344,7 +344,7 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 	return true
 }
 
-// caller returns who is counted by a field: of an address, the client that a server counts.
+// caller returns the identifier that is counted for a field: of an address, the client that a server counts.
 func (r *run) caller(record *accesslog.Record, field int) keys.Identifier {
 	text := record.Fields[field]
 	if accesslog.IsAddress(r.fields[field]) {

@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope is who made the spans.
+// scope is the name of the spans' instrumentation scope.
 const scope = "github.com/ratelimitd/ratelimitd"
 
 // Tracer begins spans of requests. A nil one traces nothing.

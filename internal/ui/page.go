@@ -41,7 +41,7 @@ type file struct {
 }
 
 // Page returns a handler that serves the page at any path that ends with /ui, and what it loads below
-// that. It asks nobody who they are: there are no figures in it.
+// that. It has no authentication: there are no figures in it.
 func Page() http.Handler {
 	files := make(map[string]*file)
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {

@@ -28,8 +28,8 @@ const (
 	MaxDepth = 32      // maps and lists within each other
 )
 
-// File is a parsed file and the mistakes found in it. Those who walk its nodes add
-// theirs by Add and AddAt, and ask for all of them by Err.
+// File is a parsed file and the mistakes found in it. Callers that walk its nodes add theirs by Add and AddAt, and get
+// all of them by Err.
 type File struct {
 	Name string  // as the mistakes name it
 	Root *Node   // nil when the file holds nothing or could not be parsed

@@ -102,7 +102,8 @@ func TestOpenRates(t *testing.T) {
 	}
 }
 
-// A node that was just started has compiled nothing yet, so whoever is first on it settles longer; others once, with their first keys.
+// A node that was just started has compiled nothing yet, so the first service on it settles longer; the others settle
+// once, with their first keys.
 func TestTheFirstOnCassandraSettlesLonger(t *testing.T) {
 	zipf, unique := keys(t, "zipf"), keys(t, "unique")
 	b := &bench{settings: &settings{

@@ -1,5 +1,5 @@
 // Package wire is what the peers have in common with ratelimitd: POST /v1/take with the same body, and as much of the
-// answer as they know. It does not know who decides.
+// answer as they know. It does not know the peers.
 package wire
 
 import (

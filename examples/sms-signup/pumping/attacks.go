@@ -215,7 +215,7 @@ func (m *mobiles) address() string {
 	return fmt.Sprintf("%d.%d.%d.%d", 78+m.IntN(16), m.IntN(256), m.IntN(256), 1+m.IntN(254))
 }
 
-// visitors returns all who ask, by when they do first.
+// visitors returns all visitors, ordered by their first request.
 func (a *attack) visitors(m *mobiles) (all []visitor) {
 	began := monday.Add(a.quiet + 2*day)
 	person := func(country string, k kind, at time.Time) visitor {

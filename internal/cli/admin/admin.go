@@ -1,4 +1,4 @@
-// Package admin holds the commands of those who run a service: what is counted for somebody, who
+// Package admin holds the commands of operators: what is counted for somebody, who
 // is decided otherwise, the policies in the store, and the cluster that instances share.
 //
 // reset, explain, override, policies, shadow and top ask a server; migrate and members ask Cassandra.

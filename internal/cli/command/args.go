@@ -86,7 +86,7 @@ func SubjectArgs(cmd *cobra.Command, args []string) error {
 	return Args(2, 2, "POLICY and IDENTIFIER", "one with spaces needs quotes, and - reads the identifier from standard input")(cmd, args)
 }
 
-// Subject returns who the arguments POLICY and IDENTIFIER are about.
+// Subject returns the arguments POLICY and IDENTIFIER.
 func Subject(cmd *cobra.Command, args []string) (policy, identifier string, err error) {
 	if identifier, err = ReadArg(cmd, args[1], "identifier"); err != nil {
 		return "", "", err

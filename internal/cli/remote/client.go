@@ -243,7 +243,7 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 		return &failure{what, c.otherPolicies(ctx, q.Policy)}
 	case a.Status == http.StatusUnauthorized:
 		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
-	case a.Status == http.StatusPreconditionFailed: // the detail is for those who send headers
+	case a.Status == http.StatusPreconditionFailed: // the detail is about headers
 		return &failure{"another version of the policies is the latest now: nothing is changed",
 			"See what changed by `ratelimitd policies history` and `ratelimitd policies diff FILE`, and apply to that."}
 	case a.Status == http.StatusNotFound:

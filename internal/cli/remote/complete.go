@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionTimeout is as long as somebody who pressed a key waits.
+// completionTimeout is how long completion may keep a user waiting.
 const completionTimeout = time.Second
 
 // completePolicies completes POLICY by the policies in force on the server that

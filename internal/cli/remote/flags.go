@@ -1,5 +1,5 @@
-// Package remote asks a ratelimitd server over HTTP, for commands: it has their flags, shows who
-// they are, and says what to do where there is no answer.
+// Package remote asks a ratelimitd server over HTTP, for commands: it has their flags, shows credentials, and says what
+// to do where there is no answer.
 //
 // It does not know which commands there are nor what they ask for.
 package remote
@@ -144,7 +144,7 @@ func WholeNumber(text string) (int64, error) {
 	return n, nil
 }
 
-// Subject fills in the flags as Load does, and returns who the arguments are about.
+// Subject fills in the flags as Load does, and returns the demand that the arguments name.
 func (a *Asker) Subject(cmd *cobra.Command, args []string) (about Demand, err error) {
 	if err := a.Load(cmd); err != nil {
 		return about, err

@@ -25,7 +25,7 @@ var (
 	abuseTime = flag.Duration("abuse.for", time.Minute, "how long each kind of -abuse lasts")
 )
 
-// siege is a server that is abused, and who abuses it.
+// siege is a server that is abused, and its clients.
 type siege struct {
 	*process
 	connections int // abusers' at the same time

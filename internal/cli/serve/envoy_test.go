@@ -160,8 +160,7 @@ func TestEnvoyShowsWhoItIs(t *testing.T) {
 	}
 }
 
-// TestEnvoyByTLS holds that certificates are those of HTTP, and that a client's says who
-// it is.
+// TestEnvoyByTLS checks that certificates are those of HTTP, and that a client is authenticated by its own.
 func TestEnvoyByTLS(t *testing.T) {
 	a := clitest.NewAuthority(t, "ours")
 	cert, key := a.Issue("localhost")

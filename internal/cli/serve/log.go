@@ -13,7 +13,7 @@ import (
 )
 
 // serverLog returns what an http.Server logs to, at a level of the service's log. Addresses are
-// taken out of its lines: those of clients may be who is limited. Strangers can cause as many lines as
+// taken out of its lines: those of clients may be identifiers. Strangers can cause as many lines as
 // they like, so there is one a second of failed handshakes, and one of everything else.
 func (s *service) serverLog(level slog.Level) *log.Logger {
 	return log.New(&serverLines{to: slog.NewLogLogger(s.log.Handler(), level).Writer(), now: s.process.Now}, "", 0)

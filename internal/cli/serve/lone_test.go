@@ -97,7 +97,7 @@ func (s *trio) round(t *testing.T, callers []*loneCaller, n int) {
 	}
 }
 
-// hold holds that callers who asked for more than their limit got it, and no more. Units whose fate is unknown may have
+// hold checks that callers that asked for more than their limit got it, and no more. Units whose fate is unknown may have
 // counted.
 func (s *trio) hold(t *testing.T, callers []*loneCaller) {
 	t.Helper()
@@ -174,7 +174,7 @@ func (s *trio) holdAcrossEdges(t *testing.T, algorithm string) {
 	}
 }
 
-// TestLoneCallerGetsItsLimit has callers of every algorithm who go from instance to instance, while
+// TestLoneCallerGetsItsLimit has callers of every algorithm that go from instance to instance, while
 // instances come, are stopped and are killed: each gets exactly its limit.
 func TestLoneCallerGetsItsLimit(t *testing.T) {
 	text := "policies:\n"

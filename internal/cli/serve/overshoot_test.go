@@ -40,8 +40,7 @@ func (s *server) overshoot(t *testing.T, path string) (o overshootBody) {
 	return o
 }
 
-// TestOvershoot denies some callers, asks how far they went, and finds out who the
-// worst is.
+// TestOvershoot denies some callers, asks how far they went, and finds out which is the worst.
 func TestOvershoot(t *testing.T) {
 	key := clitest.Write(t, "key", "k:00112233445566778899aabbccddeeff\n")
 	policies := clitest.Write(t, "p.yaml", "policies: [{name: p, limits: [{algorithm: sliding-log, limit: 2, window: 1h}]}]\n")

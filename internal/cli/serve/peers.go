@@ -133,7 +133,7 @@ func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
 	return listens.String(), nil
 }
 
-// owners returns what says who decides for a key; nil: this instance does, for all.
+// owners returns the owners of keys; nil: this instance does, for all.
 func (p *peers) owners() owner.Owners {
 	if p.cluster == nil {
 		return nil

@@ -86,7 +86,7 @@ func TestProxyIsForEverybody(t *testing.T) {
 	}
 }
 
-// TestProxyOverTLS speaks HTTP/2 to who can.
+// TestProxyOverTLS checks that clients that speak HTTP/2 get it.
 func TestProxyOverTLS(t *testing.T) {
 	root := clitest.NewAuthority(t, "root")
 	certPEM, keyPEM := root.Issue("first")

@@ -36,7 +36,7 @@ var pumpedPrefixes = map[string]struct {
 	digits int
 }{"DE": {"+49151", 8}, "AT": {"+43664", 7}, "CH": {"+4179", 7}, "LV": {"+3712", 7}}
 
-// pumping is callers who ask for codes, and what they got. It is safe for concurrent use.
+// pumping has callers that ask for codes, and the codes that they got. It is safe for concurrent use.
 type pumping struct {
 	instances atomic.Pointer[[]*process]
 	callers   atomic.Int64 // so many devices and networks were made up

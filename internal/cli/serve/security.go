@@ -22,7 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// security is who may reach the server's listeners, as the files say at any moment.
+// security has the callers and certificates of the server's listeners, as the files say at any moment.
 type security struct {
 	settings     *settings.Security
 	keyring      *auth.Keyring
@@ -78,7 +78,7 @@ func checkTLS(s *settings.Security) error {
 	return nil
 }
 
-// warnOfWriters warns if others may write who may ask.
+// warnOfWriters warns if others may write the file of callers.
 func warnOfWriters(path string, log *slog.Logger) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
 		log.Warn("others may write who may ask: take the right from them", "file", path, "mode", info.Mode().Perm())

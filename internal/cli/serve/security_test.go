@@ -19,8 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// TestOpenListenerIsRefused starts where other machines would reach a server that asks
-// nobody who they are.
+// TestOpenListenerIsRefused starts where other machines would reach a server without authentication.
 func TestOpenListenerIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), clitest.Patience)
 	defer cancel()

@@ -126,7 +126,7 @@ func (s *service) follow(ctx context.Context) (err error) {
 	return nil
 }
 
-// secure opens the audit log and reads who may ask, and refuses addresses that are open to
+// secure opens the audit log, reads the callers, and refuses addresses that are open to
 // everybody.
 func (s *service) secure(stderr io.Writer) (err error) {
 	if s.audit, err = openAuditLog(s.settings.AuditLog, s.settings.LogHandler(stderr, slog.LevelInfo), s.log); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// forwardedFor asks for path as somebody does who forwards for an address.
+// forwardedFor asks for path as a proxy does that forwards for an address.
 func forwardedFor(t *testing.T, url, address string) (status int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -51,7 +51,7 @@ type decidedBy struct {
 	Demands          []decidedBy
 }
 
-// edition returns which edition a decision about somebody who never came before is by. It is false for one that is by
+// edition returns the edition that decided about a new identifier. It is false for one that is by
 // several: the limit that is told is one's, and what is left of it another's.
 func (d *decidedBy) edition() (edition int64, one bool) {
 	l := d.Limits[0]
@@ -62,7 +62,7 @@ func (d *decidedBy) edition() (edition int64, one bool) {
 	return edition, l.Remaining == l.Limit-1
 }
 
-// newcomer takes for somebody who never came before, from both policies at once or from one. There is none where the
+// newcomer takes for a new identifier, from both policies at once or from one. There is none where the
 // call was not decided.
 func newcomer(ctx context.Context, url string, n int64) *decidedBy {
 	body := fmt.Sprintf(`{"policy": "a", "identifier": "newcomer-%d"}`, n)

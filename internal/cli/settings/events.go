@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/events"
 )
 
-// Events say who is told of events.
+// Events are the settings of the receivers of events.
 type Events struct {
 	URL         *url.URL // nil: events are not sent
 	DeniedShare float64  // above 0, and up to 1

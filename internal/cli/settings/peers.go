@@ -10,7 +10,7 @@ import (
 type Peers struct {
 	Listen     string // empty: nowhere
 	Address    string // empty: the one that is listened on
-	SecretFile string // empty: nobody is asked who they are
+	SecretFile string // empty: there is no authentication
 	Owners     string // one of the Owners constants
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// Security says who may ask, and how it is told.
+// Security is the settings of callers, and of how they are authenticated.
 type Security struct {
-	AuthFile       string    // of callers; empty: nobody is asked who they are
+	AuthFile       string    // of callers; empty: there is no authentication
 	TLSCert        string    // file; empty: TLS is not spoken
 	TLSKey         string    // file
 	TLSClientCA    string    // file; empty: clients need no certificate

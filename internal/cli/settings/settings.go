@@ -83,8 +83,8 @@ const (
 // seconds that a shutdown may take.
 const maxStoreTimeout = 5 * time.Second
 
-// Bounds of --data-sync-interval: a disk takes some milliseconds to sync, and who can
-// lose more than an hour needs no disk.
+// Bounds of --data-sync-interval: a disk takes some milliseconds to sync, and an operator that can lose more than an
+// hour needs no disk.
 const (
 	minDataSync = 10 * time.Millisecond
 	maxDataSync = time.Hour

@@ -66,7 +66,7 @@ func Open(folder string) (f *File, err error) {
 	return nil, explain(path, err)
 }
 
-// explain says what an error of Open means to the person who started the process.
+// explain says what an error of Open means to an operator.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):

@@ -16,7 +16,7 @@ type History struct {
 	Calls  []Call
 	Faults []Fault
 	Whole  []Span // when every node was up and seen up by all others
-	Stalls []Span // when the machine let nobody run, the one who ran it included
+	Stalls []Span // when the machine let no process run, the test itself included
 	Clocks []ClockTest
 	Owners *OwnersTest // nil: no way between processes was cut for long
 }

@@ -27,7 +27,7 @@ const (
 	pauses   = 6 * time.Second
 )
 
-// Sizes of faults between processes: moments, which change nothing about who decides, or so long that
+// Sizes of faults between processes: moments, which change no owner, or so long that
 // every process comes to decide for every key, and calls are decided for a while then.
 var (
 	moments  = [2]time.Duration{100 * time.Millisecond, 700 * time.Millisecond}

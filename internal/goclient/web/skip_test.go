@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
-// TestSkipLists leaves alone whom they name, and nobody who says so.
+// TestSkipLists checks that clients on a list are not limited, and that no client can claim to be one.
 func TestSkipLists(t *testing.T) {
 	s := ratelimittest.New(t, policies)
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}

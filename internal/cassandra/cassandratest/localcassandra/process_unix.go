@@ -21,9 +21,9 @@ type process struct {
 	exited chan struct{} // closed when it has ended and was waited for
 }
 
-// startProcess starts the command in a process group of its own, so that a Ctrl-C in the terminal reaches it only through
-// who started it. Should this process die, the watchdog kills the child and removes dir, and the folder that dir is in if
-// nothing else is there.
+// startProcess starts the command in a process group of its own, so that a Ctrl-C in the terminal
+// reaches it only through its parent. Should this process die, the watchdog kills the child and
+// removes dir, and the folder that dir is in if nothing else is there.
 func startProcess(cmd *exec.Cmd, dir string) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
