@@ -24,11 +24,11 @@ type Override string
 // The overrides.
 const (
 	OverrideAllow  Override = "allow"  // everything is allowed, and nothing is counted
-	OverrideBlock  Override = "block"  // everything is denied; what is used is not looked at, and Used is 0
+	OverrideBlock  Override = "block"  // everything is denied; counts are not looked at, and Used is 0
 	OverrideLimits Override = "limits" // other limits are in force
 )
 
-// Reason is a rule of a policy about phone numbers, which denies without looking at what is used.
+// Reason is a rule of a policy about phone numbers, which denies without looking at counts.
 type Reason string
 
 // The reasons.
@@ -69,7 +69,7 @@ type Decision struct {
 	Settled    int64    // units that a settled reservation counts; of several demands, each of Demands has its own
 	Over       int64    // of these, the units that the reservation did not hold: they count whatever the limit
 
-	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
+	Receipt     string     // refunds the recorded units, once; empty: none were recorded
 	Release     string     // a receipt, too, of units under concurrent limits, to be refunded when the request ended; empty: there are none
 	Reservation string     // by which a record settles what a check holds; empty: it holds nothing
 	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key

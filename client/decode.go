@@ -82,7 +82,7 @@ func (s decoder) readLine(a *answer) error {
 	return s.Err()
 }
 
-// settle makes of a what its members say, and refuses what contradicts itself.
+// settle interprets the members of a, and refuses those that contradict each other.
 func (s decoder) settle(a *answer, status int) {
 	d := &a.decision
 	switch {

@@ -37,7 +37,7 @@ func (c *Client) direct(ctx context.Context, d *direct) error {
 	}
 }
 
-// done returns what reads an answer that says nothing beside its status.
+// done returns a reader of answers that have a status only.
 func done(status int) func(*reply) error {
 	return func(r *reply) error {
 		if r.Status == status {

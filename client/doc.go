@@ -8,7 +8,7 @@
 // A denial is no error: Decision.Allowed is false. An error says that there is no decision.
 // RecordedOf tells whether units may count all the same, and errors.Is whether the call was
 // wrong (ErrInvalid, ErrUnknownPolicy, …) or the service does not decide (ErrUnavailable).
-// Options.OnUnavailable says what calls give while no ratelimitd answers. No error holds an
+// Options.OnUnavailable is the result of calls while no ratelimitd answers. No error holds an
 // identifier.
 //
 // Requests are part of the trace that OpenTelemetry has in the caller's context. One that several

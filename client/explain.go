@@ -42,7 +42,7 @@ type Explanation struct {
 	Limits     []LimitExplanation
 	Override   *OverrideInForce // nil: there is none
 	Block      *Block           // that follows a denial; nil: there is none
-	ResetAt    time.Time        `json:"reset_at"` // up to when what was counted is forgotten; zero: nothing is
+	ResetAt    time.Time        `json:"reset_at"` // up to when counts are forgotten; zero: none are
 	Derived    []Explanation    // the same of what the policy derives from the identifier
 }
 

@@ -51,7 +51,7 @@ type Options struct {
 	MaxFailures   uint32        // in a row, after which calls fail at once until a probe succeeds; zero: DefaultMaxFailures
 	ProbeInterval time.Duration // between that and a probe, and between probes; zero: DefaultProbeInterval
 
-	Header    http.Header       // sent with every request, for what is between here and the service; nil: nothing
+	Header    http.Header       // sent with every request, for proxies in front of the service; nil: nothing
 	Transport http.RoundTripper // of requests; nil: NewTransport()
 	Logger    *slog.Logger      // a line when the service goes and comes back, and a second of FailOpen; nil: slog.Default()
 }

@@ -36,7 +36,7 @@ func stillCounts(err error, sent bool) Recorded {
 	}
 }
 
-// Reset forgets what was counted for identifier under policy, on every instance within a
+// Reset forgets the counts of identifier under policy, on every instance within a
 // second. Its error is a *CallError, whose Recorded says whether the reset took effect.
 func (c *Client) Reset(ctx context.Context, policy, identifier string) error {
 	body, err := targetOf(policy, identifier)

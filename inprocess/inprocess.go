@@ -32,13 +32,13 @@ type Limits struct {
 	engine *limiter.Engine
 	server *api.Server // of batches
 	store  *backend
-	stop   func() error // ends what runs beside the decisions, and waits until it has
+	stop   func() error // ends the background work, and waits until it has ended
 	closed chan struct{}
 	lines  line.Lines // of Wait
 }
 
 // Open decides by policies, the text of a policies file. A nil opts means the zero Options.
-// The error tells every mistake of policies, or what keeps the store from being opened; ctx
+// The error lists every mistake of policies, or says why the store can't be opened; ctx
 // ends the opening only. A Cassandra that can't be reached does not: until it is, policies decide
 // as their on_store_error says, and Ready says what is waited for.
 func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) {
@@ -105,7 +105,7 @@ func (l *Limits) Ready(ctx context.Context) error {
 	return l.store.ready(ctx)
 }
 
-// Close stores what is still to be, and gives back what the store holds; its error is what
+// Close writes the counts that are still to be, and closes the store; its error is what
 // could not be stored. Further calls give client.ErrClosed; it is to be called once, when no
 // call is under way.
 func (l *Limits) Close() error {
@@ -252,12 +252,12 @@ func (l *Limits) confirmIn(ctx context.Context, c *client.Call) error {
 	return l.Confirm(ctx, c.Receipt)
 }
 
-// Reset forgets what was counted for identifier under policy.
+// Reset forgets the counts of identifier under policy.
 func (l *Limits) Reset(ctx context.Context, policy, identifier string) error {
 	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, keys.Identifier(identifier)) })
 }
 
-// other does what is no check, record or take.
+// other does operations other than check, record and take.
 func (l *Limits) other(ctx context.Context, op string, do func() error) error {
 	if err := l.refuses(ctx, &client.Call{Op: client.OpRecord, Reservation: "-"}); err != nil {
 		return &client.CallError{Op: op, Recorded: client.RecordedNo, Err: err}

@@ -28,7 +28,7 @@ type membership struct {
 	agreed  *agreement.Agreement // on settings; known once policies are in force
 }
 
-// join returns what makes this process a member of those that are kept in store, while its clock is not skewed.
+// join returns a membership of this process in the cluster that store keeps, while its clock is not skewed.
 func (o *Options) join(store *members.Members, skewed func() bool) (*membership, error) {
 	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
@@ -99,7 +99,7 @@ func (o *Options) agree(ctx context.Context, s *backend, engine *limiter.Engine)
 	return nil
 }
 
-// common returns what servers have as flags that all must have the same.
+// common returns the settings that must be the same everywhere, by the names of servers' flags.
 func (o *Options) common(s *backend) map[string]string {
 	return map[string]string{
 		"clock-tolerance":        o.ClockTolerance.String(),
@@ -112,8 +112,7 @@ func (o *Options) common(s *backend) map[string]string {
 	}
 }
 
-// around returns what runs engine as that of a member, which this process is no more when that is told
-// to end.
+// around returns a function that runs engine as that of a member, until it is told to end.
 func (m *membership) around(engine *limiter.Engine) func(context.Context) error {
 	if m == nil {
 		return engine.Run

@@ -23,13 +23,13 @@ type Options struct {
 
 	// Namespace separates users of one keyspace; empty: "default", as of a server.
 	Namespace string
-	// HashKeys are what identifiers are hashed with: the first is written with, all are read.
+	// HashKeys hash identifiers: the first is written with, all are read.
 	// None: plain SHA-256, by which an attacker that lists all phone numbers can find those counted.
 	HashKeys []HashKey
 
 	StoreTimeout   time.Duration // the longest a decision waits for Cassandra; zero: 500 ms
 	ClockTolerance time.Duration // from Cassandra's clocks; beyond it nothing is decided; zero: 100 ms
-	SyncInterval   time.Duration // after which what is admitted under guarantee local is written; zero: 250 ms
+	SyncInterval   time.Duration // between writes of units admitted under guarantee local; zero: 250 ms
 
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // for tests of one's own, without Cassandra; nil: time.Now
@@ -52,7 +52,7 @@ type Cassandra struct {
 	TLS               *tls.Config // nil: plain text
 	Write, Read       string      // levels, for policies that do not say; empty: LOCAL_QUORUM
 	SerialConsistency string      // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
-	PeerSecret        []byte      // what servers have as --peer-secret-file; empty: they have none
+	PeerSecret        []byte      // content of servers' --peer-secret-file; empty: they have none
 }
 
 // Defaults that a server has, so that both count alike.

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// backend is an open store and what belongs to it.
+// backend is an open store with its resources.
 type backend struct {
 	store      store.Store
 	feed       store.Feed

@@ -217,7 +217,7 @@ func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
 	badRequest(w, "A proxy in front of this service does not tell which address it asks for.")
 }
 
-// Rule says what is taken for a request. Make one with Use.
+// Rule is a demand that is taken for a request. Make one with Use.
 type Rule struct {
 	policy   string
 	identify Identify

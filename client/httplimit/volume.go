@@ -30,7 +30,7 @@ var (
 	Objects       Measure = func(x *Exchange) int64 { return x.Objects }
 )
 
-// After has a rule charge what is known only when the response is there. Before, one unit is
+// After has a rule charge units that are known only when the response is there. Before, one unit is
 // asked for and none taken: a request passes while there is anything left, and may go past the
 // limit by what it turns out to be; the next one is denied then.
 func After(units Measure) RuleOption {
@@ -57,8 +57,7 @@ func split(rules []Rule) (now, after []Rule) {
 	return now, after
 }
 
-// measures is what a request is to be charged with: a demand for each policy and identifier,
-// and what measures it.
+// measures is what a request is to be charged with: a demand for each policy and identifier, and its measure.
 type measures struct {
 	demands []client.Demand
 	by      []Measure
@@ -124,7 +123,7 @@ func (l *Limiter) charge(x *Exchange, later *measures) {
 
 type meterKey struct{}
 
-// meter counts what goes through an exchange.
+// meter counts the bytes that go through an exchange.
 type meter struct {
 	http.ResponseWriter
 	body  io.ReadCloser
@@ -144,7 +143,7 @@ func (m *meter) WriteHeader(status int) {
 	m.ResponseWriter.WriteHeader(status)
 }
 
-// Write counts what was written.
+// Write counts the bytes written.
 func (m *meter) Write(b []byte) (int, error) {
 	m.begin()
 	n, err := m.ResponseWriter.Write(b)
@@ -152,7 +151,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom counts what was copied, which the server may have the system do.
+// ReadFrom counts the bytes copied, which the server may have the system do.
 func (m *meter) ReadFrom(from io.Reader) (int64, error) {
 	m.begin()
 	n, err := io.Copy(m.ResponseWriter, from)
@@ -166,7 +165,7 @@ func (m *meter) begin() {
 	}
 }
 
-// Flush sends what was written, where the server can.
+// Flush sends the bytes written, where the server can.
 func (m *meter) Flush() {
 	m.begin()
 	_ = http.NewResponseController(m.ResponseWriter).Flush() // else it is sent in the end
@@ -181,10 +180,10 @@ func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap returns the response for http.ResponseController.
 func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-// requestBody counts what is read of a request.
+// requestBody counts the bytes read of a request.
 type requestBody struct{ m *meter }
 
-// Read counts what was read.
+// Read counts the bytes read.
 func (b requestBody) Read(p []byte) (int, error) {
 	n, err := b.m.body.Read(p)
 	b.m.read.Add(int64(n))

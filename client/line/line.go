@@ -171,7 +171,7 @@ func (l *Lines) tell(key string, until time.Time) {
 	at.callers = at.callers[:len(first)+len(behind)]
 }
 
-// Key returns what demands of the same policies and identifiers have in common, whatever their order and costs.
+// Key returns a string that is the same for demands of the same policies and identifiers, whatever their order and costs.
 func Key[D any](demands []D, of func(D) (policy, identifier string)) string {
 	parts := make([]string, len(demands))
 	for i, d := range demands {

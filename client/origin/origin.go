@@ -2,7 +2,7 @@
 // trusted, or what a header says.
 //
 // All ways into the service go by it, so that one client is one identifier whichever way a request comes.
-// It does not know what is limited. The service shares it, and may change it in any release.
+// It knows nothing of policies. The service shares it, and may change it in any release.
 package origin
 
 import (

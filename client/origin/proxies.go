@@ -82,7 +82,7 @@ func ClientOf(text string) (client string, ok bool) {
 	return caller(address), true
 }
 
-// hops returns what stands between the commas of headers, the last first, which is the nearest.
+// hops returns the parts of headers between commas, the last first, which is the nearest.
 func hops(headers []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range slices.Backward(headers) {

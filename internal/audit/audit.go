@@ -1,4 +1,4 @@
-// Package audit writes what administrators do, who is refused and what is reloaded: a line
+// Package audit writes the actions of administrators, refusals and reloads: a line
 // of a structured log for each.
 //
 // It is given names of callers and policies, and the first digits of hashed keys. It does

@@ -38,7 +38,7 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // Open connects to a cluster whose tables exist and fit this binary, and measures its clock. The error says what is
-// missing, and is a Mistake if waiting does not help.
+// missing, and is a Mistake if it does not help to wait.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	config = config.WithDefaults()
 	if err := config.Check(); err != nil {

@@ -21,8 +21,7 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal reads data into a message. Strings of a request that are no UTF-8 become what
-// stands for them in identifiers everywhere.
+// Unmarshal reads data into a message. Strings of a request that are no UTF-8 are replaced as in all identifiers.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	err := c.CodecV2.Unmarshal(data, into)
 	request, ok := into.(proto.Message)

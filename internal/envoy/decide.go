@@ -76,7 +76,7 @@ func (s *Server) decideUnreadable(a *ask) {
 }
 
 // decideTooLarge denies a cost that the limit can never hold. Envoy may ask after the
-// fact, so where denied attempts count, this one does: what was used is used.
+// fact, so where denied attempts count, this one does: used units stay used.
 func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
 	p, known := s.engine.Policy(a.demand.Policy)
 	if !known {

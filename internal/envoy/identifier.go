@@ -53,7 +53,7 @@ func (r *rule) appendEntry(b []byte, entries []*pb.RateLimitDescriptor_Entry, i 
 // remoteAddress is the key of the entry in which Envoy sends the client's address.
 const remoteAddress = "remote_address"
 
-// value returns the value of entry i, or what stands in for it. A client's address is the caller
+// value returns the value of entry i, or its replacement. A client's address is the caller
 // that it is to the other ways in.
 func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
 	switch value := entries[i].GetValue(); {

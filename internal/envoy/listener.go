@@ -50,7 +50,7 @@ const (
 type ListenerOptions struct {
 	Connections int                         // at most this many are open; for further ones, those that wait for a request are closed
 	Idle        time.Duration               // how long a connection may have no request; 0: two minutes
-	Reached     func(connections.Bound)     // learns of what was turned away, and must not block; may be nil
+	Reached     func(connections.Bound)     // is called when a bound turns one away, and must not block; may be nil
 	Drain       time.Duration               // how long requests under way may take when it stops
 	Ready       func(context.Context) error // why health should say "not serving"; nil: always ready
 	GRPC        []grpc.ServerOption         // beside the bounds: credentials, interceptors

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// mapping finds what holds for a descriptor. It is made once for each file of policies
+// mapping finds the rule of a descriptor. It is made once for each file of policies
 // and never changes.
 type mapping struct {
 	headers policyfile.EnvoyHeaders
@@ -27,8 +27,8 @@ type domain struct {
 // steps are what may come next in a descriptor, by the key of the entry.
 type steps map[string]*choice
 
-// choice is what an entry's value chooses among: the value itself, else the first
-// pattern that matches, else what is there for any.
+// choice is what an entry's value chooses among: the value itself, else the first pattern that matches, else the one
+// for any value.
 type choice struct {
 	values   map[string]*step
 	patterns []pattern
@@ -46,7 +46,7 @@ type step struct {
 	below steps
 }
 
-// rule is what holds for a descriptor.
+// rule has the policy and identifier of a descriptor.
 type rule struct {
 	policy    string // empty: nothing limits
 	unlimited bool

@@ -158,7 +158,7 @@ func (s *source) requests(n *yamlfile.Node) int64 {
 	return int64(count)
 }
 
-// unlimitedUnit tells of the unit of what is unlimited.
+// unlimitedUnit warns of a unit beside unlimited.
 func (s *source) unlimitedUnit(unit *yamlfile.Node) {
 	name := strings.ToLower(unit.Text)
 	if windows[name] > 0 || name == "year" {

@@ -30,8 +30,8 @@ type Options struct {
 	Count policy.CountMode
 }
 
-// Convert returns the policies of sources, each of which is of another domain, and what
-// was left out. The error is yamlfile.Errors, for the first source that has mistakes.
+// Convert returns the policies of sources, each of which is of another domain, and warnings of parts that were left
+// out. The error is yamlfile.Errors, for the first source that has mistakes.
 func Convert(sources []Source, opts Options) (file policyfile.File, warnings yamlfile.Errors, err error) {
 	if opts.Count == "" {
 		opts.Count = policy.CountAll
@@ -52,7 +52,7 @@ func Convert(sources []Source, opts Options) (file policyfile.File, warnings yam
 	return c.result, c.warnings, nil
 }
 
-// conversion is what was made so far.
+// conversion is the result so far.
 type conversion struct {
 	opts     Options
 	result   policyfile.File
@@ -89,7 +89,7 @@ func (c *conversion) add(from Source) error {
 	return s.f.Err()
 }
 
-// warn tells of what was left out.
+// warn adds a warning of a part that was left out.
 func (s *source) warn(n *yamlfile.Node, format string, args ...any) {
 	s.warnings = append(s.warnings, yamlfile.Error{
 		File: s.f.Name, Position: n.Position, Path: n.Path, Message: fmt.Sprintf(format, args...),
@@ -133,8 +133,7 @@ func (s *source) collectNames(list *yamlfile.Node) {
 	}
 }
 
-// everyKey is all that may be written, anywhere: what says nothing in its place is ignored
-// there.
+// everyKey is all that may be written, anywhere: one in the wrong place is ignored there.
 var everyKey = slices.Concat([]string{"domain"}, descriptorKeys, limitKeys)
 
 // expectKeys adds a mistake for each member of n that nothing is called, and warns of those

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// auditLine is what is read of a line of the audit log.
+// auditLine is the part of a line of the audit log that is read.
 type auditLine struct {
 	Act     string
 	Who     string

@@ -51,7 +51,7 @@ const (
 type Options struct {
 	URL     string
 	Secrets [][]byte                        // all of them sign
-	Source  string                          // of what belongs to all instances; a reference to a URI
+	Source  string                          // of events of all instances; a reference to a URI
 	Self    func() string                   // the name of this instance, below Source
 	Agent   string                          // the User-Agent
 	Observe func(kind Kind, became Outcome) // must not block; may be nil
@@ -77,7 +77,7 @@ type lane struct {
 	waiting []*event
 }
 
-// New returns what sends events as o says. Nothing is sent before Run.
+// New returns a Sender with these options. Nothing is sent before Run.
 func New(o Options) *Sender {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -101,14 +101,14 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Tell has the receiver told, in the background, what this instance saw. data is not to be changed any more.
+// Tell sends an event of this instance, in the background. data is not to be changed any more.
 func (s *Sender) Tell(t Type, data any) {
 	if s != nil {
 		s.push(t, s.opts.Source+"/"+url.PathEscape(s.opts.Self()), data)
 	}
 }
 
-// TellForAll is Tell for what belongs to all instances, and is told by one of them.
+// TellForAll is Tell for an event of all instances, which one of them sends.
 func (s *Sender) TellForAll(t Type, data any) {
 	if s != nil {
 		s.push(t, s.opts.Source, data)

@@ -24,11 +24,12 @@ const (
 	maxDenied = 4096
 )
 
-// Tally is what was counted of a policy since it has been in force. It only grows.
+// Tally has the counts of a policy's calls since it has been in force. It only grows.
 type Tally struct{ Calls, Denied, Degraded int64 }
 
-// Watcher tells of what begins and ends, each once: of denials by conversion limits, of policies that deny much, of
-// decisions that are degraded. A nil one tells of nothing. Make one with NewWatcher.
+// Watcher sends an event when a condition begins and when it ends, each once: of denials by
+// conversion limits, of policies that deny much, of decisions that are degraded. A nil one tells of
+// nothing. Make one with NewWatcher.
 type Watcher struct {
 	sender *Sender
 	share  float64 // of denied calls, to be told of
@@ -59,8 +60,8 @@ type trend struct {
 	since time.Time // since when too much is denied; zero: it is not
 }
 
-// NewWatcher returns what has sender tell. deniedShare is the share of a policy's calls within a minute, above 0 and up to
-// 1, that are denied before it tells of that.
+// NewWatcher returns a Watcher that sends by sender. deniedShare is the share of a policy's calls
+// within a minute, above 0 and up to 1, that are denied before it tells of that.
 func NewWatcher(sender *Sender, deniedShare float64) *Watcher {
 	return &Watcher{sender: sender, share: deniedShare, denied: make(map[deniedKey]*denial), policies: make(map[string]*trend)}
 }
@@ -106,7 +107,7 @@ func (w *Watcher) Run(ctx context.Context, tallies func() map[string]Tally) erro
 	}
 }
 
-// Look tells of what has begun or ended since it was called last, some five seconds ago.
+// Look sends events of conditions that began or ended since it was called last, some five seconds ago.
 func (w *Watcher) Look(tallies map[string]Tally) {
 	now := w.sender.opts.Now()
 	w.endConversions(now)
@@ -142,7 +143,7 @@ func (t Tally) since(before Tally) Tally {
 	return Tally{t.Calls - before.Calls, t.Denied - before.Denied, t.Degraded - before.Degraded}
 }
 
-// lately returns what was counted within the last minute.
+// lately returns the counts of the last minute.
 func (t *trend) lately() (sum Tally) {
 	for _, of := range t.of {
 		sum.Calls, sum.Denied = sum.Calls+of.Calls, sum.Denied+of.Denied

@@ -35,16 +35,16 @@ func (s *single) Close() error { return nil }
 // begun is a connection of which something was read already.
 type begun struct {
 	net.Conn
-	in io.Reader // what was read, and then the rest
+	in io.Reader // the bytes that were read, and then the rest
 }
 
-// Read reads what was read already first.
+// Read returns the bytes that were read already first.
 func (b *begun) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 // NetConn returns the connection that was accepted.
 func (b *begun) NetConn() net.Conn { return b.Conn }
 
-// CloseWrite ends what is sent, and leaves open what is received.
+// CloseWrite closes the sending side, and leaves the receiving one open.
 func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
 
 func closeWrite(conn net.Conn) error {

@@ -11,7 +11,7 @@ import (
 
 // Bounds of a plain request's head. Others are net/http's, which has its own.
 const (
-	bufferLen  = 4 << 10 // bytes of a head at most, and of what comes with it
+	bufferLen  = 4 << 10 // bytes of a head at most, and of the body that comes with it
 	maxFields  = 32      // lines
 	lengthBits = 50      // of a Content-Length: far from any overflow
 )

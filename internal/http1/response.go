@@ -18,8 +18,7 @@ const (
 )
 
 // response is the answer to a connection's present request. All of it is held until the
-// handler returns, but for an answer of more than maxHeld bytes which says how long it is, and
-// for what is flushed.
+// handler returns, but for an answer of more than maxHeld bytes that declares its length, and for one that is flushed.
 type response struct {
 	conn   *conn
 	header http.Header
@@ -27,7 +26,7 @@ type response struct {
 	out    bytes.Buffer // the head as of WriteHeader; the rest of it depends on the body
 	held   []byte       // of the body
 	sent   bool         // all of it
-	flows  bool         // in chunks: what is sent was flushed
+	flows  bool         // in chunks: the handler has flushed
 	err    error        // of sending it
 
 	length string // of the body, as the header has it; empty: it does not say
@@ -100,7 +99,7 @@ func (w *response) SetReadDeadline(by time.Time) error {
 	return nil
 }
 
-// Flush sends what is held, and lets the answer go on: in chunks, unless it says how long it
+// Flush sends the bytes held, and lets the answer go on: in chunks, unless it says how long it
 // is, or has no body. Then all of it is held.
 func (w *response) Flush() {
 	w.WriteHeader(http.StatusOK)
@@ -110,7 +109,7 @@ func (w *response) Flush() {
 	w.sendChunk("")
 }
 
-// sendChunk sends what is held as a chunk, with the head before it if it is the first, and end
+// sendChunk sends the bytes held as a chunk, with the head before it if it is the first, and end
 // after it.
 func (w *response) sendChunk(end string) {
 	if w.flows {
@@ -128,7 +127,7 @@ func (w *response) sendChunk(end string) {
 	_, w.err = w.conn.rwc.Write(w.out.Bytes())
 }
 
-// end sends what is held, and reports whether the connection can have another request.
+// end sends the bytes held, and reports whether the connection can have another request.
 func (w *response) end() bool {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -159,8 +158,8 @@ func (w *response) send(body []byte) {
 	}
 }
 
-// endHead adds to the head what depends on the connection and on the body, of which this is all,
-// or what comes first. It is sent at once.
+// endHead adds to the head the fields that depend on the connection and on the body, of which this is all, or the
+// beginning. It is sent at once.
 func (w *response) endHead(body []byte) {
 	c := w.conn
 	if !w.last && !c.body.whole.Load() { // else a client that only sends never reads its answer
@@ -188,7 +187,7 @@ func (w *response) endHead(body []byte) {
 	w.out.WriteString("\r\n\r\n")
 }
 
-// extendDeadline gives what is sent now its time.
+// extendDeadline sets the deadline of the bytes that are sent now.
 func (w *response) extendDeadline(now time.Time) {
 	c := w.conn
 	if timeout := c.server.WriteTimeout; timeout > 0 && c.writeBy.Sub(now) < timeout {

@@ -40,8 +40,7 @@ type Server struct {
 }
 
 // Serve accepts connections of l until Shutdown or Close, after which it returns
-// http.ErrServerClosed. Connections that are encrypted are all net/http's, as it
-// knows what was agreed on.
+// http.ErrServerClosed. Connections that are encrypted are all net/http's, as it knows the protocol that was negotiated.
 func (s *Server) Serve(l net.Listener) error { return s.Server.Serve(&front{l, s}) }
 
 // front is a listener that keeps to itself what http1 serves.

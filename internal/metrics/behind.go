@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 )
 
-// NewBehind returns what publishes how far the store is behind what was admitted: what now says
+// NewBehind returns a collector of how far the store is behind admitted units: what now says
 // at each scrape.
 func NewBehind(now func() counted.Behind) prometheus.Collector {
 	s := new(scraped)

@@ -24,7 +24,7 @@ func NewPeerConnections[B ~string](reg prometheus.Registerer, open func() int, b
 		"bound"), bounds)
 }
 
-// countBounds returns what counts in turned that one of bounds was reached.
+// countBounds returns a function that counts in turned that one of bounds was reached.
 func countBounds[B ~string](turned *prometheus.CounterVec, bounds []B) func(B) {
 	for _, bound := range bounds {
 		turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from

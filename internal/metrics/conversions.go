@@ -20,7 +20,7 @@ type Countries struct {
 	KeyOf func(policy string, id keys.Identifier) (store.Key, error)
 }
 
-// confirmationVecs are how much of what is sent is confirmed, under policies that go by that.
+// confirmationVecs count sent, confirmed and refunded units, of policies with a limit of conversions.
 type confirmationVecs struct{ sent, confirmed, refunded *prometheus.CounterVec }
 
 func newConfirmationVecs(auto factory) confirmationVecs {
@@ -104,7 +104,7 @@ func (p *peak) turn(now time.Time) {
 	}
 }
 
-// newUsedBounds returns what publishes how far bounds of unconfirmed units are used.
+// newUsedBounds returns a collector of how far bounds of unconfirmed units are used.
 func newUsedBounds(m *Metrics) prometheus.Collector {
 	s := new(scraped)
 	used := s.figure("ratelimitd_unconfirmed_used_ratio",

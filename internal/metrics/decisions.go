@@ -102,7 +102,7 @@ type policySeries struct {
 	degraded   prometheus.Counter
 	remembered prometheus.Counter
 	refused    map[policy.Reason]prometheus.Counter // by the rules that the policy has
-	confirms   bool                                 // a limit goes by what is confirmed
+	confirms   bool                                 // a limit depends on confirmations
 	countries  map[store.Key]string                 // by key; nil: none is told apart
 	bounds     *bounds                              // of unconfirmed units
 	overshootSeries

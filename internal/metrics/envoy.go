@@ -36,8 +36,7 @@ func (e *Envoy) ObserveRequest(method, code string, d time.Duration, trace strin
 	observe(e.byRequest.of([2]string{method, code}, e.requests.WithLabelValues), d, trace)
 }
 
-// ObserveDescriptor counts a descriptor. domain must be of few: those of the file of
-// policies, never what was sent.
+// ObserveDescriptor counts a descriptor. domain must be of few: those of the file of policies, never ones that were sent.
 func (e *Envoy) ObserveDescriptor(domain, outcome string) {
 	e.byDescriptor.of([2]string{domain, outcome}, e.descriptors.WithLabelValues).Inc()
 }

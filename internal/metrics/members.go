@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// NewMembers returns what publishes what this instance knows of those that decide together, and
-// how many calls it handed on: what status and counts say at each scrape.
+// NewMembers returns a collector of the cluster as this instance knows it, and of the calls that it handed on, by
+// status and counts at each scrape.
 func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
 	s := new(scraped)
 	view := s.figure("ratelimitd_members_view", "Number of the latest view that this instance knows.")
@@ -64,7 +64,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 	return s
 }
 
-// NewRemembered returns what publishes of how many keys this instance remembers what is counted: what now says at
+// NewRemembered returns a collector of the number of keys whose counts this instance remembers: what now says at
 // each scrape.
 func NewRemembered(now func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -73,8 +73,8 @@ func NewRemembered(now func() int) prometheus.Collector {
 	}, func() float64 { return float64(now()) })
 }
 
-// NewColdReads returns what publishes how many decisions of this instance had to read their key first: what now says
-// at each scrape.
+// NewColdReads returns a collector of the number of decisions of this instance that had to read
+// their key first: what now says at each scrape.
 func NewColdReads(now func() int64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_members_cold_reads_total",

@@ -83,7 +83,7 @@ func (m *Metrics) Run(ctx context.Context) error {
 	}
 }
 
-// Handler serves what was gathered, in the format that the request asks for.
+// Handler serves the metrics of gathered, in the format that the request asks for.
 func Handler(gathered prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(gathered, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
@@ -112,7 +112,7 @@ func observe(series prometheus.Observer, d time.Duration, trace string) {
 	series.Observe(d.Seconds())
 }
 
-// statusClass returns "2xx" and its like, "other" for what is no status.
+// statusClass returns "2xx" and its like, "other" for a number that is no status.
 func statusClass(status int) string {
 	classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 	if status < 100 || status >= 100*(len(classes)+1) {

@@ -68,7 +68,7 @@ func (v *overshootVecs) of(policy string, tally *overshoot.Tally, now time.Time)
 	}
 }
 
-// newOpenKeys returns what publishes how many keys are over their limit, by policy.
+// newOpenKeys returns a collector of the number of keys over their limit, by policy.
 func newOpenKeys(m *Metrics) prometheus.Collector {
 	s := new(scraped)
 	open := s.figure("ratelimitd_overshoot_policy_keys", "Keys that are over their limit now, by policy.", "policy")

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// File is what is read again when it changes.
+// File is the label of a file that is reloaded after any change.
 type File string
 
 // The files, as the label has them.

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 )
 
-// NewSaving returns what publishes how keeping counts on a disk goes: what saving says at each
+// NewSaving returns a collector of saves of counts to a disk: what saving says at each
 // scrape.
 func NewSaving(now func() time.Time, saving func() embedded.Saving) prometheus.Collector {
 	s := new(scraped)

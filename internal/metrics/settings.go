@@ -2,8 +2,8 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewSettings returns what publishes how many other instances disagree about each setting: what
-// disagreements says at each scrape.
+// NewSettings returns a collector of the number of other instances that disagree about each setting, by disagreements
+// at each scrape.
 func NewSettings(disagreements func() map[string]int) prometheus.Collector {
 	s := new(scraped)
 	disagree := s.figure("ratelimitd_settings_disagree",

@@ -97,7 +97,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError gives the client time to take in what was written.
+// FlushError gives the client time to take in the bytes written.
 func (w *writer) FlushError() error {
 	defer w.giveTime()()
 	return http.NewResponseController(w.ResponseWriter).Flush()

@@ -40,8 +40,8 @@ func (names headerNames) drop(h http.Header) {
 	}
 }
 
-// dropped returns the headers that requests lose: those that override what routes are found by,
-// but for those that routes go by and those that are kept.
+// dropped returns the headers that requests lose: those that override what routes match on, but for those that routes
+// match on themselves and those that are kept.
 func dropped(counted headerNames, kept []string) headerNames {
 	names := headerNames{}
 	for _, name := range overriding {
@@ -80,7 +80,7 @@ func countedBy(routes []Route) headerNames {
 // X_Api_Key is X-Api-Key, and to some X.Api.Key is, too.
 var dashes = strings.NewReplacer("_", "-", ".", "-")
 
-// dropDisguised removes what applications may take for one of names, and the proxy does not.
+// dropDisguised removes headers that applications may take for one of names, and the proxy does not.
 func (names headerNames) dropDisguised(h http.Header) {
 	for name := range h {
 		if !strings.ContainsAny(name, "_.") {

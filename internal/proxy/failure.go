@@ -39,7 +39,7 @@ func failureOf(err error) string {
 }
 
 // brokenOff returns the log of a ReverseProxy, which has a line for each answer that could not
-// be read to its end. The line repeats what was read, so it is replaced.
+// be read to its end. The line repeats bytes that were read, so it is replaced.
 func (p *Proxy) brokenOff() *log.Logger { return log.New(noter{p}, "", 0) }
 
 // noter notes that an answer broke off, whatever is written to it.

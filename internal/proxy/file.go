@@ -83,7 +83,7 @@ func (p *parser) route(n *yamlfile.Node) (route Route) {
 	return route
 }
 
-// text reads what is written without structure.
+// text reads a scalar.
 func (p *parser) text(into *string) func(*yamlfile.Node) {
 	return func(n *yamlfile.Node) {
 		if n.Kind == yamlfile.Number || n.Kind == yamlfile.Bool || p.Expect(n, yamlfile.Text, "write one value") {

@@ -14,7 +14,7 @@ func dropHopByHop(h http.Header, kept headerNames) {
 	for _, named := range h["Connection"] {
 		for name := range strings.SplitSeq(named, ",") {
 			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
-			case "Upgrade", "Te": // what is passed on of these is
+			case "Upgrade", "Te": // the parts of these that are passed on are
 			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
 			default:
 				if !kept.has(name) {

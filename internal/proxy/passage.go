@@ -29,8 +29,8 @@ type passage struct {
 	asked   []limiter.Demand // for each limit of the route, without cost
 
 	shown    *count.Decision // that the headers tell of; nil: none
-	first    string          // the receipt of what counts in any case
-	served   []served        // what counts only if it was served
+	first    string          // the receipt of units that count in any case
+	served   []served        // units that count only if they were served
 	releases []string        // of units that count while the request is under way
 	status   int             // of the answer; 0: there was none
 	received atomic.Int64    // bytes of the request's body
@@ -282,7 +282,7 @@ func (x *passage) units(l *Limit) int64 {
 	return 0
 }
 
-// giveBack refunds what was taken.
+// giveBack refunds the units taken.
 func (x *passage) giveBack(receipt string) {
 	if receipt == "" {
 		return

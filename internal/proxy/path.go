@@ -17,7 +17,7 @@ func segmentsOf(path string) []string {
 
 // meaningsOf returns the segments of a path by each meaning that applications give it: of an
 // escaped slash, which ends a segment or is a part of it, of a backslash, likewise, of an escaped
-// percent sign, which is one or begins an escape, and of what follows a semicolon, which is a part
+// percent sign, which is one or begins an escape, and of text after a semicolon, which is a part
 // of the segment or a parameter (RFC 3986, section 3.3) that does not count.
 func meaningsOf(u *url.URL) (meanings [][]string) {
 	path := strings.ToLower(u.Path)
@@ -85,7 +85,7 @@ func decodedAgain(path string) string {
 	return string(b)
 }
 
-// rewritten returns what paths mean when each of their segments stands for another text.
+// rewritten returns the meanings of paths after each segment is replaced by another text.
 func rewritten(meanings [][]string, as func(segment string) string) (others [][]string) {
 	for _, segments := range meanings {
 		other := make([]string, len(segments))

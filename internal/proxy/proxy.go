@@ -1,4 +1,4 @@
-// Package proxy is a reverse proxy that limits what passes it: requests, bytes both ways,
+// Package proxy is a reverse proxy that limits the requests that it passes on: requests, bytes both ways,
 // and what the application reports, by the policies of a limiter.Engine.
 //
 // Every route and what it is limited by is in a file that Parse reads. Denials are answered as in package api. The package
@@ -82,7 +82,7 @@ type Proxy struct {
 	logged   throttle.Lines
 	underWay atomic.Int64 // requests
 
-	stopped context.Context // ends what was upgraded
+	stopped context.Context // ends upgraded connections
 	stop    context.CancelFunc
 	serving sync.RWMutex // held for reading by every request, until it is counted
 }
@@ -115,7 +115,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	p.reverse = httputil.ReverseProxy{
 		Rewrite:        p.rewrite,
 		Transport:      transport,
-		FlushInterval:  -1, // what is streamed is passed on as it comes
+		FlushInterval:  -1, // streams are passed on as they come
 		BufferPool:     new(buffers),
 		ErrorLog:       p.brokenOff(),
 		ModifyResponse: p.answered,
@@ -354,7 +354,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 // statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.
 const statusClientGone = 499
 
-// note logs what is wrong, once a second, and how much more there was.
+// note logs a problem, once a second, with the number of those since.
 func (p *Proxy) note(text string, attrs ...any) {
 	unlogged, pass := p.logged.Pass(time.Now())
 	if !pass {

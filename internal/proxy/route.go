@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Route says which requests it matches, and what limits them. A zero field matches everything.
+// Route has the requests that it matches, and their limits. A zero field matches everything.
 type Route struct {
 	Name    string            // for metrics and the log
 	Host    string            // without a port; "*.example.com": any below it
@@ -27,7 +27,7 @@ type Limit struct {
 	Identify origin.Source
 	Limit    string // header of trusted proxies, in canonical form, that brings the policy's limit; empty: none does
 	Cost     int64  // units of a request
-	Charge   Charge // what is counted
+	Charge   Charge // the units that count
 	Served   bool   // a request counts only if its answer has one of Statuses
 	Statuses []int  // of which those below 10 are whole classes: 2 is 200 to 299; none: 1, 2 and 3
 }

@@ -1,4 +1,4 @@
-// Package simulate tells what policies would have done to the traffic of access logs.
+// Package simulate replays the traffic of access logs against policies.
 //
 // Its rooms do the work: accesslog reads, replay decides, report shows. This one says which line
 // asks for which policy.
@@ -99,7 +99,7 @@ type run struct {
 	limit   int
 	confirm int
 	policy  int
-	who     int // where policy says what is asked for
+	who     int // index of the field that policy limits
 	where   []int
 	known   map[string]bool // the policies that can be asked for
 	takes   map[string]bool // the policies of both files that take a limit

@@ -166,7 +166,7 @@ func (s Span) ofCall(call *owner.Call) {
 	}
 }
 
-// HandedOn ends the span of what was handed on, of which the owner says a, unless there is an error.
+// HandedOn ends the span of a call that was handed on, to which the owner answered a, unless there is an error.
 func (s Span) HandedOn(a *owner.Answer, err error) {
 	switch {
 	case !s.Sampled():

@@ -17,7 +17,7 @@ type company struct {
 
 type companyKey struct{}
 
-// Together returns ctx for what is done at once for the calls that have these contexts: each of them that
+// Together returns ctx for work that is done at once for the calls that have these contexts: each of them that
 // is traced has it in its own trace. A nil context is a call's that is not traced. Where none is, calls are
 // only counted, for others that share with them.
 func Together(ctx context.Context, calls []context.Context) context.Context {
@@ -60,7 +60,7 @@ func Sampled(ctx context.Context) bool {
 	return trace.SpanContextFromContext(ctx).IsSampled()
 }
 
-// SampledID returns the id of a trace that what has ctx is done for, in hex; empty: there is none that
+// SampledID returns the id of a trace that the work with ctx belongs to, in hex; empty: there is none that
 // anybody will see.
 func SampledID(ctx context.Context) string {
 	c := companyOf(ctx)

@@ -39,8 +39,7 @@ func New(provider trace.TracerProvider, wanted Sampler) *Tracer {
 	return &Tracer{provider.Tracer(scope), wanted}
 }
 
-// Span is a part of a trace that is under way. The zero value is of what is not traced, and does
-// nothing.
+// Span is a part of a trace that is under way. The zero value is of a call that is not traced, and does nothing.
 type Span struct {
 	span trace.Span    // nil: it is not recorded
 	id   trace.TraceID // of the trace, seen or not

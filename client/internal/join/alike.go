@@ -51,7 +51,7 @@ func (a *alike) has(list []Slot) bool {
 	return false
 }
 
-// mark adds n to what is under way in each of these slots.
+// mark adds n to the calls that are under way in each of these slots.
 func (a *alike) mark(list []Slot, n int32) {
 	for _, s := range list {
 		a.underWay[s] += n

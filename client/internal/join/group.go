@@ -147,7 +147,7 @@ func (g *Group[V]) Answer(i int) {
 }
 
 // Yield has another group go in the place of this one, if some of its calls are answered and
-// others wait for longer. Send calls it after it has answered what has come so far.
+// others wait for longer. Send calls it after it has answered the calls that came so far.
 func (g *Group[V]) Yield() {
 	if g.open > 0 {
 		g.queue.replace(g)

@@ -8,8 +8,7 @@ import (
 
 // Bounds of a Queue.
 const (
-	// maxWaiting is how many calls wait at most: what waits behind so many is not answered in
-	// time.
+	// maxWaiting is how many calls wait at most: calls behind so many are not answered in time.
 	maxWaiting = 1 << 16
 	// MaxRequests is how many requests go at most while earlier ones are late.
 	MaxRequests = 64
@@ -34,7 +33,7 @@ type Options[V any] struct {
 	Send func(*Group[V]) error
 }
 
-// Queue sends what is asked in as few requests as that takes. It is safe for concurrent use.
+// Queue sends calls in as few requests as possible. It is safe for concurrent use.
 // Make one with New, and Close it after use.
 type Queue[V any] struct {
 	opts Options[V]
@@ -204,7 +203,7 @@ func (q *Queue[V]) send(g *Group[V]) {
 	q.alike.mark(g.slots, -1)
 	q.alike.mark(g.unmarked, 1) // they were taken out before
 	if err == nil && !g.alikeAt.IsZero() {
-		ended = g.alikeAt // what its other calls waited for is no matter of the alike ones
+		ended = g.alikeAt // the wait of its other calls does not count for the alike ones
 	}
 	q.alike.learn(began, ended, int(g.most), len(g.calls), err)
 }
@@ -253,7 +252,7 @@ func (q *Queue[V]) next(again bool) *Group[V] {
 	return g
 }
 
-// gather takes what goes together from the queue; nil if all of it goes by itself.
+// gather takes the calls that go together from the queue; nil if all of it goes by itself.
 func (q *Queue[V]) gather() *Group[V] {
 	g, slow := &Group[V]{queue: q}, q.alike.isSlow()
 	for c, looked := q.waiting.first, 0; c != nil && len(g.calls) < q.opts.MaxCalls && looked < maxLookedAt*q.opts.MaxCalls; looked++ {

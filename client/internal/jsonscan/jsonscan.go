@@ -16,8 +16,7 @@ import (
 // nothing of the text.
 var ErrUnreadable = errors.New("it cannot be read")
 
-// Scanner reads one text. The first error is kept, and ends every loop; what is read after it
-// is empty. Make one with New.
+// Scanner reads one text. The first error is kept, and ends every loop; values read after it are empty. Make one with New.
 type Scanner struct {
 	b     []byte
 	i     int
@@ -236,7 +235,7 @@ func (s *Scanner) Skip() {
 	s.Fail() // a value is in an object
 }
 
-// valid makes sure that what is read since from is JSON.
+// valid makes sure that the bytes read since from are JSON.
 func (s *Scanner) valid(from int) {
 	if !json.Valid(s.b[from:s.i]) {
 		s.Fail()

@@ -67,7 +67,7 @@ type Request struct {
 	Lines          LineReader // takes an answer in lines; nil: none is asked for
 }
 
-// Reply is what comes back. RoundTrip fills it in, and reuses the memory of Body.
+// Reply is the answer to a request. RoundTrip fills it in, and reuses the memory of Body.
 type Reply struct {
 	Status     int
 	RetryAfter time.Duration // whole seconds, up to an hour; 0: the service does not say

@@ -95,7 +95,8 @@ func (s *shadows) write(out *bytes.Buffer) {
 	}
 }
 
-// confirmedNote says what the shadows, if they go by what is confirmed, went by. Without a confirmation they can't be judged.
+// confirmedNote returns a note on the confirmations that the shadows depended on, if they depend on any. Without a
+// confirmation they can't be judged.
 func (s *shadows) confirmedNote() string {
 	switch {
 	case s.Confirmed == nil || s.Calls == 0:

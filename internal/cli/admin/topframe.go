@@ -118,7 +118,8 @@ func summary(s *ui.State) []string {
 	return lines
 }
 
-// ofHowMany says how many instances the figures are of, if they may be of several, before what is said of the one that is asked.
+// ofHowMany says how many instances the figures are of, if they may be of several, before the figures of the one that
+// is asked.
 func ofHowMany(s *ui.State) string {
 	if s.Scope != ui.ScopeInstances {
 		return ""
@@ -180,7 +181,7 @@ func policyTable(s *ui.State) *table {
 	return t
 }
 
-// confirmationTable has what was sent and confirmed, by policy and country.
+// confirmationTable has units sent and confirmed, by policy and country.
 func confirmationTable(all []ui.ConfirmationState) *table {
 	t := &table{titles: []string{"SENT UNDER", "TO", "SENT/D", "CONFIRMED/D", "SHARE", "UNCONFIRMED/D", "BOUND"}, texts: 2, all: len(all)}
 	for i := range all {

@@ -50,7 +50,7 @@ func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decis
 			return err
 		}
 		about.Cost, about.ReserveMS, about.Reservation = &d.cost, d.reserve.Milliseconds(), d.reservation
-		if d.reservation != "" && !cmd.Flags().Changed("cost") { // it costs what is held
+		if d.reservation != "" && !cmd.Flags().Changed("cost") { // the cost is that of the hold
 			about.Cost = nil
 		}
 		about.BringLimit(cmd, &d.limit)

@@ -25,8 +25,8 @@ type decision struct {
 	Recorded   string `json:"recorded"` // when degraded
 	remote.Waits
 	Limits      []remote.Limit `json:"limits"`
-	Receipt     string         `json:"receipt"`     // of what was recorded
-	Release     string         `json:"release"`     // of what is under way under concurrent limits
+	Receipt     string         `json:"receipt"`     // of the recorded units
+	Release     string         `json:"release"`     // of units under concurrent limits
 	Reservation string         `json:"reservation"` // of what a check holds
 	Settled     *int64         `json:"settled"`     // units of a reservation that count; nil: none was settled
 	Over        int64          `json:"over"`        // of these, that it did not hold
@@ -91,10 +91,10 @@ const (
 	overrideBlock = "block"
 )
 
-// unseen reports whether nobody looked at what is used: an override decided, or a rule about numbers.
+// unseen reports whether the call was decided without a look at counts: an override decided, or a rule about numbers.
 func (d *decision) unseen() bool { return d.overridden() || d.Reason != "" }
 
-// overridden reports whether an override decided without looking at what is used.
+// overridden reports whether an override decided without a look at counts.
 func (d *decision) overridden() bool {
 	return d.Override == overrideAllow || d.Override == overrideBlock
 }

@@ -45,7 +45,7 @@ func takeReceipt(p *command.Process, cmd *cobra.Command, call *receiptCall) {
 	}
 }
 
-// ask asks for receipt, and says what was done. why is the server's reason for not doing it; empty: it did.
+// ask sends receipt, and writes the result. why is the server's reason for not doing it; empty: it did.
 func (c *receiptCall) ask(ctx context.Context, client *remote.Client, receipt string) (done, why string, err error) {
 	if !utf8.ValidString(receipt) {
 		return "", "", errors.New("that is no RECEIPT: use what was answered")

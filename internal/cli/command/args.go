@@ -52,7 +52,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Args returns what refuses fewer arguments than least, or more than most; most 0 is no bound.
+// Args returns a check that refuses fewer arguments than least, or more than most; most 0 is no bound.
 // what says what to give, such as "one NAME", and hint how; an empty one is left out.
 func Args(least, most int, what, hint string) cobra.PositionalArgs {
 	if hint != "" {
@@ -97,8 +97,7 @@ func Subject(cmd *cobra.Command, args []string) (policy, identifier string, err 
 	return args[0], identifier, nil
 }
 
-// ReadArg returns given, or where that is -, the line on standard input. what names it in
-// errors, which do not repeat it.
+// ReadArg returns given, or where that is -, the line on standard input. what is its name in errors, which do not repeat it.
 func ReadArg(cmd *cobra.Command, given, what string) (string, error) {
 	if given != fromStdin {
 		return given, nil
@@ -106,7 +105,7 @@ func ReadArg(cmd *cobra.Command, given, what string) (string, error) {
 	return readLine(cmd.Context(), cmd.InOrStdin(), what)
 }
 
-// maxInputBytes bounds what is read from standard input: a body of a request takes no
+// maxInputBytes bounds reads of standard input: a body of a request takes no
 // more.
 const maxInputBytes = 64 << 10
 

@@ -41,8 +41,8 @@ const variables = "RATELIMITD_"
 // to read.
 const (
 	PasswordVariable = variables + "CASSANDRA_PASSWORD"
-	TokenVariable    = variables + "TOKEN"         // what is shown to a server
-	EventsVariable   = variables + "EVENTS_SECRET" // what events are signed with
+	TokenVariable    = variables + "TOKEN"         // the caller's token
+	EventsVariable   = variables + "EVENTS_SECRET" // the secret that signs events
 )
 
 // Variable returns the name of the environment variable of a flag.

@@ -31,8 +31,8 @@ func Secret(text string) string { return strings.TrimSpace(text) }
 // othersRead is the right of everybody on the machine to read a file.
 const othersRead = 0o004
 
-// WarnOfReaders warns log if everybody on this machine may read the secret in the file at path. what names the file's
-// setting. An empty path is none; a nil log is not warned.
+// WarnOfReaders warns log if everybody on this machine may read the secret in the file at path. what is the name of the
+// file's setting. An empty path is none; a nil log is not warned.
 func WarnOfReaders(what, path string, log *slog.Logger) {
 	if path == "" || log == nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// value is a flag that parse makes a T of, so that what is wrong is refused where
-// it is given, and told with where that was. It implements pflag.Value.
+// value is a flag that parse makes a T of, so that a wrong value is refused with the name of its flag or variable. It
+// implements pflag.Value.
 type value[T any] struct {
 	into  *T
 	text  string

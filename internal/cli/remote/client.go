@@ -39,9 +39,9 @@ type Question struct {
 	IdempotencyKey string // empty: none
 	NoRoute        string // what to do about a server that does not know the route; empty: to name another one
 
-	// Aftermath is the sentence for what the question left behind that was not answered, by
-	// what is known of that: one of RecordedNo, RecordedYes and RecordedUnknown, or empty. Nil:
-	// there is nothing to say.
+	// Aftermath is the sentence about the effect of a question that was not answered, by what is
+	// known of it: one of RecordedNo, RecordedYes and RecordedUnknown, or empty. Nil: there is
+	// nothing to say.
 	Aftermath func(recorded string) string
 }
 
@@ -231,7 +231,7 @@ func (a *Answer) Problem() *Problem {
 	return p
 }
 
-// Refused is the error that a is when it is not what was asked for.
+// Refused returns the error of an answer that is not a success.
 func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 	p := a.Problem()
 	if p == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// credentials are what is shown to a server, and whom to trust as one.
+// credentials are the caller's own, and the authorities that a server's are verified by.
 type credentials struct {
 	tokenFile string
 	ca        string

@@ -31,7 +31,7 @@ const (
 	RecordedUnknown = "unknown"
 )
 
-// maxShownBytes bounds what is shown of a text that a server chose.
+// maxShownBytes bounds how much is shown of a text that a server chose.
 const maxShownBytes = 500
 
 // Printable is text of a server without what would steer a terminal.

@@ -97,8 +97,7 @@ func (a *Asker) AddOutput(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", formats) // the flag exists
 }
 
-// Load fills in what the command line did not set. There is no log: what is noteworthy goes to
-// standard error.
+// Load fills in what the command line did not set. There is no log: warnings go to standard error.
 func (a *Asker) Load(cmd *cobra.Command) error {
 	warnings, err := a.process.Configure(cmd)
 	for _, w := range warnings {

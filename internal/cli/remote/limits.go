@@ -36,7 +36,7 @@ type Limit struct {
 }
 
 // WriteLimits writes a table with a row for each limit. Of a shadow it says whether it would deny in the place of
-// a wait. usedUnknown says that nobody looked at what is used.
+// a wait. usedUnknown says that counts were not looked at.
 func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")

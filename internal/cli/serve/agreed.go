@@ -36,7 +36,7 @@ func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	return nil
 }
 
-// sayPolicies adds what is in force of the file of policies.
+// sayPolicies adds the policies in force.
 func (s *service) sayPolicies(said *agreement.Statement) {
 	said.Policies = agreement.PoliciesOf(s.engine, s.store.datacenter)
 	if s.envoy != nil {

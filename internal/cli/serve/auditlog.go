@@ -13,8 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// auditLog is where lines go that tell what administrators did: of JSON to a file, which is opened anew on SIGHUP, so
-// that it can be moved away, or else to standard error, in the format of the log.
+// auditLog is the destination of lines on the actions of administrators: of JSON to a file, which
+// is opened anew on SIGHUP, so that it can be moved away, or else to standard error, in the format
+// of the log.
 type auditLog struct {
 	*audit.Log
 	path string // empty: standard error
@@ -87,8 +88,8 @@ func (a *auditLog) reload() {
 	}
 }
 
-// reloaded tells what became of a file that has changed, or of a version in the store, by who, and what was changed by it, where that
-// is known.
+// reloaded reports the reload of a file that has changed, or of a version in the store, its author, and its changes,
+// where they are known.
 func (a *auditLog) reloaded(what, who string, err error, made *changes) {
 	act := &audit.Act{Name: what + ".reload", Who: who, Failed: err != nil} // why is in the log
 	if made != nil {

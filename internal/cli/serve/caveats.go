@@ -20,7 +20,7 @@ const (
 )
 
 // watchCaveats tells of a cluster that may forget what it acknowledged, at the start and daily, until
-// ctx ends. Of what is accepted it does not warn.
+// ctx ends. It does not warn of accepted ones.
 func watchCaveats(
 	ctx context.Context, store *cassandra.Later, accepted []cassandra.Caveat, measured *metrics.Metrics, log *slog.Logger,
 ) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// newEnvoy returns what answers Envoy, nil if it is to be served nowhere.
+// newEnvoy returns a server for Envoy, nil if it is not to be served.
 func (s *service) newEnvoy() *envoy.Server {
 	if s.settings.EnvoyListen == "" {
 		return nil

@@ -23,7 +23,7 @@ type eventSource struct {
 	named     atomic.Pointer[map[string]map[store.Key]string] // identifiers that policies name, by policy; nil: none
 }
 
-// openEvents makes what sends events, if the settings say where to. The audit log is open.
+// openEvents makes the sender of events, if the settings name a receiver. The audit log is open.
 func (s *service) openEvents() error {
 	given := &s.settings.Events
 	secrets, err := given.Secrets(s.log)
@@ -56,7 +56,7 @@ func hostPort(u *url.URL) string {
 	return u.Host
 }
 
-// runWatcher watches what begins and ends, until ctx ends.
+// runWatcher watches for events that begin and end, until ctx ends.
 func (s *service) runWatcher(ctx context.Context) error {
 	return s.events.watcher.Run(ctx, func() map[string]events.Tally {
 		tallies := make(map[string]events.Tally)

@@ -6,7 +6,7 @@ import "log/slog"
 // to the store and to peers, logs, and files that it watches.
 const filesForOthers = 256
 
-// room is how much of what needs an open file each may be there at the same time.
+// room is how many connections of each kind may be open at the same time.
 type room struct {
 	connections int // of clients, at each listener
 	requests    int // of the proxy, to the application

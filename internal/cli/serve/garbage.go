@@ -6,8 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/garbage"
 )
 
-// sparing returns a stage that spares garbage, unless gogc, the value of GOGC, says what is to be
-// done.
+// sparing returns a stage that spares garbage, unless gogc, the value of GOGC, is set.
 func sparing(gogc string) stage {
 	if gogc != "" {
 		return untilDone

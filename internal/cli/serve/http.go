@@ -35,7 +35,7 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	return &httpServer{s.readBy(server), limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
 }
 
-// newAPI returns what answers requests of the API.
+// newAPI returns a server of the API.
 func (s *service) newAPI() *api.Server {
 	given := s.settings
 	return api.New(s.engine, &api.Options{

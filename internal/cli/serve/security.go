@@ -156,7 +156,7 @@ func (s *security) tlsConfig(protocols ...string) *tls.Config {
 // tlsConfigBy returns a configuration that is made by change of what the files say at each
 // handshake.
 func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
-	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and what is made of it
+	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and the one made of it
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -173,7 +173,7 @@ func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	}
 }
 
-// setCallers puts in force what was read; on an error, what was in force stays.
+// setCallers puts callers in force; on an error, what was in force stays.
 func (s *security) setCallers(callers *auth.Callers, err error) error {
 	if err == nil && callers.Certificates() && s.settings.TLSClientCA == "" {
 		err = fmt.Errorf("%s: some callers are known by their certificate, and none is asked for: give --tls-client-ca-file",
@@ -197,7 +197,7 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 	return nil
 }
 
-// setCertificates puts in force what was read; on an error, what was in force stays.
+// setCertificates puts read in force; on an error, what was in force stays.
 func (s *security) setCertificates(read certificates, err error) error {
 	if err != nil {
 		return err
@@ -219,10 +219,10 @@ func (s *security) setCertificates(read certificates, err error) error {
 // than before. It must not be called while run runs.
 func (s *security) onNewAuthorities(renew func()) { s.renew = append(s.renew, renew) }
 
-// renewer returns what has all connections of server made anew, so that the authorities of
-// today verify them: those that wait are closed at once, and each other one after its
-// answer, which none takes longer for than the write timeout. Meanwhile, every request
-// takes a connection of its own. It is not safe for concurrent use.
+// renewer returns a function that has all connections of server made anew, so that today's
+// authorities verify them: those that wait are closed at once, and each other one after its answer,
+// which none takes longer for than the write timeout. Meanwhile, every request takes a connection
+// of its own. It is not safe for concurrent use.
 func renewer(server *http.Server) (renew func()) {
 	again := time.AfterFunc(math.MaxInt64, func() { server.SetKeepAlivesEnabled(true) })
 	return func() {

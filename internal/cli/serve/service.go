@@ -115,7 +115,7 @@ func (s *service) measure() {
 	s.bounds = newBoundSeries(s.registry)
 }
 
-// follow opens what sends traces and metrics, if the environment asks for them.
+// follow opens the exporter of traces and metrics, if the environment asks for it.
 func (s *service) follow(ctx context.Context) (err error) {
 	if s.telemetry, err = otlp.Open(ctx, s.process.Version, s.registry, s.log); err != nil {
 		return command.Fail(err)
@@ -171,8 +171,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	return nil
 }
 
-// putInForce puts policies in force, which watcher watches the file of or the store has, and what was
-// decided otherwise before.
+// putInForce puts policies in force, whose file watcher watches or which the store has, and the overrides.
 func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
 	s.envoy = s.newEnvoy()
 	s.measured.Countries = metrics.Countries{Names: identifier.Countries(), KeyOf: s.engine.KeyOf}
@@ -192,8 +191,8 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	return nil
 }
 
-// listen opens the listeners of all servers, and returns what serves them: the proxy ends first,
-// for what is behind it may ask the others until it has answered.
+// listen opens the listeners of all servers, and returns a stage that serves them: the proxy ends first, as
+// applications behind it may ask the others until they have answered.
 func (s *service) listen(ctx context.Context) (stage, error) {
 	web, err := s.listenHTTP(ctx)
 	if err != nil {
@@ -227,10 +226,10 @@ func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signa
 	return nil
 }
 
-// How long requests in flight may take after a signal: longer than any decision, and with
-// time left of ten seconds to take back what was not admitted. Where there is a proxy,
-// applications behind it may still ask for what they need to answer: its requests come
-// first, and then all others.
+// How long requests in flight may take after a signal: longer than any decision, and with time left
+// of ten seconds to take back units that were not admitted. Where there is a proxy, applications
+// behind it may still ask for what they need to answer: its requests come first, and then all
+// others.
 const (
 	drainTimeout        = 5 * time.Second
 	drainTimeoutOfProxy = 4 * time.Second

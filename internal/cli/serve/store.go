@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// backend is an open store and what belongs to it.
+// backend is an open store with its resources.
 type backend struct {
 	store      store.Store
 	feed       store.Feed      // news between instances: the store itself, whatever is around it
@@ -38,7 +38,7 @@ type backend struct {
 }
 
 // openStore opens the store that the settings name, with its tables brought up to date first
-// where they say so, or with what its folder holds. Cassandra need not be there yet.
+// where they say so, or with the data in its folder. Cassandra need not be there yet.
 func (s *service) openStore(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	switch given := s.settings; {
 	case given.Store == settings.StoreCassandra && given.DataDir != "":
@@ -56,7 +56,7 @@ func (s *service) openStore(ctx context.Context, policies []policy.Policy) (*bac
 
 var errDataDir = errors.New("--data-dir is for the store embedded: remove it, for the store cassandra keeps counts itself")
 
-// openDataDir opens the embedded store with what is in its folder.
+// openDataDir opens the embedded store with the data in its folder.
 func (s *service) openDataDir() (*backend, error) {
 	given := s.settings
 	file, err := datafile.Open(given.DataDir)
@@ -80,7 +80,7 @@ func (s *service) openDataDir() (*backend, error) {
 	}, nil
 }
 
-// warnings returns what is wrong with b, though it decides.
+// warnings returns problems of b that do not keep it from deciding.
 func (b *backend) warnings() []string {
 	if b.saving == nil {
 		return nil
@@ -132,7 +132,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	return b, nil
 }
 
-// readyInTime returns what says why store, or its clock, does not serve.
+// readyInTime returns a check that fails while store, or its clock, does not serve.
 func readyInTime(store *cassandra.Later) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if store.Skewed() {

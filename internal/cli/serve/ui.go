@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// openUI makes the live page, if there is to be one, of what is put together already.
+// openUI makes the live page, if there is to be one, of the parts that are there.
 func (s *service) openUI() {
 	if !s.settings.UI {
 		return
@@ -114,7 +114,7 @@ func (s *service) worstOfUI(policy string, top int) (worst []ui.WorstKey) {
 	return worst
 }
 
-// membersOfUI returns what status says.
+// membersOfUI returns status as the live page has it.
 func membersOfUI(status *cluster.Status) ui.Members {
 	m := ui.Members{View: status.View.Number, Mode: string(status.View.Mode), Installed: status.Installed, List: []ui.Member{}}
 	shares := status.View.Shares()

@@ -71,7 +71,7 @@ func (p *policySource) force(version int64, file policyfile.File) error {
 	return err
 }
 
-// askAgain is how often a store that does not answer is asked what is not urgent.
+// askAgain is the interval of requests that are not urgent to a store that does not answer.
 const askAgain = 5 * time.Second
 
 // tellIgnored says, once the store answers, if it has policies that are not in force because a file rules.

@@ -58,8 +58,7 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tls.serverName, "cassandra-tls-server-name", "", "`name` in the nodes' certificates (default: the host's)")
 }
 
-// CassandraConfig returns the settings as the store takes them, with what is in the files that they
-// name.
+// CassandraConfig returns the settings as the store takes them, with the contents of the files that they name.
 func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cassandra.Config, error) {
 	c := &s.Cassandra
 	password, passwordErr := c.readPassword(log)

@@ -39,9 +39,8 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 	}, nil
 }
 
-// readHashKeys returns the keys in the file at path, none when path is empty, and
-// warns of what makes identifiers easy to find out. The first is written with, all are
-// read.
+// readHashKeys returns the keys in the file at path, none when path is empty, and warns of keys
+// that make identifiers easy to find out. The first is written with, all are read.
 func readHashKeys(path string, log *slog.Logger) ([]keys.HashKey, error) {
 	if path == "" {
 		log.Warn("identifiers are hashed by plain SHA-256: anybody who reads the store can find out phone numbers and " +
@@ -74,7 +73,7 @@ func ids(keys []keys.HashKey) []string {
 	return names
 }
 
-// keyers returns what makes keys in namespace: the first writes, the others are read
+// keyers returns Keyers of namespace: the first writes, the others are read
 // as well.
 func keyers(namespace string, all []keys.HashKey) (first keys.Keyer, others []keys.Keyer) {
 	if len(all) == 0 {

@@ -1,5 +1,5 @@
-// Package settings holds the settings of a server: flags, their bounds, and what is read from the
-// files that they name. serve and proxy have all of them; migrate, members and key go by some.
+// Package settings holds the settings of a server: flags, their bounds, and the contents of the files that they name.
+// serve and proxy have all of them; migrate, members and key go by some.
 //
 // It does not know how a server is put together.
 package settings
@@ -79,7 +79,7 @@ const (
 	LogJSON        = "json"
 )
 
-// maxStoreTimeout leaves time for what is in flight and for a flush within the ten
+// maxStoreTimeout leaves time for requests in flight and for a flush within the ten
 // seconds that a shutdown may take.
 const maxStoreTimeout = 5 * time.Second
 
@@ -229,7 +229,7 @@ func (s *Settings) newLog(w io.Writer) *slog.Logger {
 	return slog.New(s.LogHandler(w, s.logLevel))
 }
 
-// LogHandler returns what writes lines of level and above to w, in the format that was asked for.
+// LogHandler returns a handler that writes lines of level and above to w, in the format of the settings.
 func (s *Settings) LogHandler(w io.Writer, level slog.Level) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
 	if s.logFormat == LogJSON {

@@ -54,8 +54,7 @@ func importEnvoy(files []string, count policy.CountMode, stdout, stderr io.Write
 	return err
 }
 
-// headersHint is there because what turns headers on in envoyproxy/ratelimit is in no
-// file.
+// headersHint is there because no file has envoyproxy/ratelimit's setting of headers.
 const headersHint = `# Where LIMIT_RESPONSE_HEADERS_ENABLED was true, add to envoy:
 #   response_headers: {limit: RateLimit-Limit, remaining: RateLimit-Remaining, reset: RateLimit-Reset}
 `

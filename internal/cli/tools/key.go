@@ -93,7 +93,7 @@ func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
 }
 
 // inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
-// promised within one, and where what is admitted from memory is written to one.
+// promised within one, and where units admitted from memory are written to one.
 func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *policy.Policy) bool {
 	if s.Store == settings.StoreCassandra && p.Guarantee == policy.GuaranteeLocal {
 		return policy.WithinDatacenter([]policy.Policy{*p}, s.Levels(), s.SerialConsistency)

@@ -43,8 +43,8 @@ func (r *Record) reset() {
 // Options say what to read of a log. The zero value reads instants only, of a format that the
 // first line tells.
 type Options struct {
-	// Format is FormatAuto, another of Formats, or, with a $ in it, what lines look like, as
-	// log_format of nginx has it. Empty: FormatAuto.
+	// Format is FormatAuto, another of Formats, or, with a $ in it, the format of lines, as log_format of nginx has it.
+	// Empty: FormatAuto.
 	Format string
 	// Fields are the names of those that are wanted. Every format knows FieldIP, and those of
 	// requests FieldMethod, FieldPath and FieldURI; others are a variable of nginx's, a column,
@@ -58,7 +58,7 @@ type Options struct {
 const (
 	FieldIP     = "ip"     // the client's address, without a port; of several with commas between, the first
 	FieldMethod = "method" // GET
-	FieldPath   = "path"   // /login, without what follows a question mark
+	FieldPath   = "path"   // /login, without the query
 	FieldURI    = "uri"    // /login?next=a
 )
 

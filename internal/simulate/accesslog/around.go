@@ -76,7 +76,7 @@ func (e *enclosed) parse(line []byte, r *Record) error {
 
 func isObject(line []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) }
 
-// detectObject returns what reads a line of JSON: it is an object itself, or one around a line.
+// detectObject returns a parser of lines of JSON: it is an object itself, or one around a line.
 func detectObject(line []byte, format string, opts *Options) (parser, error) {
 	for _, e := range envelopes {
 		var members map[string]json.RawMessage

@@ -97,7 +97,7 @@ func (c *combined) parse(line []byte, r *Record) error {
 	return c.more(rest, r)
 }
 
-// more reads what follows the agent: X-Forwarded-For, if it is that.
+// more reads the fields after the agent: X-Forwarded-For, if it is that.
 func (c *combined) more(rest []byte, r *Record) error {
 	value, quoted := bytes.CutPrefix(rest, []byte(` "`))
 	if !quoted {
@@ -138,7 +138,7 @@ func cutStamp(line []byte) (head, stamp, rest []byte) {
 	}
 }
 
-// readHead returns the address, the ident and the user of what stands before the time.
+// readHead returns the address, the ident and the user from the text before the time.
 func readHead(head []byte) (values [headFields][]byte, err error) {
 	address, rest, _ := bytes.Cut(head, space)
 	ident, user, _ := bytes.Cut(rest, space)

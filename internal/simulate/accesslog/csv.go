@@ -19,7 +19,7 @@ type columns struct {
 // separators are what may stand between values: the first of them that a header has.
 const separators = ",;\t"
 
-// newColumns returns what reads the lines after header.
+// newColumns returns a parser of the lines after header.
 func newColumns(header []byte, opts *Options) (*columns, error) {
 	c := &columns{separator: separators[0]}
 	for _, separator := range []byte(separators) {
@@ -115,7 +115,7 @@ func (c *columns) split(line []byte) ([][]byte, error) {
 	}
 }
 
-// cutQuotes returns what stands before the quote that ends text, and what follows it.
+// cutQuotes returns the text before the quote that ends it, and the rest.
 func cutQuotes(text []byte) (value, rest []byte, err error) {
 	doubled := false
 	for from := 0; ; {

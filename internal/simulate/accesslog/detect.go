@@ -33,7 +33,7 @@ var kinds = []kind{
 // envoyAddress is where Envoy's text has the client: X-Forwarded-For or, without one, the connection's.
 var envoyAddress = []source{{"http_x_forwarded_for", nil}, {"remote_addr", nil}}
 
-// layout returns what makes a template that holds for whole lines. address are the sources of FieldIP;
+// layout returns a constructor of a template that holds for whole lines. address are the sources of FieldIP;
 // nil: as nginx has them.
 func layout(text string, address []source) func(*Options) (parser, error) {
 	return func(opts *Options) (parser, error) {
@@ -89,7 +89,7 @@ type undecided struct{ why error }
 // Error says why the line can't be read.
 func (u *undecided) Error() string { return u.why.Error() }
 
-// newParser returns what reads the log that has line, and whether that is a header. The error is an
+// newParser returns a parser of the log that has line, and reports whether that is a header. The error is an
 // undecided if another line may tell; first says that none came before this one.
 func newParser(line []byte, first bool, opts *Options) (p parser, header bool, err error) {
 	format := opts.Format
@@ -153,8 +153,7 @@ func detect(line []byte, format string, opts *Options) (parser, error) {
 	return nil, &undecided{why}
 }
 
-// detectText returns what knows text; nil if nothing does. Of a format that was named, it is what
-// comes nearest.
+// detectText returns a parser that can read text; nil if nothing does. Of a format that was named, it is the nearest one.
 func detectText(text []byte, format string, opts *Options) (parser, error) {
 	of := formatKinds(format)
 	if isObject(text) && isJSON(format) || len(of) == 0 {

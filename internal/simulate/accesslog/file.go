@@ -36,7 +36,7 @@ type file struct {
 	unknown   error // of the first of them
 }
 
-// counted counts what is read of a file as it lies on the disk.
+// counted counts the bytes read of a file as it lies on the disk.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64
@@ -48,8 +48,7 @@ func (c *counted) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// open opens the log called name, which is packed by gzip, by zstd or not at all, and adds to
-// read what was read of it.
+// open opens the log called name, which is packed by gzip, by zstd or not at all, and adds to read the bytes read of it.
 func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*file, error) {
 	f := &file{name: name, opts: opts}
 	if name == Stdin {
@@ -75,7 +74,7 @@ func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*fil
 	return f, nil
 }
 
-// The first bytes of what is packed.
+// The first bytes of compressed files.
 var magicGzip, magicZstd = []byte{0x1f, 0x8b}, []byte{0x28, 0xb5, 0x2f, 0xfd}
 
 func (f *file) unpack(raw *bufio.Reader) (*bufio.Reader, error) {
@@ -105,7 +104,7 @@ func (f *file) unpack(raw *bufio.Reader) (*bufio.Reader, error) {
 // byteOrderMark may stand in front of UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// decoded returns what reads in as UTF-8. UTF-16 is told by its byte order mark or, without one, by a zero byte
+// decoded returns a reader of in as UTF-8. UTF-16 is told by its byte order mark or, without one, by a zero byte
 // in its first character.
 func decoded(in *bufio.Reader) (*bufio.Reader, error) {
 	start, err := in.Peek(2)
@@ -190,7 +189,7 @@ func (f *file) parse() error {
 // a server's first words, say.
 const maxUndecided = 100
 
-// decide finds out what reads f by the line that was read, and whether that is a header. A line that
+// decide sets the parser of f by the line that was read, and reports whether that is a header. A line that
 // does not tell is unreadable.
 func (f *file) decide(unreadable func(Unreadable)) (header bool, err error) {
 	made, header, err := newParser(f.text, f.undecided == 0, f.opts)
@@ -223,7 +222,7 @@ func (f *file) unreadable(why error) Unreadable {
 
 var errLong = fmt.Errorf("it is longer than %d bytes", MaxLine)
 
-// readLine reads a line into f.text, without what ends it.
+// readLine reads a line into f.text, without its end.
 func (f *file) readLine() error {
 	text, err := f.in.ReadSlice('\n')
 	f.text = bytes.TrimPrefix(bytes.TrimRight(text, "\r\n"), byteOrderMark) // of logs that were put together

@@ -69,7 +69,7 @@ func (d *digits) at(place, length int) (n int) {
 	return n
 }
 
-// instant puts together a date and the time that begins at clock; rest is what follows its seconds.
+// instant puts together a date and the time that begins at clock; rest is the text after its seconds.
 func (d *digits) instant(year, month, day, clock int, rest []byte) (store.Instant, error) {
 	hour, minute, second := d.at(clock, 2), d.at(clock+3, 2), d.at(clock+6, 2)
 	millis, rest := fraction(rest)
@@ -125,7 +125,7 @@ func zoneOf(text []byte) (seconds int, ok bool) {
 }
 
 // sinceMillis is from where on a number means milliseconds, and a thousand times that, microseconds: as
-// seconds it were the year 5138. latest bounds what is read, in milliseconds: a date written as a number,
+// seconds it were the year 5138. latest bounds the times that are read, in milliseconds: a date written as a number,
 // such as 20261010135536, is none of these.
 const (
 	sinceMillis = 1e11

@@ -34,7 +34,7 @@ type Reader struct {
 	read  atomic.Int64
 	files []*file // those that have not ended, each with its next line read
 	queue queue
-	last  store.Instant // of what was returned
+	last  store.Instant // of the record returned
 	close []*file
 }
 

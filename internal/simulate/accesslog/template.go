@@ -22,7 +22,7 @@ var timeVariables = []string{"msec", "time_iso8601", "time_local"}
 // variable is one of a template, with the text that follows it.
 type variable struct {
 	name   string
-	until  []byte // what follows it; empty: the end of the line
+	until  []byte // the text after it; empty: the end of the line
 	wanted []wanted
 }
 
@@ -55,7 +55,7 @@ func splitTemplate(text string) (*template, error) {
 	return t, nil
 }
 
-// newTemplate returns what reads lines that look like text.
+// newTemplate returns a parser of lines that look like text.
 func newTemplate(text string, opts *Options) (*template, error) {
 	t, err := splitTemplate(text)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *template) parse(line []byte, r *Record) error {
 	return err
 }
 
-// scan is parse, and returns what follows the last variable.
+// scan is parse, and returns the text after the last variable.
 func (t *template) scan(line []byte, r *Record) (rest []byte, err error) {
 	rest, found := bytes.CutPrefix(line, t.start)
 	if !found {

@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// caller is what is kept of one caller under one policy. With one limit it is in one line of the
+// caller is the state of one caller under one policy. With one limit it is in one line of the
 // processor's cache.
 type caller struct {
 	requests        uint32
 	denied, against uint32
 	limits          []limitState  // of each limit of the policy
-	only            [1]limitState // what limits is of, if there is one
+	only            [1]limitState // the memory of limits, if there is one
 }
 
 // limitState is how far a caller came under one limit.
@@ -27,7 +27,7 @@ type limitState struct {
 }
 
 // callers are those of one policy. Once there are more than maxSampled of them, one half is
-// forgotten, by a hash: what is left is a sample of all, in which each caller is one of weight.
+// forgotten, by a hash: the callers left are a sample of all, in which each stands for weight of them.
 type callers struct {
 	index  map[uint64]*caller
 	limits int

@@ -7,8 +7,8 @@ import (
 )
 
 // linked are policies of which one may deny what another one then does not count: one derives the
-// other, or both are asked for together. A policy is linked with itself where one limit's count does not
-// tell what is denied: several limits block, or there are rules about numbers.
+// other, or both are asked for together. A policy is linked with itself where one limit's count does not decide
+// denials: several limits block, or there are rules about numbers.
 type linked struct {
 	members []*inForce
 	runs    []run

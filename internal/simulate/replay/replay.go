@@ -73,7 +73,7 @@ func (r *Replay) Confirm() error {
 	return r.before.confirm()
 }
 
-// Unjudged returns the policies that go by what is confirmed, which nobody says, in order: they are off.
+// Unjudged returns the policies that depend on confirmations, which no log has, in order: they are off.
 func (r *Replay) Unjudged() []string { return r.now.unjudged }
 
 // Untimed returns the policies that bound how many requests are under way, which nobody says, in order: they are off.
@@ -141,7 +141,7 @@ func (r *Replay) settle(bin *Bin, at store.Instant, demands []limiter.Demand, su
 	return nil
 }
 
-// know gives s what is known of its caller.
+// know gives s the state of its caller.
 func (r *Replay) know(s *subject) {
 	s.result, s.hash = r.result(s.policy), maphash.String(r.seed, s.id)
 	s.caller = s.result.callers.of(s.hash)

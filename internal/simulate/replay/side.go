@@ -24,8 +24,8 @@ type side struct {
 	since    int // events that were decided since the store was swept
 	demands  []limiter.Demand
 	subjects []subject
-	unjudged []string // policies that go by what is confirmed, which nobody says
-	untimed  []string // policies that go by what is under way, which nobody says
+	unjudged []string // policies that depend on confirmations, which no log has
+	untimed  []string // policies that depend on requests' ends, which no log has
 	confirms bool     // somebody does
 	receipt  string   // of the last event; empty: nothing of it can be confirmed
 }
@@ -113,13 +113,13 @@ func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) err
 	return nil
 }
 
-// goesByConfirmation reports whether what p admits depends on what is confirmed.
+// goesByConfirmation reports whether decisions of p depend on confirmations.
 func goesByConfirmation(p *policy.Policy) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.GoesByConfirmation() })
 }
 
-// oneCopy returns p without what is about several instances, which changes no verdict where there
-// is one, and without what it derives for calls that conversions deny, which no log tells the end of.
+// oneCopy returns p without settings for several instances, which change no verdict where there is one, and without its
+// derived calls for calls that conversions deny, whose end is in no log.
 func oneCopy(p policy.Policy) policy.Policy {
 	p.Derive = slices.DeleteFunc(slices.Clone(p.Derive), func(d policy.Derivation) bool { return d.When != "" })
 	p.Guarantee, p.Consistency, p.Counting, p.OnStoreError = "", policy.Consistency{}, "", ""

@@ -17,11 +17,11 @@ import (
 // trials decide what events would have met if one limit of a policy had another number: what a run with
 // that number in the file denies.
 //
-// As long as nothing was denied to a caller, what is counted for it is the same whatever the
-// number. So a trial begins, for each caller, where it may deny for the first time, with a copy of
-// what is counted then; the callers that never come near cost nothing. Buckets leak by their limit:
-// their trials go on for all callers from the start. So do those of policies whose denials depend on more
-// than one limit's count for one caller: each of them is a run of all policies that are linked.
+// As long as nothing was denied to a caller, its counts are the same whatever the number. So a trial
+// begins, for each caller, where it may deny for the first time, with a copy of its counts then; the
+// callers that never come near cost nothing. Buckets leak by their limit: their trials go on for all
+// callers from the start. So do those of policies whose denials depend on more than one limit's count for
+// one caller: each of them is a run of all policies that are linked.
 type trials struct {
 	side  side      // with each trial as a policy, or as several that are linked
 	tried []subject // by a run
@@ -44,7 +44,7 @@ type stage struct {
 	policy  string // in trials.side
 	number  int64
 	from    int64 // it begins where this may be exceeded
-	highest bool  // it denies nothing, and tells what is used: the trials above the own number begin as copies of it
+	highest bool  // it denies nothing, and has the used units: the trials above the own number begin as copies of it
 	shown   int   // index into the numbers
 }
 
@@ -57,7 +57,7 @@ type run struct {
 }
 
 // factors are by what a limit is multiplied in trials, and fewFactors where they go on for all
-// callers, each of which costs as much as what is decided.
+// callers, each of which costs as much as a decision.
 var (
 	factors    = []float64{.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100}
 	fewFactors = []float64{.25, .5, 1, 2, 4, 10, 50}
@@ -69,7 +69,7 @@ func newTrials(now *side, maxCallers int) (*trials, error) {
 	runs := 0
 	for _, p := range now.engine.Policies() {
 		known := now.policies[p.Name]
-		if goesByConfirmation(p) { // nobody says what would have been confirmed of what was denied
+		if goesByConfirmation(p) { // no log has the confirmations that denied units would have had
 			known.trials = make([]limitTrials, len(p.Limits))
 			continue
 		}
@@ -132,7 +132,7 @@ func trialsOf(p *inForce, i int) limitTrials {
 func (t *limitTrials) runs(p *inForce, i int, all *[]policy.Policy) (n int) {
 	for shown, number := range t.numbers {
 		if shown == t.own {
-			continue // what was decided
+			continue // the decided one
 		}
 		r := run{make(map[string]string), p, i, shown}
 		for _, member := range p.linked.members {
@@ -216,11 +216,10 @@ func (t *limitTrials) above(n int) string {
 	return ""
 }
 
-// copySlack is for how much longer than its window an event is copied: what is counted a little
-// longer may be.
+// copySlack is for how much longer than its window an event is copied: units may count a little longer.
 const copySlack = 5 * time.Second
 
-// copy has the trial to begin with what is counted for s under the policy source of from.
+// copy has the trial to begin with the counts of s under the policy source of from.
 func (t *trials) copy(s *subject, from *side, source, to string, at store.Instant) error {
 	ctx, id := context.Background(), keys.Identifier(s.id)
 	old, err := from.engine.KeyOf(source, id)

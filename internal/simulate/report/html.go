@@ -30,7 +30,7 @@ type plot struct {
 	Title string
 	Note  string
 	SVG   template.HTML // made here of numbers and of escaped names
-	Lines []string      // the names of what is drawn, in the order of colors
+	Lines []string      // the names of the lines, in the order of colors
 }
 
 // plotsOf returns the plots of a policy.

@@ -60,10 +60,10 @@ type Report struct {
 	BinSeconds int64        `json:"bin_seconds"`
 	Policies   []*Policy    `json:"policies"`
 	Compared   bool         `json:"compared"`           // there are policies to compare with
-	Unjudged   []string     `json:"unjudged,omitempty"` // policies that go by what is confirmed, which the logs don't say
+	Unjudged   []string     `json:"unjudged,omitempty"` // policies that depend on confirmations, which logs don't have
 	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
 	Defaults   []string     `json:"defaults,omitempty"` // policies that take a limit of lines, which no field says
-	Untimed    []string     `json:"untimed,omitempty"`  // policies that go by what is under way, which the logs don't say
+	Untimed    []string     `json:"untimed,omitempty"`  // policies that depend on requests' ends, which logs don't have
 }
 
 // Unreadable is a line that can't be read.
@@ -196,7 +196,7 @@ func New(result *replay.Result, about Report, examples []accesslog.Unreadable, s
 	return r
 }
 
-// hashed returns what shows an identifier as 16 hex digits, by a key that nobody keeps: so nobody
+// hashed returns a function that shows an identifier as 16 hex digits, by a key that nobody keeps: so nobody
 // can look for an identifier among them.
 func hashed() func(string) string {
 	var key [sha256.Size]byte

@@ -1,7 +1,7 @@
 // Package otlp sends spans and metrics to a collector by OpenTelemetry's protocol, as the standard OTEL_*
 // variables of the process's environment say. Nothing is sent unless they do.
 //
-// It does not know what is traced and counted.
+// It does not know spans and metrics.
 package otlp
 
 import (
@@ -38,7 +38,7 @@ import (
 // Exporter sends spans, metrics, or both. A nil one sends nothing. Make one with Open.
 type Exporter struct {
 	tracer *tracing.Tracer                   // nil: no spans are sent
-	ends   []func(ctx context.Context) error // each sends what is left of one signal
+	ends   []func(ctx context.Context) error // each sends the rest of one signal
 	log    *slog.Logger
 }
 
@@ -46,10 +46,10 @@ type Exporter struct {
 // all that it does.
 const flushWithin = time.Second
 
-// Open returns what sends spans of a process of this version, and its metrics, as gatherer has them, each if the
-// environment asks for that; nil: it asks for neither. It does not wait for a collector. Spans and metrics that can't be
-// sent are lost, with a line in log. A variable with a mistake is ignored, with a warning. The error says what keeps it
-// from being done.
+// Open returns an Exporter of spans of a process of this version, and of its metrics, as gatherer has them, each if the
+// environment asks for that; nil: it asks for neither. It does not wait for a collector. Spans and metrics that can't
+// be sent are lost, with a line in log. A variable with a mistake is ignored, with a warning. The error says why it
+// can't be done.
 func Open(ctx context.Context, version string, gatherer prometheus.Gatherer, log *slog.Logger) (*Exporter, error) {
 	spans, counts := traces.wanted(log), metrics.wanted(log)
 	if !spans && !counts {
@@ -87,7 +87,7 @@ func describe(ctx context.Context, version string, log *slog.Logger) *resource.R
 	return from
 }
 
-// signal is one of the two kinds of what is sent.
+// signal is spans or metrics.
 type signal struct {
 	name    string
 	part    string   // of variables: OTEL_EXPORTER_OTLP_<part>_ENDPOINT
@@ -141,7 +141,8 @@ func (s *signal) protocol(log *slog.Logger) string {
 	return protocolHTTP
 }
 
-// openTraces opens what sends spans. Addresses, headers, certificates and the like the client reads from the environment itself.
+// openTraces opens the exporter of spans. Addresses, headers, certificates and the like the client reads from the
+// environment itself.
 func (e *Exporter) openTraces(ctx context.Context, from *resource.Resource) (err error) {
 	var client *otlptrace.Exporter
 	by := traces.protocol(e.log)
@@ -160,7 +161,7 @@ func (e *Exporter) openTraces(ctx context.Context, from *resource.Resource) (err
 	return nil
 }
 
-// openMetrics opens what sends metrics: each minute, or as OTEL_METRIC_EXPORT_INTERVAL says, what a scrape would find.
+// openMetrics opens the exporter of metrics: each minute, or as OTEL_METRIC_EXPORT_INTERVAL says, what a scrape would find.
 func (e *Exporter) openMetrics(ctx context.Context, from *resource.Resource, gatherer prometheus.Gatherer) (err error) {
 	var client metric.Exporter
 	by := metrics.protocol(e.log)
@@ -190,7 +191,7 @@ func listen(log *slog.Logger) {
 	}))
 }
 
-// Tracer returns what begins the spans that e sends; nil: it sends none.
+// Tracer returns the Tracer of spans that e sends; nil: it sends none.
 func (e *Exporter) Tracer() *tracing.Tracer {
 	if e == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// New returns a Tracer of the requests that sampler wants, which is one of the SDK's, and what its spans go through, made
-// with the options.
+// New returns a Tracer of the requests that sampler, one of the SDK's, wants, and the provider that its spans go
+// through, made with the options.
 func New(sampler trace.Sampler, with ...trace.TracerProviderOption) (*tracing.Tracer, *trace.TracerProvider) {
 	provider := trace.NewTracerProvider(append(with, trace.WithSampler(sampler), trace.WithIDGenerator(tracing.IDs{}))...)
 	return tracing.New(provider, func(parent context.Context, id api.TraceID) bool {

@@ -63,7 +63,7 @@ type Options struct {
 	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, a commit log as by default and a larger heap:
 	// for measuring, not for losing nodes.
 	Tuned bool
-	// Logf is called with lines on what goes on. It may be nil.
+	// Logf is called with lines on progress. It may be nil.
 	Logf func(format string, args ...any)
 }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	readyTimeout = 3 * time.Minute // a start takes 10 s alone on two cores; tests that run beside it may slow it tenfold
-	stopTimeout  = time.Minute     // a drain flushes what tests wrote, which is little
+	stopTimeout  = time.Minute     // a drain flushes the writes of tests, which are few
 	dialTimeout  = 5 * time.Second
 	logTailBytes = 4 << 10
 )
@@ -24,7 +24,7 @@ type Node struct {
 	address string
 	port    string // of CQL
 	dir     string
-	command []string // what runs it: java and its arguments
+	command []string // that runs it: java and its arguments
 	process *process // nil while it is not running
 }
 

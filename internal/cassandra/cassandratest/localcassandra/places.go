@@ -70,7 +70,7 @@ func withFreePorts(addresses []string) (places, error) {
 	return found, others.free()
 }
 
-// free returns nil if nothing listens at these places, or what is in the way.
+// free returns nil if nothing listens at these places, else an error that names the place.
 func (p places) free() error {
 	for _, address := range p.addresses {
 		for _, port := range []string{p.nativePort, p.storagePort} {

@@ -25,7 +25,7 @@ var pomXML []byte
 // javaVersion finds the version in what java -version prints: openjdk version "17.0.15" 2025-04-15.
 var javaVersion = regexp.MustCompile(`version "(([0-9]+)[0-9._]*)`)
 
-// software is what nodes run.
+// software is the Java and Cassandra that nodes run.
 type software struct {
 	java string // the program
 	jars string // the folder of Cassandra's jars
