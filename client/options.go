@@ -111,7 +111,7 @@ func (o *Options) circuit() circuit.Options {
 		MaxFailures: o.MaxFailures, ProbeInterval: o.ProbeInterval,
 		Answered: func(err error) bool { return errors.As(err, new(*Problem)) },
 		OnOpen: func() {
-			o.Logger.Error("ratelimitd does not answer: calls give what Options.OnUnavailable says", "failures", o.MaxFailures)
+			o.Logger.Error("ratelimitd does not answer: Options.OnUnavailable decides calls", "failures", o.MaxFailures)
 		},
 		OnClose: func() { o.Logger.Info("ratelimitd answers again") },
 	}

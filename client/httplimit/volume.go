@@ -117,7 +117,7 @@ func (l *Limiter) charge(x *Exchange, later *measures) {
 		err = client.ErrUnavailable
 	}
 	if err != nil {
-		l.tellUndecided(x.Request, &call, &l.charged, "what responses took is not counted", err)
+		l.tellUndecided(x.Request, &call, &l.charged, "units of responses are not counted", err)
 	}
 }
 

@@ -213,7 +213,7 @@ func (a *Agreement) Warnings() []string {
 		name, _, _ := strings.Cut(d.Setting, ".")
 		settings[name] = ""
 	}
-	return []string{fmt.Sprintf("other instances must have the same value of %s, and have not; the log says who has which",
+	return []string{fmt.Sprintf("other instances must have the same value of %s, and have not; the log says which has which",
 		strings.Join(sorted(settings), ", "))}
 }
 

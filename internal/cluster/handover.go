@@ -142,7 +142,7 @@ func (s *membership) handOver(ctx context.Context, ended []*Tenure, view *View) 
 				n := together(handed)
 				if err := s.cluster.opts.HandOver(ctx, member, view.Number, handed[:n]); err != nil {
 					s.cluster.handedInVain.Add(int64(len(handed)))
-					s.cluster.opts.Logger.Info("a slice's next owner has to find out what is counted", "member", member.ID,
+					s.cluster.opts.Logger.Info("a slice's next owner has to read its counts", "member", member.ID,
 						"slices", len(handed), "view", view.Number, "error", err)
 					return
 				}

@@ -91,7 +91,7 @@ func (r *routes) await(ctx context.Context) error {
 	case <-r.changed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("nobody decides for the key while instances agree on who does: %w", ctx.Err())
+		return fmt.Errorf("no instance decides for the key while they agree on its owner: %w", ctx.Err())
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.cluster.opts.Logger.Warn("what is in memory alone can't be written, and waits before it moves", "error", err)
+			s.cluster.opts.Logger.Warn("counts that are in memory alone can't be written, and slices wait to move", "error", err)
 			if of == nil { // a stop does not wait for a store that takes nothing
 				return
 			}

@@ -96,7 +96,7 @@ func (s *source) descriptor(n *yamlfile.Node, path []step) policyfile.EnvoyDescr
 func (s *source) warnOfLosses(n *yamlfile.Node) {
 	for _, key := range []string{"detailed_metric", "value_to_metric"} {
 		if s.flag(n, key) {
-			s.warn(n.Member(key), "left out: metrics are by policy here, and never by what was sent")
+			s.warn(n.Member(key), "left out: metrics are by policy here, and never by values that were sent")
 		}
 	}
 	if metadata := member(n, "metadata"); metadata != nil {
@@ -162,7 +162,7 @@ func (s *source) requests(n *yamlfile.Node) int64 {
 func (s *source) unlimitedUnit(unit *yamlfile.Node) {
 	name := strings.ToLower(unit.Text)
 	if windows[name] > 0 || name == "year" {
-		s.f.Add(unit, "what is unlimited has no unit")
+		s.f.Add(unit, "an unlimited descriptor has no unit")
 	} else {
 		s.warn(unit, "left out: it is no unit, and says nothing beside unlimited")
 	}

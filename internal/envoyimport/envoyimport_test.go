@@ -111,7 +111,7 @@ func TestMistakes(t *testing.T) {
 		"no unit":            {limit("requests_per_unit: 1"), rate + ": it has no unit"},
 		"too many requests":  {limit("unit: minute, requests_per_unit: 4294967296"), rate + ".requests_per_unit: it must be a whole number"},
 		"negative requests":  {limit("unit: minute, requests_per_unit: -1"), rate + ".requests_per_unit: it must be a whole number"},
-		"unlimited minutes":  {limit("unlimited: true, unit: minute"), rate + ".unit: what is unlimited has no unit"},
+		"unlimited minutes":  {limit("unlimited: true, unit: minute"), rate + ".unit: an unlimited descriptor has no unit"},
 		"unlimited as text":  {limit("unlimited: 'true', unit: minute, requests_per_unit: 1"), rate + ".unlimited: text where true or"},
 		"itself replaced":    {limit("unlimited: true, name: n, replaces: [{name: n}]"), rate + ".replaces[0]: a limit can't replace itself"},
 		"nobody replaced":    {limit("unlimited: true, replaces: [{name: ''}]"), rate + ".replaces[0]: it names no limit"},

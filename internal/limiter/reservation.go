@@ -196,7 +196,7 @@ func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) 
 		case len(call.Demands) > 0 && !told:
 			charges[i].Cost = t.Entries[held[i]].Cost
 		case asked && t.Entries[held[i]].Cost != charges[i].Cost:
-			return call.inDemand(i, &FieldError{Field: "cost", Detail: "missing: give what each demand cost, or nothing for what is held"})
+			return call.inDemand(i, &FieldError{Field: "cost", Detail: "missing: give the cost of each demand, or nothing for that of the hold"})
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func (r *resets) passMilli() {
 func (r *resets) tellReset(ctx context.Context, t *demand.Target) error {
 	if err := r.publish(ctx, store.ChangeReset, t); err != nil {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
-			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
+			"%w: the counts are forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
 	}
 	return nil
 }

@@ -17,16 +17,16 @@ func TestBehind(t *testing.T) {
 		return counted.Behind{Waiting: 3, Lag: 1500 * time.Millisecond, Written: 40, Failed: 1}
 	}))
 	want := `
-		# HELP ratelimitd_local_failures_total Writes of what was admitted under guarantee local that failed, and are repeated.
+		# HELP ratelimitd_local_failures_total Writes of units admitted under guarantee local that failed, and are repeated.
 		# TYPE ratelimitd_local_failures_total counter
 		ratelimitd_local_failures_total 1
-		# HELP ratelimitd_local_lag_seconds How long ago the oldest of what waits to be written to the store was admitted.
+		# HELP ratelimitd_local_lag_seconds How long ago the oldest units that wait to be written to the store were admitted.
 		# TYPE ratelimitd_local_lag_seconds gauge
 		ratelimitd_local_lag_seconds 1.5
 		# HELP ratelimitd_local_waiting_keys Keys of which something that was admitted under guarantee local waits to be written to the store.
 		# TYPE ratelimitd_local_waiting_keys gauge
 		ratelimitd_local_waiting_keys 3
-		# HELP ratelimitd_local_written_total Writes of what was admitted under guarantee local that the store acknowledged, each of one key.
+		# HELP ratelimitd_local_written_total Writes of units admitted under guarantee local that the store acknowledged, each of one key.
 		# TYPE ratelimitd_local_written_total counter
 		ratelimitd_local_written_total 40
 	`

@@ -20,14 +20,14 @@ type Countries struct {
 	KeyOf func(policy string, id keys.Identifier) (store.Key, error)
 }
 
-// confirmationVecs count sent, confirmed and refunded units, of policies with a limit of conversions.
+// confirmationVecs count sent, confirmed and refunded units, of policies that depend on confirmations.
 type confirmationVecs struct{ sent, confirmed, refunded *prometheus.CounterVec }
 
 func newConfirmationVecs(auto factory) confirmationVecs {
 	labels := []string{"policy", "country"}
 	return confirmationVecs{
 		sent: auto.counters("ratelimitd_sent_units_total",
-			"Units that takes and records counted under policies that go by what is confirmed, by a derived country.", labels...),
+			"Units that takes and records counted under policies that depend on confirmations, by a derived country.", labels...),
 		confirmed: auto.counters("ratelimitd_confirmed_units_total", "Units of these that were confirmed.", labels...),
 		refunded: auto.counters("ratelimitd_refunded_units_total",
 			"Units of these that were refunded, as nothing was sent after all.", labels...),

@@ -38,7 +38,7 @@ func newDecisionVecs(auto factory) decisionVecs {
 			"Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. "+
 				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, "+
 				"and allowed among the decisions of this policy. "+
-				"A call counts once for each of its demands, and not for what is derived.",
+				"A call counts once for each of its demands, and not for derived ones.",
 			"policy", "op", "outcome"),
 		degraded: auto.counters("ratelimitd_degraded_decisions_total",
 			"Decisions that on_store_error made because the store did not answer.", "policy"),

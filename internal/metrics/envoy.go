@@ -26,7 +26,7 @@ func NewEnvoy(reg prometheus.Registerer) *Envoy {
 		requests: auto.histograms("ratelimitd_envoy_request_duration_seconds",
 			"Time to answer a request of Envoy, by method and code: that of the answer, or of gRPC's error.", durationBuckets, "method", "code"),
 		descriptors: auto.counters("ratelimitd_envoy_descriptors_total",
-			"Descriptors that Envoy asked about, by domain and by what became of them.", "domain", "outcome"),
+			"Descriptors that Envoy asked about, by domain and outcome.", "domain", "outcome"),
 	}
 }
 

@@ -18,7 +18,7 @@ func NewEvents(reg prometheus.Registerer, waiting func() int) *Events {
 	auto := factory{promauto.With(reg)}
 	e := &Events{
 		total: auto.counters("ratelimitd_events_total",
-			"Events by kind and outcome: sent, and the receiver took them; or lost, and nobody is told of them.", "kind", "outcome"),
+			"Events by kind and outcome: sent, and taken by the receiver; or lost.", "kind", "outcome"),
 		failures: auto.counters("ratelimitd_event_failures_total", "Attempts to send an event that failed, and are repeated.", "kind"),
 	}
 	for _, kind := range events.Kinds { // so that rates have a zero to start from

@@ -37,8 +37,8 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			"the next owner was told them: told; or failed, and the next owner has to find out.",
 		"outcome")
 	handed := s.figure("ratelimitd_peer_calls_total",
-		"Calls for keys that another instance owns, by what became of them: answered; failed; "+
-			"or refused, which nobody decided, and which were tried again.",
+		"Calls for keys that another instance owns, by outcome: answered; failed; "+
+			"or refused, which no owner decided, and which were tried again.",
 		"outcome")
 	s.collect = func(to chan<- prometheus.Metric) {
 		st, counts := status(), counts()
@@ -79,7 +79,7 @@ func NewColdReads(now func() int64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_members_cold_reads_total",
 		Help: "Decisions of this instance, as the owner of their key, that had to read it from the store first, " +
-			"as nothing of it was in memory.",
+			"as its counts were not in memory.",
 	}, func() float64 { return float64(now()) })
 }
 

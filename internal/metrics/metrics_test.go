@@ -118,7 +118,7 @@ func TestCallsAreWhatCallersAreTold(t *testing.T) {
 	shadow.Mode = policy.ModeShadow
 	const help = "# HELP ratelimitd_calls_total Calls that ask for a policy, by policy, operation and outcome of the whole call, " +
 		"as the caller is told it. Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
-		"and allowed among the decisions of this policy. A call counts once for each of its demands, and not for what is derived.\n" +
+		"and allowed among the decisions of this policy. A call counts once for each of its demands, and not for derived ones.\n" +
 		"# TYPE ratelimitd_calls_total counter"
 	f := newFixture(t, address, network, alone, shadow)
 	take := func(demands ...limiter.Demand) {
@@ -555,7 +555,7 @@ func TestConfirmationsByCountry(t *testing.T) {
 	# HELP ratelimitd_refunded_units_total Units of these that were refunded, as nothing was sent after all.
 	# TYPE ratelimitd_refunded_units_total counter
 	ratelimitd_refunded_units_total{country="DE",policy="country"} 1
-	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that go by what is confirmed, by a derived country.
+	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that depend on confirmations, by a derived country.
 	# TYPE ratelimitd_sent_units_total counter
 	ratelimitd_sent_units_total{country="DE",policy="country"} 3
 	`, "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total")

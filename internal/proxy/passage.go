@@ -228,7 +228,7 @@ func (x *passage) takeReport(h http.Header) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		x.proxy.note("the application reports what is no number", "header", CostHeader, "route", x.name())
+		x.proxy.note("the application reports a value that is no number", "header", CostHeader, "route", x.name())
 		return 0
 	}
 	return n
@@ -262,7 +262,7 @@ func (x *passage) end() {
 	}
 	ctx := context.WithoutCancel(x.request.Context())
 	if _, err := x.proxy.do(ctx, count.OpRecord, demands); err != nil {
-		x.proxy.note("what was passed on may not be counted", "route", x.name(), "error", err)
+		x.proxy.note("units of a request that was passed on may not be counted", "route", x.name(), "error", err)
 	}
 }
 
@@ -289,6 +289,6 @@ func (x *passage) giveBack(receipt string) {
 	}
 	err := x.proxy.engine.Refund(context.WithoutCancel(x.request.Context()), receipt)
 	if err != nil && !errors.Is(err, limiter.ErrNoReceipt) {
-		x.proxy.note("what was not served may stay counted", "route", x.name(), "error", err)
+		x.proxy.note("units of a request that was not served may stay counted", "route", x.name(), "error", err)
 	}
 }

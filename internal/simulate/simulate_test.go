@@ -237,7 +237,7 @@ func TestConversionsAreJudgedByWhatWasConfirmed(t *testing.T) {
 	}
 	for _, test := range []struct{ confirmed, want, note string }{
 		{"entered", "range 6/9", ""},
-		{"", "range 0/9", "not judged, as they go by what is confirmed: range. Name the field that says so with --confirmed"},
+		{"", "range 0/9", "not judged, as they depend on confirmations: range. Name the field that says so with --confirmed"},
 	} {
 		policies, err := policyfile.Parse("policies.yaml", []byte(sends))
 		if err != nil {

@@ -111,7 +111,7 @@ var rows = []row{
 	{"What is confirmed", []panel{
 		{
 			"Sent, by policy and country",
-			"Units, or their cost, of the last hour, under policies that go by what is confirmed, without those refunded.", units.Short,
+			"Units, or their cost, of the last hour, under policies that depend on confirmations, without those refunded.", units.Short,
 			[]query{{sentInTime("1h") + " > 0", "{{policy}} {{country}}"}},
 		},
 		{

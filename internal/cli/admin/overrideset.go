@@ -24,7 +24,7 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 		Long: "Allow or block an identifier, or give it other limits, until --for is over. It takes the place of an earlier\n" +
 			"override of the same identifier. With --prefix, it is for all identifiers that begin so: the longest prefix stands\n" +
 			"above shorter ones, and an identifier's own override above all. A prefix is kept in the clear.\n" +
-			"What is allowed is not counted; under other limits, all is counted as ever." +
+			"Allowed calls are not counted; under other limits, all are counted as ever." +
 			remote.SubjectNotes + "  0  in force on every instance within a second\n  2  error: standard error says why",
 		Example: `  # a customer may send more today
   ratelimitd override set sms-send +4915112345678 --limit per-hour=50 --for 1d

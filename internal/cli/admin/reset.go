@@ -12,8 +12,8 @@ import (
 func newReset(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Forget what was counted for an identifier under a policy",
-		Long: "Forget what was counted for an identifier under a policy, on every instance within a second." + remote.SubjectNotes +
+		Short: "Forget the counts of an identifier under a policy",
+		Long: "Forget the counts of an identifier under a policy, on every instance within a second." + remote.SubjectNotes +
 			"  0  forgotten, or never seen\n  2  error: standard error says why",
 		Example: `  # after a false alarm
   ratelimitd reset login 203.0.113.7`,

@@ -10,7 +10,7 @@ import (
 func newConfirm(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm RECEIPT",
-		Short: "Say that what was recorded turned out to be real",
+		Short: "Confirm that recorded units were real",
 		Long: "Say that what a take or a record has recorded turned out to be real: the code was entered.\n" +
 			"Limits until: confirmed give it back, and conversions count it as confirmed, once\nhowever often it is said.\n\n" +
 			"RECEIPT is what was answered then; - reads it from standard input." + remote.Notes + `  0  confirmed, now or before
@@ -45,7 +45,7 @@ func wasConfirmed(a *remote.Answer) string {
 	case !a.Into(&answered) || answered.Confirmed == nil:
 		return ""
 	case !*answered.Confirmed:
-		return "nothing changes: no limit of its policies goes by what is confirmed"
+		return "nothing changes: no limit of its policies depends on confirmations"
 	case answered.Replayed:
 		return "confirmed before"
 	}

@@ -44,7 +44,7 @@ func TestConfirm(t *testing.T) {
 	if code, stdout, stderr := asked("confirm", refunded); code != command.ExitNo || stdout != refused || stderr != "" {
 		t.Errorf("of what was refunded: exit code %d, output %q, errors %q", code, stdout, stderr)
 	}
-	const nothing = "nothing changes: no limit of its policies goes by what is confirmed\n"
+	const nothing = "nothing changes: no limit of its policies depends on confirmations\n"
 	if code, stdout, _ := asked("confirm", take("sms-send")); code != command.ExitOK || stdout != nothing {
 		t.Errorf("where no limit goes by it: exit code %d, output %q", code, stdout)
 	}

@@ -48,7 +48,7 @@ func takeReceipt(p *command.Process, cmd *cobra.Command, call *receiptCall) {
 // ask sends receipt, and writes the result. why is the server's reason for not doing it; empty: it did.
 func (c *receiptCall) ask(ctx context.Context, client *remote.Client, receipt string) (done, why string, err error) {
 	if !utf8.ValidString(receipt) {
-		return "", "", errors.New("that is no RECEIPT: use what was answered")
+		return "", "", errors.New("that is no RECEIPT: use the one in the answer")
 	}
 	q := &remote.Question{Route: c.route, Body: map[string]string{"receipt": receipt}, Aftermath: c.aftermath}
 	a, err := client.Ask(ctx, q)

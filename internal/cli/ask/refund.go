@@ -10,7 +10,7 @@ import (
 func newRefund(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund RECEIPT",
-		Short: "Give back what was recorded, by its receipt",
+		Short: "Refund recorded units, by their receipt",
 		Long: "Give back, once, what a take or a record has recorded, or a check with --reserve holds.\n\n" +
 			"RECEIPT is the receipt or the reservation that was answered then; - reads it from standard input." + remote.Notes + `  0  refunded
   1  not refunded: the receipt is unknown, was refunded or confirmed before, or its window is over

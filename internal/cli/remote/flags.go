@@ -92,7 +92,7 @@ const (
 // AddOutput gives cmd the flag that says how to print an answer.
 func (a *Asker) AddOutput(cmd *cobra.Command) {
 	command.VarP(cmd.Flags(), &a.output, "output", "o", outputTable, "format",
-		"of what is printed: table, or json as the server wrote it", outputFormat)
+		"of the output: table, or json as the server wrote it", outputFormat)
 	formats := cobra.FixedCompletions([]cobra.Completion{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", formats) // the flag exists
 }

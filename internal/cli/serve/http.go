@@ -87,7 +87,7 @@ func (s *httpServer) run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		<-failed.Done()
-		s.log.Info("stopping: answering what is in flight")
+		s.log.Info("stopping: answering requests in flight")
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 		defer cancel()
 		s.connections.Drain(ctx)

@@ -106,7 +106,7 @@ func (p *peers) warnings() []string {
 func peerCredentials(s *settings.Peers, log *slog.Logger) (grpccreds.TransportCredentials, error) {
 	if s.SecretFile == "" {
 		if s.Listen != "" && !isLoopback(s.Listen) {
-			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, and nobody would be asked who they are: "+
+			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, without authentication: "+
 				"give --peer-secret-file", s.Listen)
 		}
 		return insecure.NewCredentials(), nil

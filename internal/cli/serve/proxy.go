@@ -24,8 +24,8 @@ func newProxy(p *command.Process) *cobra.Command {
 		Use:   "proxy",
 		Short: "Pass requests on to an application, within their limits",
 		Long: "Pass requests on to an application, within their limits, until SIGTERM or SIGINT.\n\n" +
-			"--proxy-listen is where clients come to, and --upstream the application. Which requests are limited\n" +
-			"by what is under the key routes: of the --config file. All that serve does is done beside it, on\n" +
+			"--proxy-listen is the address for clients, --upstream the application. The key routes: of the --config\n" +
+			"file has the requests that are limited, and their limits. Beside this, proxy does all that serve does, on\n" +
 			"--listen: health, metrics, the application's own calls. Several proxies share counts by --store cassandra.\n\n" +
 			"Every flag has an environment variable (--upstream: RATELIMITD_UPSTREAM) and a key in the\n" +
 			"--config file (upstream:). A flag beats the environment, which beats the file.",

@@ -81,7 +81,7 @@ func checkTLS(s *settings.Security) error {
 // warnOfWriters warns if others may write the file of callers.
 func warnOfWriters(path string, log *slog.Logger) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-		log.Warn("others may write who may ask: take the right from them", "file", path, "mode", info.Mode().Perm())
+		log.Warn("others may write the list of callers: take the right from them", "file", path, "mode", info.Mode().Perm())
 	}
 }
 
@@ -96,8 +96,8 @@ func (s *security) mayListen(flag, address string) error {
 			s.log.Warn("tokens travel in the clear: give --tls-cert-file and --tls-key-file, unless something in front speaks TLS", "flag", flag)
 		}
 	case !s.settings.InsecureNoAuth:
-		return fmt.Errorf("%s %s: other machines could ask for everything there, and nobody would be asked who they are: "+
-			"list who may ask by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
+		return fmt.Errorf("%s %s: other machines could ask for everything there, without authentication: "+
+			"list callers by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
 			"--insecure-no-auth does it all the same", flag, address)
 	default:
 		s.log.Warn("there is no authentication (--insecure-no-auth): any client that reaches this address may ask for everything",

@@ -12,8 +12,8 @@ var sections = []struct {
 	flags []string
 }{
 	{"The application behind the proxy", []string{"upstream", "proxy-listen", "upstream-timeout", "proxy-max-requests", "proxy-keep-headers"}},
-	{"What is served, and where counts are kept", []string{"policies", "listen", "store", "data-dir", "ui", "config"}},
-	{"Who may ask, and what is kept secret", []string{
+	{"Service and store", []string{"policies", "listen", "store", "data-dir", "ui", "config"}},
+	{"Callers and secrets", []string{
 		"auth-file", "insecure-no-auth", "allowed-hosts", "tls-cert-file", "tls-key-file", "tls-client-ca-file", "hash-key-file"}},
 	{"Cassandra", []string{
 		"cassandra-hosts", "cassandra-datacenter", "cassandra-keyspace", "namespace", "migrate", "cassandra-replication",

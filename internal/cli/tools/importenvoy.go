@@ -20,7 +20,7 @@ func newImportEnvoy() *cobra.Command {
 		Use:   "import-envoy FILE...",
 		Short: "Print a file of policies made of the configuration of envoyproxy/ratelimit",
 		Long: "Print a file of policies by which an Envoy that asked envoyproxy/ratelimit is answered alike.\n\n" +
-			"Each FILE is of one domain, as there. What changes nothing but metrics or metadata is left out, and told on\n" +
+			"Each FILE is of one domain, as there. Members that only change metrics or metadata are left out, and told on\n" +
 			"standard error with its line; what would change answers is a mistake, and nothing is printed.",
 		Args: command.Args(1, 0, "at least one FILE of envoyproxy/ratelimit", ""),
 		RunE: func(cmd *cobra.Command, files []string) error {

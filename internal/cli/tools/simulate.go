@@ -66,7 +66,7 @@ func (s *simulation) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",
 		"only lines whose field is like the pattern, where * is anything; != for those that are not; several must all be met")
 	command.Var(flags, &s.Format, "format", accesslog.FormatAuto, "format",
-		"of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or what lines look like, as log_format of nginx has it",
+		"of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or the format of lines, as log_format of nginx has it",
 		func(text string) (string, error) { return text, accesslog.CheckFormat(text) })
 	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default the usual one of the format)")
 	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "that lines may be out of order and are sorted",

@@ -179,7 +179,7 @@ func TestVolumesWhileNobodyDecides(t *testing.T) {
 	closed := httplimit.New(s.Client(nil), &httplimit.Options{FailClosed: true}).All(rule)(echo)
 	s.SetGone(true)
 	mustBe(t, "200 503", send(open, "", "0123456789"), send(closed, "", "x"))
-	if !strings.Contains(log.String(), "what responses took is not counted") {
+	if !strings.Contains(log.String(), "units of responses are not counted") {
 		t.Errorf("log: %s", log.String())
 	}
 	s.SetGone(false)

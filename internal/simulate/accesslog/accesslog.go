@@ -98,7 +98,7 @@ func CheckFormat(format string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is not known: use one of %s, or what lines look like, such as '$remote_addr [$time_local] \"$request\"'",
+	return fmt.Errorf("%q is not known: use one of %s, or the format of lines, such as '$remote_addr [$time_local] \"$request\"'",
 		format, strings.Join(Formats(), ", "))
 }
 

@@ -22,7 +22,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		p.write(b, r.Compared)
 	}
 	if r.Decided == 0 {
-		b.WriteString("\nNo line asked for a policy: see what was left out.\n")
+		b.WriteString("\nNo line asked for a policy: see the lines that were left out.\n")
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -43,7 +43,7 @@ func (r *Report) Notes() (notes []string) {
 		}
 	}
 	if len(r.Unjudged) > 0 {
-		notes = append(notes, "not judged, as they go by what is confirmed: "+strings.Join(r.Unjudged, ", ")+
+		notes = append(notes, "not judged, as they depend on confirmations: "+strings.Join(r.Unjudged, ", ")+
 			". Name the field that says so with --confirmed")
 	}
 	if len(r.Defaults) > 0 {
