@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Result is what became of one call of a batch: Err is nil where there is a Decision, and a
+// Result is the outcome of one call of a batch: Err is nil where there is a Decision, and a
 // *CallError otherwise. The Decision of a confirm is empty.
 type Result struct {
 	Decision Decision

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Op is what a call does.
+// Op is the operation of a call.
 type Op string
 
 // The operations.
@@ -42,12 +42,12 @@ type Call struct {
 	// Reserve has a check that allows hold the units for so long, in whole milliseconds from
 	// 1 to an hour; 0: it holds nothing.
 	Reserve time.Duration
-	// Reservation is what a check answered that a record settles; empty: none.
+	// Reservation is the one of a check, for a record to settle; empty: none.
 	Reservation string
 	// Cost is how many units each demand of a Reservation used, in a call without Demands: 0 means as many as are held,
 	// and CostNothing none.
 	Cost int64
-	// Receipt is what a confirm is of, which has nothing else; empty: it is no confirm.
+	// Receipt is the one that a confirm confirms, which has no other field; empty: it is no confirm.
 	Receipt string
 	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
 	// ASCII without a blank at either end; for takes and records, and ignored for checks that reserve nothing. Empty:

@@ -18,7 +18,7 @@ const (
 	ModeOff     Mode = "off"
 )
 
-// Override is what an administrator has decided otherwise for an identifier, for a while.
+// Override is the kind of an administrator's exception for an identifier, for a while.
 type Override string
 
 // The overrides.
@@ -48,7 +48,7 @@ const (
 	RecordedUnknown Recorded = "unknown"
 )
 
-// Decision is what the service says to a call. Of several demands it speaks of the tightest
+// Decision is the service's answer to a call. Of several demands it speaks of the tightest
 // limit, but for Allowed, WouldAllow, RetryAfter and Degraded, which are those of all.
 type Decision struct {
 	Allowed    bool
@@ -76,7 +76,7 @@ type Decision struct {
 	Demands     []Decision // one for each of several demands, in their order; nil: there was one
 }
 
-// LimitDecision is what one limit of a policy says.
+// LimitDecision is the decision of one limit of a policy.
 type LimitDecision struct {
 	Name       string
 	Algorithm  string

@@ -11,7 +11,7 @@ import (
 // decoder reads the bodies of answers.
 type decoder struct{ *jsonscan.Scanner }
 
-// answer is what the service says to one call: a decision, that it is confirmed, or a problem.
+// answer is the service's answer to one call: a decision, that it is confirmed, or a problem.
 type answer struct {
 	index    int // of its operation, in a line
 	status   int

@@ -25,7 +25,7 @@ var (
 	ErrNoRoom        = line.ErrNoRoom // a Wait would not end in time
 )
 
-// CallError is every error of a call: what became of its units, and why there is no decision.
+// CallError is every error of a call: whether its units count, and why there is no decision.
 // It wraps a *Problem where the service gave a reason.
 type CallError struct {
 	Op       string   // check, record, take, batch, refund, confirm, reset or explain

@@ -61,7 +61,7 @@ func (c *Client) exchange(ctx context.Context, r *transport.Request, in *lines, 
 	return err
 }
 
-// reply is what came back, and memory to read it with.
+// reply is an answer, and memory to read it with.
 type reply struct {
 	transport.Reply
 	names jsonscan.Names

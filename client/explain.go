@@ -46,13 +46,13 @@ type Explanation struct {
 	Derived    []Explanation    // the same of what the policy derives from the identifier
 }
 
-// LimitExplanation is what one limit says.
+// LimitExplanation is the explanation of one limit.
 type LimitExplanation struct {
 	LimitDecision
 	PolicyLimit int64 `json:"policy_limit"` // what the policy gives, where an override gives another Limit
 }
 
-// OverrideInForce is what an administrator has decided otherwise for an identifier.
+// OverrideInForce is an administrator's exception for an identifier.
 type OverrideInForce struct {
 	Prefix    string // of the identifiers that it is for; empty: it is for this one
 	Kind      Override

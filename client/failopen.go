@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/throttle"
 )
 
-// failedOpen is what a client knows of calls that FailOpen allowed.
+// failedOpen counts calls that FailOpen allowed.
 type failedOpen struct {
 	calls atomic.Uint64
 	log   throttle.Second

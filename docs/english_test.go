@@ -24,6 +24,9 @@ var strange = []struct {
 	{regexp.MustCompile(`(?i)\bnil: nobody\b`), "say may be nil"},
 	{regexp.MustCompile(`(?i)\bwho \w+ again\b`), "name the actor: a caller that returns"},
 	{regexp.MustCompile(`\b(?:what|units that are) given back\b`), "say refunded units"},
+	{regexp.MustCompile(`\bwhat became of\b`), "say the outcome of"},
+	{regexp.MustCompile(`\breturns what (?:answers|has|makes|opens|publishes|reads|says|sends|serves|tells)\b`), "name it: a collector, a parser, a check"},
+	{regexp.MustCompile(`\bgo(?:es)? by what\b`), "say depends on"},
 	{regexp.MustCompile(`(?:^|[^.][.!] )(?:Who|What|Whatever) [a-z]+\b[^?]*?\.(?: |$)`), "begin with a noun, and not with a clause"},
 }
 
@@ -83,6 +86,7 @@ func TestStrangeWordsAreFound(t *testing.T) {
 		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
 		"start for who has locked w", "It must not block. nil: nobody does.", "a server that asks nobody who they are",
 		"It holds that who counts is told.", "It refuses those who have no scope.",
+		"f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
 	} {
 		if found, _ := strangeIn(comment); found == "" {
 			t.Errorf("%q passes", comment)

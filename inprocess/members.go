@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// membership is what a process needs to decide together with others that share its Cassandra. It owns
+// membership has the parts that a process needs to decide together with others that share its Cassandra. It owns
 // no keys while there are others, as they could not reach it: it hands calls on.
 type membership struct {
 	cluster *cluster.Cluster

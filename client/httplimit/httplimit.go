@@ -34,7 +34,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Decider is what a Limiter asks: a *client.Client, or an engine in this process. It releases units under concurrent
+// Decider decides for a Limiter: a *client.Client, or an engine in this process. It releases units under concurrent
 // limits if it has a method Refund, as both have; else they count until their hold ends.
 type Decider interface {
 	Do(ctx context.Context, call client.Call) (client.Decision, error)

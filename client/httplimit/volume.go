@@ -57,7 +57,7 @@ func split(rules []Rule) (now, after []Rule) {
 	return now, after
 }
 
-// measures is what a request is to be charged with: a demand for each policy and identifier, and its measure.
+// measures are the charges of a request: a demand for each policy and identifier, and its measure.
 type measures struct {
 	demands []client.Demand
 	by      []Measure
@@ -97,7 +97,7 @@ func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures,
 	next.ServeHTTP(m, r)
 }
 
-// maxUnits is what the service takes in one demand.
+// maxUnits is the maximum of one demand.
 const maxUnits = 1_000_000_000_000
 
 // charge records what x comes to, whatever the limits. The client of x may be gone; what it

@@ -26,7 +26,7 @@ const (
 	// Named is in front of a name that could pass for an address, which a header is free to say:
 	// nobody uses up the limit of an address by it.
 	Named = "name\n"
-	// maxIdentifierLen is what ratelimitd takes, in bytes.
+	// maxIdentifierLen is ratelimitd's maximum, in bytes.
 	maxIdentifierLen = 1024
 )
 

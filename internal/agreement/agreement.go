@@ -58,7 +58,7 @@ func New(store Store, fixed Statement, now func(*Statement), log *slog.Logger) *
 // ErrHashKey is an instance that would hash identifiers otherwise than another one does.
 var ErrHashKey = errors.New("instances disagree about the hash key")
 
-// Join publishes what this instance says and reads what others do, once. An error that wraps
+// Join publishes this instance's statement and reads those of others, once. An error that wraps
 // ErrHashKey says that it must not begin, and is for a person to read; after any other one it may
 // be tried again. Other settings that differ are logged. After Join has succeeded it does
 // nothing.
@@ -141,7 +141,7 @@ func (a *Agreement) lookAgain(ctx context.Context) {
 	a.before = found
 }
 
-// look publishes what this instance says, and returns how others disagree with it.
+// look publishes this instance's statement, and returns how others disagree with it.
 func (a *Agreement) look(ctx context.Context) (found []Disagreement, err error) {
 	mine := a.fixed
 	mine.Settings = maps.Clone(mine.Settings)
@@ -169,7 +169,7 @@ func (a *Agreement) look(ctx context.Context) (found []Disagreement, err error) 
 // withdraw has others forget this instance now, if the store answers, and else soon.
 func (a *Agreement) withdraw(ctx context.Context) { _ = a.store.Withdraw(ctx, a.fixed.ID) }
 
-// put puts found in place of what was known, and logs what is new and what is over.
+// put replaces the known disagreements by found, and logs those that are new or over.
 func (a *Agreement) put(found []Disagreement) {
 	known := *a.known.Swap(&found)
 	logged := 0
@@ -217,7 +217,7 @@ func (a *Agreement) Warnings() []string {
 		strings.Join(sorted(settings), ", "))}
 }
 
-// intersection returns what is in both.
+// intersection returns the disagreements that are in both.
 func intersection(a, b []Disagreement) []Disagreement {
 	var both []Disagreement
 	for _, d := range a {

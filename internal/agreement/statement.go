@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// Statement is what an instance says of its settings.
+// Statement has the settings of an instance.
 type Statement struct {
 	ID       string            `json:"id"`   // of the process; never used again
 	Name     string            `json:"name"` // that people know it by
@@ -28,7 +28,7 @@ type HashKey struct {
 	Check string `json:"check"` // hexadecimal
 }
 
-// Policy is what an instance says of a policy.
+// Policy is a policy in a Statement.
 type Policy struct {
 	Datacenter string            `json:"datacenter,omitempty"` // within which it is counted; empty: in all of the cluster
 	Members    map[string]string `json:"members"`              // as a file of policies has them
@@ -56,7 +56,7 @@ const checked = "ratelimitd: the hash key of all instances"
 // checkLen is the length of a check value in bytes: enough for no two keys to have the same.
 const checkLen = 8
 
-// HashKeysOf returns what tells keys apart, in their order: the first is written with.
+// HashKeysOf returns all as statements have them, in their order: the first is written with.
 func HashKeysOf(all []keys.HashKey) []HashKey {
 	checks := make([]HashKey, len(all))
 	for i, key := range all {
@@ -80,7 +80,7 @@ func PoliciesOf(engine *limiter.Engine, datacenter string) map[string]Policy {
 	return said
 }
 
-// EnvoyOf returns what an instance that serves Envoy says of what descriptors are mapped to, as settings: of
+// EnvoyOf returns the mapping of descriptors of an instance that serves Envoy, as settings: of
 // each domain a check value. Two of a domain are equal if both ask the same policies for the same callers.
 func EnvoyOf(mapped *policyfile.Envoy) map[string]string {
 	said := make(map[string]string)
@@ -104,7 +104,7 @@ func (s *Statement) writes() HashKey {
 	return s.HashKeys[0]
 }
 
-// reads reports whether the instance sees what is counted under key.
+// reads reports whether the instance sees counts under key.
 func (s *Statement) reads(key HashKey) bool {
 	return key == s.writes() || slices.Contains(s.HashKeys, key)
 }

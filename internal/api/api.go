@@ -183,7 +183,7 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w.(*exchange), r, encode.ErrMethod)
 }
 
-// answer is what a call has to say: render sets the headers and appends the body.
+// answer is the result of a call: render sets the headers and appends the body.
 type answer interface {
 	Render(h http.Header, b []byte) (status int, body []byte)
 }

@@ -44,7 +44,7 @@ func (a *asker) name() string {
 // again by "ratelimitd key", and too little to be asked for.
 const keyDigits = 16
 
-// audit logs what a did, and what became of it. It has no identifier: of that, the first
+// audit logs the act of a, and its outcome. It has no identifier: of that, the first
 // digits of its key.
 func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter.Demand, err error, more ...slog.Attr) {
 	if s.opts.Audit == nil {

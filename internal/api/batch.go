@@ -37,7 +37,7 @@ type operation struct {
 	problem *encode.Problem // that err is
 }
 
-// batch is what a batch asks for.
+// batch is the operations of a batch.
 type batch struct {
 	ops   []operation
 	lines bool // each result in a line, as soon as it is there

@@ -37,7 +37,7 @@ type scratch struct {
 	operations []operation // likewise, of a batch
 	out        []byte
 
-	share memory.Share // what of that is charged, past what is free
+	share memory.Share // the charged memory, beyond the free part
 }
 
 // begin returns an exchange for what w answers to r. It is to be ended. The memory that an earlier
@@ -100,11 +100,11 @@ func (m *scratch) reserve(room int64) error {
 	return nil
 }
 
-// settle charges what stays in memory until the answer in out was sent, instead of what was
-// reserved. It reports whether there is room for it.
+// settle charges the memory that is used until the answer in out was sent, instead of the memory that was reserved. It
+// reports whether there is room for it.
 func (m *scratch) settle() bool {
 	if cap(m.operations) > maxKeptOperations {
-		m.operations = nil // what became of them is in out
+		m.operations = nil // their outcome is in out
 	}
 	m.body.Shrink()
 	return m.share.Settle(m.body.Len(), cap(m.out))

@@ -66,7 +66,7 @@ func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
 	return encode.Document{Content: view}, nil
 }
 
-// viewExplanation returns x without what is derived.
+// viewExplanation returns x without derived demands.
 func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
 	e := &explained{Explanation: x, policy: x.InForce}
 	if x.Override != nil {
@@ -76,7 +76,7 @@ func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
 	return e.view()
 }
 
-// explainView is what explained looks like.
+// explainView is an explanation as JSON.
 type explainView struct {
 	Policy       string             `json:"policy"`
 	Key          string             `json:"key"`

@@ -30,7 +30,7 @@ const statusHeader = "X-Ratelimit-Status"
 // The parameters of forward-auth.
 var forwardParams = []string{"policy", "identify", "cost", "deny-status"}
 
-// forwarded is what a gateway asks, and the answer once there is one.
+// forwarded is the question of a gateway, and the answer once there is one.
 type forwarded struct {
 	limiter.Call
 	denyStatus int
@@ -123,7 +123,7 @@ func ofPolicy(query url.Values, name string, i int) (string, error) {
 	return "", decode.Wrong(name, "Give it once for all policies, or once for each, in their order.")
 }
 
-// forwardSource returns what identifies for policy i, if it is among those that may.
+// forwardSource returns the source of the identifier of policy i, if it is a permitted one.
 func (s *Server) forwardSource(query url.Values, i int) (origin.Source, error) {
 	gateways := &s.opts.ForwardAuth
 	permitted := gateways.Identify

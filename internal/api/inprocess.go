@@ -41,7 +41,7 @@ func exported(p *encode.Problem) *Problem {
 	return e
 }
 
-// Outcome is what becomes of one call of a batch.
+// Outcome is the result of one call of a batch.
 type Outcome struct {
 	limiter.Answer
 	Problem  *Problem // nil: Answer is the decision

@@ -19,8 +19,8 @@ func (s *Server) canonical(policy string, id keys.Identifier) (as keys.Identifie
 
 // lanesOf returns the indexes of the operations that can be decided, in lanes that are
 // independent of each other: operations that share a policy and identifier, or an
-// idempotency key, come one after the other, as if each had been sent on its own. Those
-// that share what is derived of their identifiers don't: few would be left.
+// idempotency key, come one after the other, as if each had been sent on its own. Those that share derived identifiers
+// don't: few would be left.
 func lanesOf(ops []operation, as canonical) (lanes [][]int) {
 	joined := joinOperations(ops, as)
 	at := make([]int, len(ops)) // index into lanes, plus one
@@ -41,7 +41,7 @@ func lanesOf(ops []operation, as canonical) (lanes [][]int) {
 // joints has for each operation an earlier one that it must come after, or itself.
 type joints []int
 
-// joint is what operations may share: a policy and identifier, or, without a policy,
+// joint is a key of what operations may share: a policy and identifier, or, without a policy,
 // an idempotency key.
 type joint struct{ policy, name string }
 

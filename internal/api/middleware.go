@@ -54,7 +54,7 @@ func newRequestID() string {
 	return string(id[:])
 }
 
-// randomID is what ids look like that are made at random: a UUID, 32 digits of hex as nginx and
+// randomID matches ids that are made at random: a UUID, 32 digits of hex as nginx and
 // traces have them, 26 of base 32 as a ULID has them.
 var randomID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-9A-Z]{26})$`)
 

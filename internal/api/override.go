@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// admin is what an administrator asks about somebody.
+// admin is an administrator's request about an identifier.
 type admin struct {
 	limiter.Demand
 	by asker
@@ -256,8 +256,8 @@ func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, erro
 	return encode.Nothing{}, nil
 }
 
-// details returns what the audit log says of o, about which was done what err says: what was refused may have an identifier
-// in the wrong place.
+// details returns what the audit log says of o, about which was done what err says: a refused one may have an
+// identifier in the wrong place.
 func (o *overridden) details(err error) []slog.Attr {
 	if err != nil || o.prefix == "" {
 		return nil

@@ -23,7 +23,7 @@ import (
 // Policies keeps versions of the policies that instances share.
 type Policies interface {
 	// Apply makes text, which is that of a file, the latest version, if that is still have; AnyVersion: whatever is.
-	// It tells, as attributes of a log line, what is changed by it. Errors wrap encode.ErrNotLatest,
+	// It returns its changes as attributes of a log line. Errors wrap encode.ErrNotLatest,
 	// encode.ErrFromFile or, with what is wrong in the text, limiter.ErrInvalid; after any other, the text may come
 	// into force.
 	Apply(ctx context.Context, text []byte, have int64, by string) (PolicyVersion, []slog.Attr, error)
@@ -36,7 +36,7 @@ type Policies interface {
 // AnyVersion is what Apply takes for whatever version is the latest.
 const AnyVersion int64 = -1
 
-// PolicyVersion is what is known of a version of the policies.
+// PolicyVersion describes a version of the policies.
 type PolicyVersion struct {
 	Version  int64     `json:"version"`
 	Digest   string    `json:"digest"` // of its text: SHA-256, in hex
@@ -127,7 +127,7 @@ func mayUseAll(caller *auth.Caller) error {
 	return &decode.Error{Kind: auth.ErrForbidden, Detail: "The caller may use some policies only, and this is about all of them."}
 }
 
-// decodeCallerOfAll is decodeCaller for what is about all policies.
+// decodeCallerOfAll is decodeCaller for requests about all policies.
 func decodeCallerOfAll(_ *http.Request, m *scratch) (*auth.Caller, error) {
 	return m.caller, mayUseAll(m.caller)
 }

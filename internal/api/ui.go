@@ -58,7 +58,7 @@ func (s *Server) uiState(ctx context.Context, q stateQuery) (answer, error) {
 	return encode.Document{Content: state}, err
 }
 
-// uiHistory tells what instances decided within the last hour.
+// uiHistory returns the decisions of instances within the last hour.
 func (s *Server) uiHistory(ctx context.Context, q historyQuery) (answer, error) {
 	history, err := s.opts.UI.History(ctx, q.instance, q.policy, q.caller.MayUse)
 	return encode.Document{Content: history}, err

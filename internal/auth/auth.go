@@ -158,7 +158,7 @@ func (k *Keyring) Set(callers *Callers) { k.callers.Store(callers) }
 // Open reports whether every client that reaches the server may ask for everything.
 func (k *Keyring) Open() bool { return !k.mutual && k.callers.Load() == nil }
 
-// Bounds of what is taken for a token: longer ones are not hashed.
+// Bounds of tokens: longer ones are not hashed.
 const maxTokenLen = 512
 
 // scheme is in front of a token in the header Authorization, in any case.

@@ -43,8 +43,8 @@ type file struct {
 }
 
 // Parse reads the callers in data, which name is the name of. The error is
-// yamlfile.Errors, one for each mistake, and there are no callers then. It never holds
-// what stands where a digest belongs, nor a token in any other place.
+// yamlfile.Errors, one for each mistake, and there are no callers then. It never holds the value in the place of a
+// digest, nor a token in any other place.
 func Parse(name string, data []byte) (*Callers, error) {
 	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
 	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[certificateName]*Caller)}
@@ -62,7 +62,7 @@ func Parse(name string, data []byte) (*Callers, error) {
 // aToken is one that NewToken made, or a part of it.
 var aToken = regexp.MustCompile(TokenPrefix + `[A-Za-z0-9_-]+`)
 
-// withoutTokens takes tokens out of what is told of a file.
+// withoutTokens takes tokens out of the errors of a file.
 func withoutTokens(err error) error {
 	var mistakes yamlfile.Errors
 	if !errors.As(err, &mistakes) {

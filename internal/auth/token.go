@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 )
 
-// TokenPrefix is what tokens that NewToken makes begin with, so that scanners for secrets
+// TokenPrefix begins the tokens that NewToken makes, so that scanners for secrets
 // and people know one when they see it.
 const TokenPrefix = "rld_"
 

@@ -2,7 +2,7 @@
 // the whole store timeout: after some failures in a row it fails at once, and lets
 // one request at a time find out whether the store is back.
 //
-// It decorates any store.Store and knows neither what is stored nor where.
+// It decorates any store.Store and knows neither its contents nor its place.
 package breaker
 
 import (

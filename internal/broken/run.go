@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Result is what became of a build.
+// Result is the outcome of a build.
 type Result struct {
 	Build
 	CaughtBy  []string // of its Tests, those that failed

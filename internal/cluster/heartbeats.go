@@ -31,7 +31,7 @@ type heartbeats struct {
 	loud  time.Duration // when the members' total load last was more than one can take, by clock
 }
 
-// heard is what is known of one member by its beats. Times are by heartbeats.clock.
+// heard is the state of one member by its beats. Times are by heartbeats.clock.
 type heard struct {
 	beat   Beat
 	last   time.Duration        // when its count last changed

@@ -409,7 +409,7 @@ func (s *membership) standings(ctx context.Context, ids []ID) (map[ID]standing, 
 	return known, nil
 }
 
-// publish makes what this member knows now the routes of calls.
+// publish routes calls by the view that this member knows now.
 func (s *membership) publish() {
 	s.cluster.put(&routes{
 		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, membership: s,

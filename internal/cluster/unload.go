@@ -42,8 +42,9 @@ type unloading struct {
 
 const unloadRetry = time.Second
 
-// isUnloaded reports whether all members have written what moves with a view of these members. If not, it announces that
-// view. It does not wait for members that are cut off, or for a sole owner that answers late.
+// isUnloaded reports whether all members have written the counts that move with a view of these
+// members. If not, it announces that view. It does not wait for members that are cut off, or for a
+// sole owner that answers late.
 func (s *membership) isUnloaded(members []Member, own ownership) bool {
 	if own.mode == Shared || own.all == WhyLate && s.view.All != WhyLate {
 		return true
@@ -145,7 +146,7 @@ func (s *membership) movesBy(plans []*Plan) *[Slices]bool {
 	return moves
 }
 
-// beginUnloading ends what is under way, and begins to unload slices that move for plans with these sums.
+// beginUnloading ends unloading that is under way, and begins to unload slices that move for plans with these sums.
 func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 	s.stopUnloading()
 	if len(of) == 0 && !slices.Contains(moves[:], true) {
@@ -177,7 +178,7 @@ func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 	})
 }
 
-// stopUnloading ends what is under way: no slice moves.
+// stopUnloading ends unloading that is under way: no slice moves.
 func (s *membership) stopUnloading() {
 	if s.unloading == nil {
 		return

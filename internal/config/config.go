@@ -5,8 +5,7 @@
 // prefix, its environment variable. Keys that are no flag are mistakes; every
 // wrong value is told with where it came from.
 //
-// The package does not know which flags there are nor what they mean: a flag's
-// own Value refuses what is wrong.
+// The package does not know which flags there are nor what they mean: a flag's own Value refuses wrong values.
 package config
 
 import (
@@ -109,8 +108,7 @@ func names(flags *pflag.FlagSet, opts *Options) []string {
 	return known
 }
 
-// serviceLink matches what Kubernetes and Docker put into the environment for a
-// service that is called like this program.
+// serviceLink matches the variables that Kubernetes and Docker set for a service that is called like this program.
 var serviceLink = regexp.MustCompile(`^(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`)
 
 // unknown returns a warning for each variable that is neither of a flag nor read

@@ -2,7 +2,7 @@
 // without losing a request: a full server closes those that wait for one, a server that stops lets
 // its clients leave, and a body that nobody reads holds no connection.
 //
-// It knows net/http, and nothing of what is served. Listeners of other servers have their Places here.
+// It knows net/http, and nothing of routes. Listeners of other servers have their Places here.
 package connections
 
 import (
@@ -46,7 +46,7 @@ type connection struct {
 	of       *Listener
 	place    Place
 	used     bool // it had a request
-	hijacked bool // the server no longer tells what becomes of it
+	hijacked bool // the server no longer reports its state
 }
 
 // Close closes the connection, and counts it no longer if nobody else does.
@@ -55,7 +55,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is sent, and leaves open what is received: net/http does so before
+// CloseWrite closes the sending side, and leaves the receiving one open: net/http does so before
 // it closes, where it can.
 func (c *connection) CloseWrite() error {
 	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -118,7 +118,7 @@ func below(conn net.Conn) (*connection, bool) {
 	return c, ok
 }
 
-// changed is told by the server what becomes of a connection.
+// changed is called by the server with the new state of a connection.
 func (c *Listener) changed(changed net.Conn, state http.ConnState) {
 	conn, ok := below(changed)
 	if !ok {

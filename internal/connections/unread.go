@@ -37,7 +37,7 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 	_ = control.SetReadDeadline(time.Now().Add(lingerTime)) // the server reads on once it has answered
 }
 
-// swallow reads what is left of body, and reports whether that was all of it.
+// swallow reads the rest of body, and reports whether that was all of it.
 func swallow(control *http.ResponseController, body io.Reader) (all bool) {
 	now := time.Now()
 	end := now.Add(discardTime)

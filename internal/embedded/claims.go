@@ -45,7 +45,7 @@ func claimantOf(w *store.CellWrite) claimant {
 	return firstOwner + claimant(w.Owner%claimOwners)
 }
 
-// of returns what counts the claims of c's group, nil if there is no such bound.
+// of returns the counter of the claims of c's group, nil if there is no such bound.
 func (c *claims) of(by claimant) *atomic.Int64 {
 	if by < firstOwner {
 		return nil

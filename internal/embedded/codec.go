@@ -183,7 +183,7 @@ type reader struct {
 	bad bool
 }
 
-// newReader returns a reader of what comes after the format, which newest is the last of.
+// newReader returns a reader of the bytes after the format, which newest is the last of.
 func newReader(b []byte, newest byte) (*reader, error) {
 	switch {
 	case len(b) == 0 || b[0] == 0:

@@ -23,7 +23,7 @@ type Disk interface {
 	Save(r []Record) error
 }
 
-// Record is what is kept of one key, or one change.
+// Record is the saved state of one key, or one change.
 type Record struct {
 	Table Table
 	Key   []byte // within the table
@@ -67,7 +67,7 @@ func Open(opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// saver is what a store knows of its disk.
+// saver is a store's state of its disk.
 type saver struct {
 	disk    Disk // nil: none
 	every   time.Duration
@@ -83,7 +83,7 @@ type saver struct {
 // Saving says how keeping counts on the disk goes.
 type Saving struct {
 	Failures int64     // how often a save has failed since the store was opened
-	Since    time.Time // what was counted later is not on the disk, as saving fails; zero: it does not
+	Since    time.Time // later counts are not on the disk, as saving fails; zero: it does not
 }
 
 // Saving returns how keeping counts on the disk goes. A store without a disk never fails.
@@ -105,7 +105,7 @@ func (sv *saver) say(began time.Time, err error) {
 	sv.said.Failures++
 }
 
-// load fills s with what is on its disk. Nobody else uses s yet.
+// load fills s with the data on its disk. Nobody else uses s yet.
 func (s *Store) load() error {
 	now, texts := s.instant(), make(interned)
 	return s.saver.disk.Load(func(r *Record) error {
@@ -168,7 +168,7 @@ func recordError(r *Record, err error) error {
 	return fmt.Errorf("a record of the table %q: %w", r.Table, err)
 }
 
-// saves saves what has changed every now and then until ctx ends, and once more then,
+// saves saves changes every now and then until ctx ends, and once more then,
 // whose error it returns.
 func (s *Store) saves(ctx context.Context) error {
 	if s.saver.disk == nil {
@@ -206,7 +206,7 @@ func (sv *saver) tell(err error) {
 	}
 }
 
-// save saves what has changed since the last time. Changes that could not be saved are saved the next time.
+// save saves the changes since the last time. Changes that could not be saved are saved the next time.
 func (s *Store) save() error {
 	records := s.collect()
 	keys := len(records)

@@ -47,7 +47,7 @@ type marks struct {
 	saved bool  // the disk may have the entry, as it is or was
 }
 
-// rare is what few keys have.
+// rare has fields that few keys need.
 type rare struct {
 	logs    [store.SpanCount]eventLog // those of other spans than the entry's
 	tallies []store.Tally             // for engines that share this store within a process: the disk does not keep them

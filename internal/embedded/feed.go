@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// feed is what was published and still lives.
+// feed holds the published news that still live.
 type feed struct {
 	mu      sync.Mutex
 	changes map[store.EventID]published
@@ -71,7 +71,7 @@ func (f *feed) add(p published, now store.Instant) error {
 	return nil
 }
 
-// yields reports whether p makes room for what administrators do, and for refunds: it is a block or a hold, which stays in
+// yields reports whether p makes room for the news of administrators and refunds: it is a block or a hold, which stays in
 // effect until this process ends.
 func (p *published) yields() bool {
 	return p.Kind == store.ChangeBlock || p.Kind == store.ChangeHold
@@ -141,7 +141,7 @@ func (f *feed) sweep(now store.Instant) {
 	f.expire(now)
 }
 
-// expire drops what has expired, if anything has.
+// expire drops expired news, if there are any.
 func (f *feed) expire(now store.Instant) {
 	if len(f.changes) == 0 || f.soonest > now {
 		return

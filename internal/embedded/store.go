@@ -1,7 +1,7 @@
-// Package embedded is the store in this process's memory: the default, and what
-// decides while a shared store does not answer.
+// Package embedded is the store in this process's memory: the default, and the one that decides while a shared store
+// does not answer.
 //
-// It is sharded by key, forgets what has expired, and is bounded. It knows how to
+// It is sharded by key, forgets expired counts, and is bounded. It knows how to
 // keep events, counters, cells, resets and changes, and nothing of policies or
 // algorithms.
 package embedded
@@ -44,7 +44,7 @@ type Options struct {
 
 	// For Open only.
 	Disk      Disk          // keeps the counts while the process is not there
-	SyncEvery time.Duration // what is younger may be lost with the process; zero: DefaultSyncEvery
+	SyncEvery time.Duration // younger counts may be lost with the process; zero: DefaultSyncEvery
 	Logger    *slog.Logger  // a line when saving begins to fail and when it works again; nil: logs nothing
 }
 

@@ -18,10 +18,9 @@ const (
 	evictTries = 64
 )
 
-// Run forgets keys whose last event, counter, cell and reset have expired, and saves
-// what has changed if there is a disk, until ctx ends. It saves once more then, and
-// returns an error if that fails. Without it keys are forgotten only when there is no
-// room, and nothing is saved.
+// Run forgets keys whose last event, counter, cell and reset have expired, and saves changes if
+// there is a disk, until ctx ends. It saves once more then, and returns an error if that fails.
+// Without it keys are forgotten only when there is no room, and nothing is saved.
 func (s *Store) Run(ctx context.Context) error {
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { s.sweeps(ctx) })
@@ -86,8 +85,8 @@ func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	return false
 }
 
-// instant is the time that expiry after a duration goes by: the start, and what has passed since
-// by the monotonic clock. So nothing expires because the clock is set.
+// instant is the time that expiry after a duration goes by: the start, and the time since by the monotonic clock. So
+// nothing expires because the clock is set.
 func (s *Store) instant() store.Instant {
 	return store.InstantOf(s.started.Add(s.now().Sub(s.started)))
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// Outcome is what became of one descriptor.
+// Outcome is the outcome of one descriptor.
 type Outcome string
 
 // The outcomes of descriptors.
@@ -157,7 +157,7 @@ func (s *Server) fill(ctx context.Context, asks []ask, op count.Op, r *rls.RateL
 	return s.bringLimits(asks, r)
 }
 
-// tell reports what became of the descriptors.
+// tell reports the outcomes of the descriptors.
 func (s *Server) tell(d *domain, asks []ask) {
 	name := DomainUnknown
 	if d != nil {

@@ -24,11 +24,11 @@ type domain struct {
 	steps    steps
 }
 
-// steps are what may come next in a descriptor, by the key of the entry.
+// steps are the possible next entries of a descriptor, by the key of the entry.
 type steps map[string]*choice
 
-// choice is what an entry's value chooses among: the value itself, else the first pattern that matches, else the one
-// for any value.
+// choice has the steps that an entry's value chooses among: the value itself, else the first
+// pattern that matches, else the one for any value.
 type choice struct {
 	values   map[string]*step
 	patterns []pattern

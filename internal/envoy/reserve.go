@@ -18,7 +18,7 @@ import (
 // maxHold is the longest hold, and that of a request that names none: Limitador's --max-reservation-ttl.
 const maxHold = time.Minute
 
-// estimate is what the requests of Reserve and Commit share.
+// estimate is the interface that the requests of Reserve and Commit share.
 type estimate struct {
 	request *rls.RateLimitRequest
 	field   string // of the amount

@@ -20,7 +20,7 @@ type statusMemory struct {
 	reset  durationpb.Duration
 }
 
-// response says what became of asks, each and all of them. It is an error where the
+// response returns the outcome of asks, each and all of them. It is an error where the
 // store's failure leaves open whether the request may pass: what happens then is
 // Envoy's to say.
 func (m *mapping) response(asks []ask) (*rls.RateLimitResponse, error) {
@@ -69,7 +69,7 @@ func codeOf(denied bool) rls.RateLimitResponse_Code {
 	return rls.RateLimitResponse_OK
 }
 
-// status returns what became of a, in memory, which is zero.
+// status returns the outcome of a, in memory, which is zero.
 func (a *ask) status(memory *statusMemory) *rls.RateLimitResponse_DescriptorStatus {
 	s := &memory.status
 	switch {
@@ -123,7 +123,7 @@ func unitOf(l *policy.Limit) rls.RateLimitResponse_RateLimit_Unit {
 	return rls.RateLimitResponse_RateLimit_UNKNOWN
 }
 
-// tightestOf returns what headers tell of: the denied one that is denied for longest,
+// tightestOf returns the one that headers tell of: the denied one that is denied for longest,
 // else the one of which least remains; nil if no policy decided.
 func tightestOf(asks []ask) (tightest *ask) {
 	for i := range asks {

@@ -7,7 +7,7 @@ package events
 
 import "time"
 
-// Kind is what an event is about. Events of one kind arrive in order.
+// Kind is the subject of an event. Events of one kind arrive in order.
 type Kind string
 
 // The kinds.

@@ -37,7 +37,7 @@ const (
 	maxAnswer = 4 << 10
 )
 
-// Outcome is what became of an event, or of an attempt to send it.
+// Outcome is the outcome of an event, or of an attempt to send it.
 type Outcome int
 
 // The outcomes.

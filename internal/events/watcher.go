@@ -53,7 +53,7 @@ type denial struct {
 	calls       int64
 }
 
-// trend is what became of the calls of one policy within the last minute.
+// trend has the outcomes of the calls of one policy within the last minute.
 type trend struct {
 	tally Tally
 	of    [looks]Tally

@@ -56,7 +56,7 @@ type run struct {
 	history history.History
 }
 
-// Run does one run and returns what was seen. An error says why there is none, or why it
+// Run does one run and returns its history. An error says why there is none, or why it
 // ended early.
 func Run(ctx context.Context, opts Options) (*history.History, error) {
 	r := &run{Options: opts, policies: schedule.Policies(time.Now())}

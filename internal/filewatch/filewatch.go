@@ -1,6 +1,6 @@
 // Package filewatch reads files again whenever they change, and reports their content.
 //
-// It does not know what is in them: the function that makes a T of their content is the caller's. It reports mistakes
+// It does not know their contents: the function that makes a T of their content is the caller's. It reports mistakes
 // and puts nothing in force.
 package filewatch
 
@@ -23,13 +23,13 @@ type Watcher[T any] struct {
 	what    string
 	paths   []string
 	parse   func(contents [][]byte) (T, error)
-	last    [][]byte // what was read last; nil: nothing yet
+	last    [][]byte // the contents that were read last; nil: none yet
 	failure string   // why nothing could be read last; empty: it could
-	looked  look     // what was there when it was looked at
+	looked  look     // the files' state at the last look
 	reload  chan struct{}
 }
 
-// look is what is in files, or why they can't be read.
+// look is the contents of files, or the error of reading them.
 type look struct {
 	contents [][]byte
 	err      error
@@ -44,7 +44,7 @@ func (l *look) equal(other *look) bool {
 }
 
 // New returns a Watcher of the files at paths, which errors call what, such as "policies".
-// parse makes a T of what is in them, in the order of paths; of a file longer than
+// parse makes a T of their contents, in the order of paths; of a file longer than
 // yamlfile.MaxSize it is given one byte more than that. The Watcher does nothing before
 // Load or Run.
 func New[T any](what string, paths []string, parse func(contents [][]byte) (T, error)) *Watcher[T] {
@@ -55,7 +55,7 @@ func New[T any](what string, paths []string, parse func(contents [][]byte) (T, e
 	return w
 }
 
-// Load reads the files, and remembers them as what is in force. It must not be called
+// Load reads the files, and remembers them as those in force. It must not be called
 // while Run runs.
 func (w *Watcher[T]) Load() (T, error) {
 	contents, err := w.contents()
@@ -72,13 +72,13 @@ func (w *Watcher[T]) Load() (T, error) {
 func (w *Watcher[T]) Reload() {
 	select {
 	case w.reload <- struct{}{}:
-	default: // one is pending already and will read what is there now
+	default: // one is pending already and will read the current files
 	}
 }
 
-// Run calls changed with what the files say, or with what is wrong with them, after each
-// Reload and each change of what is in them, until ctx ends. A change between Load and Run
-// counts. It returns nil.
+// Run calls changed with the parsed files, or with the error of their mistakes, after each Reload
+// and each change of their contents, until ctx ends. A change between Load and Run counts. It
+// returns nil.
 //
 // It looks at the files once a second, and takes a change that two looks in a row have found, so that it does not read a
 // file half written. A change is seen within seconds.

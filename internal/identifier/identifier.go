@@ -18,9 +18,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Reader returns what reads the identifiers of p: in the form of its Normalize, whose zero value
-// reads any text as it is; takes the parts that its Derive names; and says which of its rules
-// about numbers denies one. The error says what is unknown; about a rule, it is a policy.Problem.
+// Reader returns a function that reads the identifiers of p: in the form of its Normalize, whose zero value
+// reads any text as it is; takes the parts that its Derive names; and says which of its rules about numbers
+// denies one. The error says what is unknown; about a rule, it is a policy.Problem.
 //
 // Reading what was read gives the same again.
 func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
@@ -55,7 +55,7 @@ func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
 	return nil, errors.New("no such form of identifiers: " + string(n.Form))
 }
 
-// reader puts together what reads one form: how it is read, how parts are taken, and which rule
+// reader puts together a function that reads one form: how it is read, how parts are taken, and which rule
 // refuses; nil: none does.
 func reader[T interface{ String() string }](
 	read func(string) (T, error), part func(T, *policy.Derivation) string, refuse func(T) policy.Reason, derive []policy.Derivation,
@@ -94,7 +94,7 @@ func noPart(text, *policy.Derivation) string { return "" }
 
 var errText = errors.New("not text that can be told from other text: send UTF-8 that is more than spaces")
 
-// readLowercase returns what is written alike in lower case, composed (NFC), without
+// readLowercase returns the text in lower case, composed (NFC), without
 // spaces around it.
 func readLowercase(given string) (text, error) {
 	if !utf8.ValidString(given) {

@@ -55,7 +55,7 @@ func (f mails) read(given string) (mail, error) {
 	return m, nil
 }
 
-// ofMailbox drops what says nothing of where m is delivered: a tag after a plus (RFC 5233)
+// ofMailbox drops the parts that don't change the mailbox of m: a tag after a plus (RFC 5233)
 // and, at Gmail, dots.
 func (m mail) ofMailbox() mail {
 	m.local, _, _ = strings.Cut(m.local, "+")

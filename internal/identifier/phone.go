@@ -20,7 +20,7 @@ type phones struct {
 // errUnclear is of a number that reads as one of the region and as another that has its country.
 var errUnclear = errors.New("not clear whether this phone number begins with its country: write a plus before that, such as +4915112345678")
 
-// newPhones returns what reads numbers of the region, two letters; empty: only those that
+// newPhones returns a reader of numbers of the region, two letters; empty: only those that
 // name their country.
 func newPhones(region string) (*phones, error) {
 	if region == "" {
@@ -112,7 +112,7 @@ func inPhone(r rune) bool {
 	return unicode.IsDigit(r) || r == ' ' || strings.ContainsRune(plusSigns, r)
 }
 
-// plainly maps what people put between digits to a space, and what shows nothing to none: phones and spreadsheets put
+// plainly maps characters that people put between digits to a space, and invisible ones to none: phones and spreadsheets put
 // marks of direction, joiners and soft hyphens around numbers that are copied.
 func plainly(r rune) rune {
 	switch {
@@ -136,7 +136,7 @@ func (p phone) part(d *policy.Derivation) string {
 	return p.country()
 }
 
-// carrierLanguage is what names of carriers are in: one name for each, on every instance.
+// carrierLanguage is the language of names of carriers: one name for each, on every instance.
 const carrierLanguage = "en"
 
 // carrier returns the country of p and the carrier that its range was given to. A number that was ported has the one that

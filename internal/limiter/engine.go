@@ -217,7 +217,7 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
-	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later, as it finishes what is given back
+	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later, as it finishes refunds
 	all.Go(func() { defer rest(); e.reservations.pending.Run(reserving) })
 	all.Go(func() { e.judge.Blocks.Run(ctx) })
 	all.Go(func() { e.Overrides.known.Run(ctx, e.settings) })

@@ -25,7 +25,7 @@ type ReceiptError struct {
 	Why string // what is wrong with the receipt
 }
 
-// Error returns what is wrong with the receipt.
+// Error says what is wrong with the receipt.
 func (e *ReceiptError) Error() string { return "nothing to confirm: " + e.Why }
 
 // Is makes errors.Is(err, ErrNoReceipt) true.

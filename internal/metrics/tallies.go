@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Tally is what became of the checks and takes of a policy since it has been in force.
+// Tally counts the outcomes of checks and takes of a policy since it has been in force.
 type Tally struct {
 	Calls    int64 // that were decided
 	Denied   int64 // of these

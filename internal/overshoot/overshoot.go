@@ -55,7 +55,7 @@ type Attempt struct {
 	Ends  time.Time
 }
 
-// Place is what an attempt is in its episode.
+// Place is the place of an attempt in its episode.
 type Place int
 
 // The places of an attempt.
@@ -143,7 +143,7 @@ func (t *Table) Flush(now time.Time) {
 	}
 }
 
-// flush returns what the tallies have not heard of, and removes what is over.
+// flush returns news for the tallies, and removes episodes that are over.
 func (sh *shard) flush(now time.Time) (all []news) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Tally is what callers did past the limits of one policy since it began. It is safe
+// Tally has the calls past the limits of one policy since it began. It is safe
 // for concurrent use; make one with NewTally.
 type Tally struct {
 	policy string
@@ -20,7 +20,7 @@ type Tally struct {
 	worst worst
 }
 
-// totals are the sums over some episodes, and over what is in none.
+// totals are the sums over some episodes, and over calls in none.
 type totals struct {
 	attempts   int64
 	units      int64
@@ -111,7 +111,7 @@ func (t *Table) Report(tally *Tally, top int, now time.Time) Report {
 	return r
 }
 
-// past returns a copy of the sums over what has ended, and the worst keys.
+// past returns a copy of the sums over ended episodes, and the worst keys.
 func (t *Tally) past(top int, now time.Time) (totals, Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func DiffOfFiles(before, after File) *Diff {
 	return d
 }
 
-// EnvoyChanged is what is said where the section for Envoy differs.
+// EnvoyChanged is the change of a section for Envoy that differs.
 const EnvoyChanged = "what is mapped for Envoy"
 
 func policiesByName(list []*policy.Policy) map[string]*policy.Policy {

@@ -9,7 +9,7 @@ type Envoy struct {
 }
 
 // EnvoyHeaders are the names of the headers that Envoy is told to add to responses;
-// what is empty is not added.
+// empty ones are not added.
 type EnvoyHeaders struct {
 	Limit      string // units of the tightest limit's window
 	Remaining  string // units that remain of it
@@ -25,7 +25,7 @@ type EnvoyDomain struct {
 	Descriptors []EnvoyDescriptor
 }
 
-// EnvoyDescriptor is one step, and what holds for descriptors that end there. Of one
+// EnvoyDescriptor is one step, and the rule of descriptors that end there. Of one
 // parent, no two are of one key and value.
 type EnvoyDescriptor struct {
 	Key        string

@@ -106,7 +106,7 @@ func scalar(text string) string {
 	return strings.TrimSpace(quoted.String())
 }
 
-// otherIn11 matches what is text in YAML 1.2 and in 1.1 a truth, a number of base 60, a date or
+// otherIn11 matches scalars that are text in YAML 1.2 and in 1.1 a truth, a number of base 60, a date or
 // a default.
 var otherIn11 = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|` +
 	`[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*)$`)

@@ -42,11 +42,11 @@ func Idle(p *policy.Policy) (told []string) {
 func bounds(a, b *policy.Limit) bool {
 	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
-	case a.IsConcurrent() || b.IsConcurrent(): // which deny by what is released
+	case a.IsConcurrent() || b.IsConcurrent(): // whose denials depend on releases
 		return false
 	case len(a.By) > 0 || len(b.By) > 0 || a.Max > 0 || b.Max > 0: // which numbers meet depends on the identifier or the request
 		return false
-	case a.GoesByConfirmation() || b.Until != "": // what they admit depends on what is confirmed
+	case a.GoesByConfirmation() || b.Until != "": // their decisions depend on confirmations
 		return false
 	case a.Limit == 0 || a.Calendar != "" && !alike:
 		return false

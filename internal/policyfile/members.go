@@ -8,14 +8,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// member is a key that a map of the file may hold, and what becomes of its value.
+// member is a key that a map of the file may hold, and the reader of its value.
 type member[T any] struct {
 	key  string
 	need string // what to write when it is missing; empty: it may be
 	read func(f *yamlfile.File, n *yamlfile.Node, into *T)
 }
 
-// contents is what a file holds, while it is read.
+// contents are those of a file, while it is read.
 type contents struct {
 	File
 	envoyAt *yamlfile.Node // the section for Envoy; nil: there is none that could be read

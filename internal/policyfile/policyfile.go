@@ -2,8 +2,8 @@
 // once with its line and its cure, writes policies back, and watches a file for
 // changes.
 //
-// It does not know how a policy is served, nor which policies are in force: what
-// makes a policy valid is asked of package limiter.
+// It does not know how a policy is served, nor which policies are in force: package limiter checks whether a policy is
+// valid.
 package policyfile
 
 import (
@@ -21,7 +21,7 @@ const MaxPolicies = 10_000
 //go:embed default.yaml
 var defaultFile []byte
 
-// File is what a file of policies holds.
+// File is the contents of a file of policies.
 type File struct {
 	Policies []policy.Policy // in their order and with nothing filled in
 	Envoy    *Envoy          // whose policies are among them; nil: there is no such section

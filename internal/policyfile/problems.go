@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// addProblems adds what package limiter finds wrong with the policy at n, but for
-// what follows from a mistake that was told already.
+// addProblems adds what package limiter finds wrong with the policy at n, but for consequences of a mistake that was
+// reported already.
 func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []policy.Problem) {
 	for _, p := range problems {
 		at := n.Find(p.Path)

@@ -156,7 +156,7 @@ func checkEnvoy(f *yamlfile.File, file *contents) {
 	}
 }
 
-// check adds what descriptors name and is not there, theirs and those below; above are
+// check adds missing names of descriptors, theirs and those below; above are
 // the keys that lead to them.
 func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyDescriptor, above []string) {
 	for i := range list {

@@ -31,7 +31,7 @@ func formatRequest(l *policy.Limit) string {
 	return fmt.Sprintf("limit: {from: %s, max: %d, default: %d}", fromRequest, l.Max, l.Limit)
 }
 
-// derivedRequests warns of a policy that p derives and whose limit comes with requests: what is derived brings none.
+// derivedRequests warns of a policy that p derives and whose limit comes with requests: a derived demand brings none.
 func derivedRequests(p *policy.Policy, byName map[string]*policy.Policy) (told []string) {
 	for _, d := range p.Derive {
 		if of := byName[d.Policy]; of != nil && of.FromRequest() >= 0 {

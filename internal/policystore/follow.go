@@ -45,7 +45,7 @@ type Follower struct {
 	set     Set           // in force; zero: none of the store's is
 	none    bool          // the store has said that there is none
 	settled time.Time     // when the last look began after which all that the store has is in force, or can't be
-	failed  error         // of the latest look; nil: it found what is in force, or brought it into force
+	failed  error         // of the latest look; nil: it found the version in force, or put one in force
 	ended   time.Time     // when that look ended
 	sought  int64         // the version that it could have brought into force
 	parsed  parsedText    // that is being applied: many policies take a while to parse
@@ -58,7 +58,7 @@ type parsedText struct {
 	file   policyfile.File
 }
 
-// NewFollower returns what follows from.
+// NewFollower returns a Follower of from.
 func NewFollower(from Store, opts *Options) *Follower {
 	f := &Follower{store: from, opts: *opts, poke: make(chan struct{}, 1), looked: make(chan struct{})}
 	if f.opts.Logger == nil {
@@ -183,7 +183,7 @@ func (f *Follower) parse(set *Set) (policyfile.File, error) {
 	return policyfile.ParseFile(nameOf(set.Number), set.Text)
 }
 
-// restore puts what is in force back into a store that has lost it: a number is never given to other policies.
+// restore puts the version in force back into a store that has lost it: a number is never given to other policies.
 func (f *Follower) restore(ctx context.Context, latest int64) error {
 	f.mu.Lock()
 	set := f.set
@@ -208,7 +208,7 @@ func (f *Follower) noneYet() error {
 	return f.opts.None()
 }
 
-// nameOf is what mistakes in a version name it by.
+// nameOf returns the name of a version in errors.
 func nameOf(number int64) string { return fmt.Sprintf("version-%d", number) }
 
 // InForce returns the number of the version in force, 0 for none.

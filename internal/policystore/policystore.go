@@ -22,7 +22,7 @@ type Store interface {
 	History(ctx context.Context) ([]Version, error)
 	// Read returns a version. The error wraps ErrNoVersion if it is not kept.
 	Read(ctx context.Context, number int64) (Set, error)
-	// Put keeps set as the latest version if that is still have, and forgets what is beyond Kept. An error that
+	// Put keeps set as the latest version if that is still have, and forgets versions beyond Kept. An error that
 	// wraps ErrConflict says that it is not kept. After any other error it may be, now or later.
 	Put(ctx context.Context, have int64, set *Set) error
 }
@@ -30,7 +30,7 @@ type Store interface {
 // Kept is how many versions are kept: of the longest file 100 MiB.
 const Kept = 100
 
-// Version is what is known of a version beside its text.
+// Version describes a version, without its text.
 type Version struct {
 	Number   int64     `json:"number"`
 	Digest   string    `json:"digest"` // of the text: SHA-256, in hex

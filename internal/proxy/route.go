@@ -43,7 +43,7 @@ func (l *Limit) serves(status int) bool {
 	return slices.Contains(l.Statuses, status) || slices.Contains(l.Statuses, status/100)
 }
 
-// Charge is what a Limit counts.
+// Charge is the unit that a Limit counts.
 type Charge string
 
 // The charges. All but requests are known only once the answer was sent, but for the bytes

@@ -17,7 +17,7 @@ type Hash struct{ A, B uint64 }
 // The zero Set is empty. It is safe for concurrent use.
 type Set struct {
 	mu     sync.RWMutex
-	layers []Layer // the last one takes what is added
+	layers []Layer // additions go to the last one
 }
 
 // Layer is a part of a set. It is forgotten as a whole.

@@ -1,4 +1,4 @@
-// Package shadow counts what shadows would deny: limits with shadow: true, and those of policies in mode shadow. It
+// Package shadow counts calls that shadows would deny: limits with shadow: true, and those of policies in mode shadow. It
 // knows how many calls were decided since they came into force, how many of these each would have denied, over the last
 // hour and the last week, and of about how many callers; and it adds up what several instances counted.
 //

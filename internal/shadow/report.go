@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Report is what was counted for one policy, by one instance or by several.
+// Report has the counts of one policy, by one instance or by several.
 type Report struct {
-	Print     uint64    // of what is in shadow: only reports of the same can be added up
+	Print     uint64    // of the shadows: only reports of the same can be added up
 	Since     time.Time // when counting began; of several, the earliest
 	Calls     int64     // decided since, those that were denied included
 	Denied    int64     // of these
 	Undecided int64     // of these: the store did not answer, and nobody knows what shadows would have done
 	WouldDeny int64     // calls that were allowed, and that some shadow would have denied
 	Callers   *Callers  // of these; nil: not known
-	Confirmed *int64    `json:",omitempty"` // units, since; nil: no shadow goes by what is confirmed
+	Confirmed *int64    `json:",omitempty"` // units, since; nil: no shadow depends on confirmations
 	Limits    []Limit   // that are shadows, in the policy's order
 }
 
-// Limit is what one shadow would have denied.
+// Limit counts calls that one shadow would have denied.
 type Limit struct {
 	Name      string
 	WouldDeny int64

@@ -16,8 +16,8 @@ import (
 // callers. Those beyond have calls counted alone.
 const maxSketched = 128
 
-// Table tallies what shadows would deny, by policy. It is a limiter.Observer, and safe for concurrent use; make one with
-// New.
+// Table tallies calls that shadows would deny, by policy. It is a limiter.Observer, and safe for
+// concurrent use; make one with New.
 type Table struct {
 	now     func() time.Time
 	tallies atomic.Pointer[map[string]*tally]
@@ -30,8 +30,9 @@ func New(now func() time.Time) *Table {
 	return t
 }
 
-// SetPolicies has t count what shadows of policies would deny, in place of all earlier ones. Where a policy's limits, mode
-// and count are the same, counting goes on. It is not to be called twice at once.
+// SetPolicies has t count calls that shadows of policies would deny, in place of all earlier ones.
+// Where a policy's limits, mode and count are the same, counting goes on. It is not to be called
+// twice at once.
 func (t *Table) SetPolicies(policies []*policy.Policy) {
 	old, now := *t.tallies.Load(), t.now()
 	tallies, sketched := make(map[string]*tally), 0
@@ -56,7 +57,7 @@ func (t *Table) SetPolicies(policies []*policy.Policy) {
 	t.tallies.Store(&tallies)
 }
 
-// printOf returns what tells what is in shadow in p from others.
+// printOf returns a fingerprint of the shadows of p.
 func printOf(p *policy.Policy) uint64 {
 	text, err := json.Marshal([]any{p.Limits, p.Mode, p.Count})
 	if err != nil {
@@ -82,7 +83,7 @@ func (t *Table) Confirmed(policy string, _ store.Key, units int64) {
 	}
 }
 
-// Report returns what this instance counted of policy; false: nothing of it is in shadow.
+// Report returns this instance's counts of policy; false: nothing of it is in shadow.
 func (t *Table) Report(policy string) (Report, bool) {
 	tally := (*t.tallies.Load())[policy]
 	if tally == nil {

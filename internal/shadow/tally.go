@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// tally is what this instance counted of one policy's shadows.
+// tally has this instance's counts of one policy's shadows.
 type tally struct {
 	print uint64
 	since time.Time
@@ -20,7 +20,7 @@ type tally struct {
 	limits []*limit
 }
 
-// limit is what was counted of one shadow.
+// limit has the counts of one shadow.
 type limit struct {
 	at      int // its place in the policy
 	hours   spans
@@ -110,7 +110,7 @@ func (t *tally) denies(d *count.Decision) bool {
 	return false
 }
 
-// report returns a copy of what was counted by now.
+// report returns a copy of the counts until now.
 func (t *tally) report(now time.Time) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -67,7 +67,7 @@ func ParseAsk(text string) (Ask, error) {
 	return Ask{policy, field}, nil
 }
 
-// Condition is what a field has to be like.
+// Condition is a condition on a field.
 type Condition struct {
 	Field   string
 	Pattern *regexp.Regexp // of the value

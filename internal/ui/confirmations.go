@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// ConfirmationState is how much of what was sent under a policy within a day was confirmed.
+// ConfirmationState has the units sent under a policy within a day, and those confirmed.
 type ConfirmationState struct {
 	Policy      string   `json:"policy"`
 	Country     string   `json:"country,omitempty"` // empty: all that are not told apart
@@ -28,7 +28,7 @@ const (
 // destination is a policy and a country.
 type destination struct{ policy, country string }
 
-// confirmations are what was counted of a destination since the start.
+// confirmations are the counts of a destination since the start.
 type confirmations struct {
 	sent, confirmed, refunded float64
 	boundUsed                 *float64
@@ -63,7 +63,7 @@ func (c confirmations) since(before confirmations) confirmations {
 	return c
 }
 
-// snapshot is what was counted at an instant.
+// snapshot has the counts at an instant.
 type snapshot struct {
 	at            time.Time
 	confirmations map[destination]confirmations
@@ -79,8 +79,8 @@ func (u *UI) keepDay(now *reading) {
 	}
 }
 
-// confirmationsOfDay returns what was sent and confirmed within the last day. Where others sent what was refunded here, less than
-// nothing was sent.
+// confirmationsOfDay returns the units sent and confirmed within the last day. Where others sent units that were
+// refunded here, less than nothing was sent.
 func (u *UI) confirmationsOfDay(now *reading) (all []ConfirmationState) {
 	var before map[destination]confirmations
 	for i := range u.day { // the latest that is a day old
@@ -98,8 +98,8 @@ func (u *UI) confirmationsOfDay(now *reading) (all []ConfirmationState) {
 	return all
 }
 
-// add adds what another instance was asked: one may confirm what another one sent. A bound is one for all instances, and what
-// is used of it is what the latest of them found, or more.
+// add adds what another instance was asked: one may confirm what another one sent. A bound is one for all instances,
+// and its used units are those that the latest of them found, or more.
 func (c *ConfirmationState) add(more *ConfirmationState) {
 	c.Sent, c.Confirmed = c.Sent+more.Sent, c.Confirmed+more.Confirmed
 	if c.BoundUsed == nil || more.BoundUsed != nil && *more.BoundUsed > *c.BoundUsed {

@@ -26,7 +26,7 @@ type history struct {
 	taken    int // samples, samplesKept at most
 }
 
-// moment is what a sample has that is of no policy.
+// moment is the part of a sample that is of no policy.
 type moment struct {
 	at       time.Time
 	lasted   float64            // seconds since the one before
@@ -116,7 +116,7 @@ type History struct {
 	StoreP99MS []*float64 `json:"store_p99_ms"` // nil: the store was not asked
 }
 
-// History returns the last hour of the policies that are shown. It ends with what was counted since the last sample.
+// History returns the last hour of the policies that are shown. It ends with the counts since the last sample.
 func (u *UI) History(shown func(policy string) bool) History {
 	now := u.read()
 	u.mu.Lock()
@@ -160,7 +160,7 @@ func (h *History) add(m *moment, sum outcomes) {
 // rates are how many rates a History has: of allowed, denied and would-deny.
 const rates = 3
 
-// point is what a History has of the time between two of its times.
+// point is a History's data between two of its times.
 type point struct {
 	rates     [rates]float64
 	latencies [latencies]*float64

@@ -28,7 +28,7 @@ var callsOf = [...]int{
 	wouldDeny: callsWouldDeny,
 }
 
-// outcomes are numbers of decisions, and of calls, by what became of them.
+// outcomes are numbers of decisions, and of calls, by outcome.
 type outcomes [kinds]float64
 
 // kindOf maps outcomes as the metrics have them. Decisions that mode off or on_store_error allowed count as allowed.
@@ -44,7 +44,7 @@ var decisionRoutes = []string{"/v1/check", "/v1/record", "/v1/take", "/v1/batch"
 // storeSucceeds are the outcomes of the store's operations that are no failures of the store.
 var storeSucceeds = []string{"ok", "conflict", "canceled"}
 
-// reading is what an instance had counted since its start, at one moment. The zero reading is of one
+// reading has an instance's counts since its start, at one moment. The zero reading is of one
 // that has counted nothing.
 type reading struct {
 	at            time.Time

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Report is what one instance has counted under all policies, to be added to the reports of others.
+// Report has one instance's counts under all policies, to be added to the reports of others.
 type Report struct {
 	ID   string `json:"-"` // of the instance
 	Self bool   `json:"-"` // it is the one that is asked
@@ -48,7 +48,7 @@ const (
 	warningsOf     = 100 // of one answer
 )
 
-// Report returns what this instance has counted.
+// Report returns this instance's counts.
 func (u *UI) Report() Report {
 	now := u.read()
 	u.mu.Lock()
@@ -135,7 +135,7 @@ func (s *State) addFacts(r *Report, may func(policy string) bool) {
 	}
 }
 
-// list puts what was added up in order, and leaves out what nobody reads.
+// list puts the sums in order, and leaves out those that nobody reads.
 func (s *State) list(policies []PolicyState, confirmed []ConfirmationState, worst []WorstKey) {
 	slices.SortStableFunc(policies, func(a, b PolicyState) int { return cmp.Compare(b.sum(), a.sum()) })
 	s.Policies = append(s.Policies, policies[:min(policiesListed, len(policies))]...)

@@ -76,7 +76,7 @@ type Store struct {
 	Failures       float64 `json:"failures"` // operations that failed within the hour
 	Degraded       float64 `json:"degraded"` // decisions that on_store_error made within the hour
 	WaitingKeys    float64 `json:"waiting_keys"`
-	LagSeconds     float64 `json:"lag_seconds"`     // of the oldest of what waits to be written
+	LagSeconds     float64 `json:"lag_seconds"`     // of the oldest units that wait to be written
 	UnsavedSeconds float64 `json:"unsaved_seconds"` // of the oldest of what --data-dir can't keep
 }
 

@@ -21,7 +21,7 @@ import (
 // Options of a UI. Metrics and Policies are needed.
 type Options struct {
 	Instance Instance
-	Metrics  prometheus.Gatherer // what this instance counts
+	Metrics  prometheus.Gatherer // the metrics of this instance
 	Policies func() []Policy     // in force
 	Now      func() time.Time    // nil: time.Now
 
@@ -44,7 +44,7 @@ type Instance struct {
 	ClockToleranceMS float64   `json:"clock_tolerance_ms"` // 0: there is one clock, and nothing to compare it with
 }
 
-// Policy is what the page has of a policy beside its counts.
+// Policy has the page's data of a policy beside its counts.
 type Policy struct{ Name, Mode string }
 
 // Members are those that decide together, by the latest view that this instance knows.
@@ -107,7 +107,7 @@ func New(opts Options) *UI {
 	return u
 }
 
-// Run reads what is counted every five seconds until ctx ends. It returns nil.
+// Run reads the counts every five seconds until ctx ends. It returns nil.
 func (u *UI) Run(ctx context.Context) error {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
@@ -121,7 +121,7 @@ func (u *UI) Run(ctx context.Context) error {
 	}
 }
 
-// Read keeps what is counted now, for the last minute and the last hour. Run calls it.
+// Read keeps the counts now, for the last minute and the last hour. Run calls it.
 func (u *UI) Read(ctx context.Context) {
 	now := u.read()
 	ready := u.opts.Ready == nil || u.opts.Ready(ctx) == nil
@@ -158,7 +158,7 @@ func (u *UI) mostDenied(now *reading, most int) (names []string) {
 	return names[:min(most, len(names))]
 }
 
-// ofHour returns what was decided under a policy within the hour that ends with now.
+// ofHour returns the decisions under a policy within the hour that ends with now.
 func (u *UI) ofHour(now *reading, name string) outcomes {
 	return u.history.policies[name].sum().plus(now.policies[name].since(u.sampled.policies[name]))
 }
@@ -174,7 +174,7 @@ func (u *UI) findWorst(policies []string) (worst []WorstKey) {
 	return worst
 }
 
-// read returns what is counted now.
+// read returns the counts now.
 func (u *UI) read() reading {
 	families, _ := u.opts.Metrics.Gather() // what a part of the metrics can't tell is missing here
 	return newReading(u.opts.Now(), families)

@@ -6,7 +6,7 @@ import "go.yaml.in/yaml/v4"
 // stand for a billion.
 const maxExpanded = 100_000
 
-// ParseForeign parses what was written for another program: with values left out, anchors,
+// ParseForeign parses a file of another program: with values left out, anchors,
 // aliases, merge keys and several documents.
 func ParseForeign(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool), foreign: true}

@@ -11,7 +11,7 @@ type Position struct {
 	Column int
 }
 
-// Kind is what a node is.
+// Kind is the kind of a node.
 type Kind int
 
 // The kinds of node. A Broken one was told of already: say nothing more about it.
@@ -93,7 +93,7 @@ func firstStep(path string) (step, rest string) {
 	return path, ""
 }
 
-// Join returns the path of what is at path below parent.
+// Join returns the path of the node at path below parent.
 func Join(parent, path string) string {
 	if parent == "" || path == "" || strings.HasPrefix(path, "[") {
 		return parent + path

@@ -36,12 +36,12 @@ type File struct {
 	More []*Node // the documents after the first; of ParseForeign only
 
 	foreign  bool
-	expanded int // nodes made so far of what aliases stand for
+	expanded int // nodes that aliases have been expanded to so far
 	mistakes Errors
 	wrong    map[string]bool // see Wrong
 }
 
-// Read returns what is in the file at path, up to one byte more than Parse takes.
+// Read returns the contents of the file at path, up to one byte more than Parse takes.
 // The error is that of the operating system, which names path.
 func Read(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -76,7 +76,7 @@ func (f *File) parse(data []byte) {
 // mark is what some editors put in front of a file, to say that it is in UTF-8.
 const mark = "\ufeff"
 
-// readable refuses what is not worth parsing.
+// readable refuses files that are not worth parsing.
 func (f *File) readable(data []byte) bool {
 	if len(data) > MaxSize {
 		f.AddAt(Position{Line: 1}, "", "%d bytes: a file may have at most %d", len(data), MaxSize)

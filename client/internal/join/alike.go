@@ -30,7 +30,7 @@ type Slot uint16
 // chance.
 const Slots = 1 << 12
 
-// alike is what a queue knows of alike calls.
+// alike is a queue's state of alike calls.
 type alike struct {
 	underWay  [Slots]int32 // how many demands of each slot are under way
 	together  int          // how many alike calls share a request: minAlike to maxAlike

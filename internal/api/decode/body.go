@@ -110,8 +110,8 @@ func tooLarge(most int64) error {
 	return &Error{Kind: ErrTooLarge, Detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}
 }
 
-// read reads from body, up to one byte more than most. The error is ErrBusy where there is no room for
-// what has come.
+// read reads from body, up to one byte more than most. The error is ErrBusy where there is no memory for the bytes that
+// have come.
 func (b *Body) read(body io.Reader, most int, share *memory.Share) error {
 	room := memory.FreeBody
 	for b.text = b.text[:0]; ; {

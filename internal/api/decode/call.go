@@ -25,7 +25,7 @@ type Call struct {
 	settles bool              // it has a reservation, of which nothing may have been used
 }
 
-// The members of what is counted for whom, of a demand and of the body of each operation.
+// The members of policy and identifier, of a demand and of the body of each operation.
 var (
 	KeyNames    = []string{"policy", "identifier"}
 	demandNames = []string{"policy", "identifier", "cost", "limit"}
@@ -41,7 +41,7 @@ const OpConfirm count.Op = "confirm"
 // Operations are what a batch may do, as "op" has them.
 var Operations = []string{string(count.OpCheck), string(count.OpRecord), string(count.OpTake), string(OpConfirm)}
 
-// operationNames are the members of an operation: those of a body, and what says which.
+// operationNames are the members of an operation: those of a body, and the one that names the operation.
 var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key", "receipt")
 
 // NamesOf returns the members that the body of op may have; empty: those of an operation of a batch.

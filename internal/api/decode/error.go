@@ -24,7 +24,7 @@ var ErrBusy error = &Error{
 	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
 }
 
-// Error is an error of what was sent, with a sentence for its sender. It quotes names of members at
+// Error is an error of a request, with a sentence for its sender. It quotes names of members at
 // most, never values.
 type Error struct {
 	Kind   error
@@ -71,7 +71,7 @@ func Under(path string, err error) error {
 	return err
 }
 
-// CallError is an error in doing what a request asks for, and what is recorded of it.
+// CallError is an error of an operation, and says whether its units are recorded.
 type CallError struct {
 	Call     *Call          // nil: none of check, record and take
 	Recorded count.Recorded // what a failure left behind

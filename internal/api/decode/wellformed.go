@@ -8,7 +8,7 @@ func isWellFormed(text []byte) bool { return endOfValue(text, 0, maxDepth) == le
 // maxDepth bounds the nesting that isWellFormed follows: no request has more than four.
 const maxDepth = 16
 
-// malformed is the end of what is no JSON.
+// malformed is the end of text that is no JSON.
 const malformed = -1
 
 // endOfValue returns the index after the value that starts at i of b, and has arrays and

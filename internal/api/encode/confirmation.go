@@ -2,7 +2,7 @@ package encode
 
 import "github.com/ratelimitd/ratelimitd/internal/limiter"
 
-// AppendConfirmation appends the members of what became of a confirmation in a batch.
+// AppendConfirmation appends the members of the outcome of a confirmation in a batch.
 func AppendConfirmation(b []byte, c limiter.Confirmation) []byte {
 	b = append(b, `"status":200,"confirmed":`...)
 	if !c.Confirmed {

@@ -1,7 +1,7 @@
 // Package encode writes answers: decisions in JSON and in headers, problems of RFC 9457, and the one
 // table that says which status an error has.
 //
-// It knows what was asked only by its errors, and nothing of callers and routes.
+// It knows requests only by their errors, and nothing of callers and routes.
 package encode
 
 import (

@@ -9,8 +9,8 @@ import (
 
 func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
 
-// appendPlain appends a text of letters, digits, '.', '-' and '_', as the engine's tokens and all
-// names of policies and limits are, after what stands before it.
+// appendPlain appends a text of letters, digits, '.', '-' and '_', as the engine's tokens and all names of policies and
+// limits are, after the text before it.
 func appendPlain(b []byte, before, text string) []byte {
 	return append(append(append(b, before...), text...), '"')
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Shadow is what shadows of one policy would have denied: its limits that are, or all of them in mode shadow. It is the
-// answer of GET /v1/policies/{name}/shadow.
+// Shadow counts calls that shadows of one policy would have denied: its limits that are, or all of
+// them in mode shadow. It is the answer of GET /v1/policies/{name}/shadow.
 type Shadow struct {
 	Policy     string           `json:"policy"`
 	Mode       policy.Mode      `json:"mode"`
@@ -19,7 +19,7 @@ type Shadow struct {
 	Undecided  int64            `json:"undecided"`           // of these, while the store did not answer
 	WouldDeny  int64            `json:"would_deny"`          // calls that were allowed, and that some shadow would have denied
 	Callers    *int64           `json:"callers"`             // of these, about; nil: not known
-	Confirmed  *int64           `json:"confirmed,omitempty"` // units, since; nil: no shadow goes by what is confirmed
+	Confirmed  *int64           `json:"confirmed,omitempty"` // units, since; nil: no shadow depends on confirmations
 	Limits     []ShadowLimit    `json:"limits"`
 	Instances  []ShadowInstance `json:"instances"`  // that this was counted by
 	Unanswered []Unanswered     `json:"unanswered"` // instances whose calls are missing
@@ -31,7 +31,7 @@ const (
 	ScopeInstances = "instances" // of all that decide together
 )
 
-// ShadowLimit is what one of the limits would have denied.
+// ShadowLimit counts calls that one of the limits would have denied.
 type ShadowLimit struct {
 	Name      string       `json:"name"`
 	Limit     int64        `json:"limit"`

@@ -54,7 +54,7 @@ func (p *Pool) take(n int64) bool {
 	return false
 }
 
-// Share is what one request takes of a pool. The zero value is of none, and bounded by nothing. It
+// Share is the part of a pool that one request takes. The zero value is of none, and bounded by nothing. It
 // is not safe for concurrent use.
 type Share struct {
 	pool     *Pool
@@ -112,8 +112,8 @@ func (s *Share) Reserve(body int, answer int64) bool {
 	return true
 }
 
-// Settle charges what a body and an answer take until that was sent, instead of what was charged
-// before. It reports whether there is room for it.
+// Settle charges the memory of a body and an answer until that was sent, instead of the charge before. It reports
+// whether there is room for it.
 func (s *Share) Settle(body, answer int) bool {
 	now := held(body, int64(answer))
 	if spare := s.charged - max(0, now-FreeBody); spare > 0 {

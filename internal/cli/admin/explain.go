@@ -43,7 +43,7 @@ func newExplain(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// explanation is what a server answers to explain.
+// explanation is a server's answer to explain.
 type explanation struct {
 	Allowed  bool             `json:"allowed"`
 	Because  string           `json:"because"`

@@ -33,7 +33,7 @@ func newShadow(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// shadows is what a server tells of a policy's shadows.
+// shadows is a server's answer about a policy's shadows.
 type shadows struct {
 	Policy     string
 	Since      *time.Time

@@ -96,7 +96,7 @@ func (t *table) write(out *bytes.Buffer, width int) {
 	}
 }
 
-// summary is what a frame says in lines.
+// summary is the part of a frame in lines.
 func summary(s *ui.State) []string {
 	i, d := &s.Instance, &s.Decisions
 	lines := []string{

@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
 )
 
-// receiptCall is what a command asks for a receipt.
+// receiptCall is the request of a command for a receipt.
 type receiptCall struct {
 	route     string
-	aftermath func(recorded string) string // what became of units after an error
+	aftermath func(recorded string) string // the outcome of units after an error
 	refused   string                       // in front of the server's reason
 	done      func(*remote.Answer) string  // what the answer says was done; empty: it makes no sense
 }

@@ -197,7 +197,7 @@ func (c *Client) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// Answer is what a server sent, which need not be ratelimitd.
+// Answer is the answer of a server, which need not be ratelimitd.
 type Answer struct {
 	Status    int
 	MediaType string // without parameters

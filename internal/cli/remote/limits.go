@@ -22,7 +22,7 @@ func (w *Waits) Advice() string {
 	return "retry after " + Duration(*w.RetryAfterMS)
 }
 
-// Limit is what an answer says of one limit of a policy.
+// Limit is one limit of a policy in an answer.
 type Limit struct {
 	Name        string `json:"name"`
 	Algorithm   string `json:"algorithm"`

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// changes are what a reload made of named things.
+// changes are the differences that a reload made.
 type changes struct{ added, removed, changed []string }
 
 // attrs returns c for a log line, with at most command.MaxLogged of each kind.

@@ -51,7 +51,7 @@ func (s *service) newAPI() *api.Server {
 	})
 }
 
-// readBy returns what serves as server does, by the reader of requests that the settings name.
+// readBy returns server with the reader of requests that the settings name.
 func (s *service) readBy(server *http.Server) webServer {
 	if s.settings.HTTPServer == settings.HTTPStd {
 		return server

@@ -23,7 +23,7 @@ type processorLoad struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	until time.Duration // what was used at that time
+	until time.Duration // processor time used by then
 	share float64
 }
 
@@ -72,7 +72,7 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// load returns what tells how much of what it has this instance uses.
+// load returns a function that measures this instance's load.
 func (p *peers) load(maxKeys int) func() cluster.Load {
 	processors := newProcessorLoad()
 	return func() cluster.Load {

@@ -23,7 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// peers are what an instance needs to decide together with others. The zero value is of an
+// peers are the parts that an instance needs to decide together with others. The zero value is of an
 // instance that is alone: its store is its own.
 type peers struct {
 	cluster  *cluster.Cluster
@@ -76,7 +76,7 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 
 var errNoMember = errors.New("this instance is not among those that decide yet, or no longer: it joins them")
 
-// readyAfter returns what says why this instance is not ready: its store, or that no view lists it.
+// readyAfter returns a check that says why this instance is not ready: its store, or that no view lists it.
 func (p *peers) readyAfter(store func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := store(ctx); err != nil {
@@ -89,7 +89,7 @@ func (p *peers) readyAfter(store func(context.Context) error) func(context.Conte
 	}
 }
 
-// warnings returns what is wrong with the ways to others, though this instance decides.
+// warnings returns problems with connections to others, which do not keep this instance from deciding.
 func (p *peers) warnings() []string {
 	if p.cluster == nil {
 		return nil
@@ -141,7 +141,7 @@ func (p *peers) owners() owner.Owners {
 	return peer.NewOwners(p.cluster, p.pool)
 }
 
-// metrics returns what publishes what this instance knows of its peers.
+// metrics returns collectors of the state of peers.
 func (p *peers) metrics() []prometheus.Collector {
 	if p.cluster == nil {
 		return nil

@@ -49,8 +49,8 @@ func newProxy(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// listenProxy opens the address that clients come to, and says so on stdout. It returns what
-// serves there: nothing, if there is no proxy.
+// listenProxy opens the proxy's address for clients, and says so on stdout. It returns a stage that serves there, which
+// does nothing if there is no proxy.
 func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	given := &s.settings.Proxy
 	if !s.settings.Proxies() {
@@ -80,7 +80,7 @@ func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	}, nil
 }
 
-// newProxy returns what passes requests on, by the routes of the configuration file.
+// newProxy returns a proxy with the routes of the configuration file.
 func (s *service) newProxy() (*proxy.Proxy, error) {
 	given := s.settings
 	routes, err := readRoutes(given.Config, s.engine)

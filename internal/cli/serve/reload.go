@@ -37,8 +37,8 @@ type policySource struct {
 	log     *slog.Logger
 }
 
-// readPolicies reads the file of policies, and returns what watches it: nil where file is empty. Then the examples
-// are what is in force until the store has any.
+// readPolicies reads the file of policies, and returns its watcher: nil where file is empty. Then the examples are in
+// force until the store has policies.
 func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 	if file == "" {
 		policies, err := policyfile.LoadOrExamples("")

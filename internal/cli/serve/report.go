@@ -20,7 +20,7 @@ import (
 // peersAnswerWithin is how long an instance has to say what it counted: what is asked for is in its memory.
 const peersAnswerWithin = time.Second
 
-// question is what instances ask each other.
+// question is a question of instances to each other.
 type question struct {
 	About    string
 	Policy   string   `json:",omitempty"` // of reports of one policy
@@ -115,7 +115,7 @@ func (s *service) whom(instance string) (asked, error) {
 	return asked{others: all[i : i+1]}, nil
 }
 
-// instanceName returns what this instance is called among its peers, or by itself.
+// instanceName returns the name of this instance among its peers, or else its own.
 func (s *service) instanceName() string {
 	if s.peers.cluster != nil {
 		if self := s.peers.cluster.Self(); self != "" {
@@ -125,14 +125,14 @@ func (s *service) instanceName() string {
 	return s.name()
 }
 
-// told is what a peer counted, or why that is not known.
+// told is the report of a peer, or the error of asking it.
 type told[T any] struct {
 	member cluster.Member
 	report T
 	err    error
 }
 
-// unanswered returns what is said of a peer whose report is missing; none, if it counts nothing of that.
+// unanswered returns the entry of a peer whose report is missing; none, if it counts nothing of that.
 func (p *told[T]) unanswered(none error) encode.Unanswered {
 	reason := p.err
 	if errors.Is(reason, errNoReport) {

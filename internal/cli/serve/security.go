@@ -278,7 +278,7 @@ func (s *security) run(ctx context.Context) error {
 	return together(append(stages, untilDone)...)(ctx)
 }
 
-// reloaded tells what became of a reload.
+// reloaded reports the outcome of a reload.
 func (s *security) reloaded(what metrics.File, err error, made *changes) {
 	s.measured.SetReloaded(what, err == nil)
 	s.audit.reloaded(string(what), "file", err, made)

@@ -29,7 +29,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// service is what a service is made of, in the order in which that comes to be.
+// service has the parts of a service, in the order in which that comes to be.
 type service struct {
 	process  *command.Process
 	settings *settings.Settings

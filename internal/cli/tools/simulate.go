@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
 )
 
-// simulation is what the flags of simulate say.
+// simulation has the flags of simulate.
 type simulation struct {
 	simulate.Options
 	policies, against string // names of files

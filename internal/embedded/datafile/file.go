@@ -2,7 +2,7 @@
 // database (bbolt): a B+ tree that is copied on write and synced to the disk with every
 // transaction, so that a process or a machine that dies leaves the last one whole.
 //
-// It knows nothing of what is in a record.
+// It knows nothing of records' contents.
 package datafile
 
 import (
@@ -28,7 +28,7 @@ var _ embedded.Disk = (*File)(nil)
 const (
 	// Name is that of the file in its folder.
 	Name = "ratelimitd.db"
-	// format is what is in the file, in its own bucket; a change of the buckets changes
+	// format is the version of the file's contents, in its own bucket; a change of the buckets changes
 	// it. Records have a format of their own.
 	format = 1
 	// lockTimeout is how long Open waits for another process to leave the file: one that
@@ -192,7 +192,7 @@ func save(tx *bbolt.Tx, r *embedded.Record) error {
 	return bucket.Put(r.Key, r.Value)
 }
 
-// Close waits for what is under way and leaves the file to others.
+// Close waits for transactions under way and leaves the file to others.
 func (f *File) Close() error { return f.db.Close() }
 
 // guard returns the panics of do as errors: bbolt has them for pages that make no sense

@@ -124,7 +124,7 @@ func (n *counting) ceil(parts int64) int64 {
 	return (max(0, parts) + whole - 1) / whole
 }
 
-// around returns what was asked of k a little before u.
+// around returns the units asked of k a little before u.
 func (c *checker) around(k *key, u *unit) []*unit {
 	return selected(k.units, func(o *unit) bool {
 		return o != u && o.called <= u.returned && o.called > u.called-2*k.policy.Window-c.blur

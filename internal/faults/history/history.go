@@ -81,7 +81,7 @@ type Call struct {
 	Answer
 }
 
-// Ends reports whether c says what becomes of what was counted before.
+// Ends reports whether c confirms or refunds units that were counted before.
 func (c *Call) Ends() bool { return c.Op == Confirm || c.Op == Refund }
 
 // Demand is what is asked of one policy, a unit each.
@@ -196,10 +196,10 @@ func (p *Policy) Capacity() int64 {
 	return p.Limit
 }
 
-// Converts reports whether p goes by the share of what is sent that is confirmed.
+// Converts reports whether p depends on the share of sent units that is confirmed.
 func (p *Policy) Converts() bool { return p.Algorithm == "conversion" }
 
-// Confirms reports whether p goes by what is confirmed.
+// Confirms reports whether p depends on confirmations.
 func (p *Policy) Confirms() bool { return p.Converts() || p.Until != "" }
 
 // Releases reports whether units of p count until they are released.

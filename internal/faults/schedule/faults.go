@@ -54,7 +54,7 @@ func Peers(seed uint64) bool { return seed%3 != 0 }
 // keys have no owners for a minute after that.
 func LongCuts(seed uint64) bool { return seed%3 == 2 }
 
-// Faults returns what is done to nodes and what to processes and between them, each one after the other:
+// Faults returns the faults of nodes, and those of processes and between them, each one after the other:
 // never more than a minority of either, but for a majority of nodes that stands still.
 // Early on, each kind is there once.
 func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {

@@ -45,7 +45,7 @@ func openApplied(s *store.State, r *Reader) {
 	}
 }
 
-// openConversions reads what appendConversions wrote.
+// openConversions reads the bytes that appendConversions wrote.
 func openConversions(p *demand.Plan, s *store.State, r *Reader) {
 	for range r.Len() {
 		c := store.Conversion{Limit: p.LimitID(r.take(r.Len())), Last: store.Instant(r.Int()), Probe: r.Byte() == 1}

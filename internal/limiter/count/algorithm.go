@@ -65,5 +65,5 @@ func (r *Rule) WindowAt(at store.Instant) (start, end store.Instant) {
 	return start, start.Add(r.Width)
 }
 
-// Unasked returns the verdict of a rule that allows without a look at what is counted.
+// Unasked returns the verdict of a rule that allows without a look at counts.
 func (r *Rule) Unasked() Verdict { return Verdict{Allowed: true, Remaining: r.Capacity} }

@@ -53,7 +53,7 @@ type Decision struct {
 	Remembered bool                // a denial from memory, by an earlier read: the store was not asked
 	Recorded   Recorded            // whether the units count now
 
-	Entry   Entry            // what was counted, if Recorded is RecordedYes
+	Entry   Entry            // the counted units, if Recorded is RecordedYes
 	only    [1]LimitDecision // of a policy with one limit, as most have: no memory beside d's own
 	several []LimitDecision  // of a policy with several limits
 }
@@ -137,7 +137,7 @@ func (d *Decision) ForgetUsed() {
 	d.Used = 0
 }
 
-// Entry is what a decision counted for a target: with the target, all that a refund needs.
+// Entry has the units that a decision counted for a target: with the target, all that a refund needs.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant
@@ -149,7 +149,7 @@ type Entry struct {
 	Confirmed bool          // a confirmation: only limits with until: confirmed give the units back, and conversions record it
 	Repeats   bool          // another confirmation of the same number counts already: conversions do not record it
 	Claimed   store.Instant // when its receipt was first returned; 0: it is not given back by a receipt
-	Again     bool          // the receipt was returned before: do only what has no effect if done twice
+	Again     bool          // the receipt was returned before: do only the parts that have no effect if done twice
 }
 
 // poured returns when e's units were poured into a bucket. If a clock that has since been set back dated them, that is
@@ -186,7 +186,7 @@ func (o Outcome) String() string {
 }
 
 // Outcome returns the outcome of d, and the index into its Limits of the limit behind it: the tightest, or the first
-// shadow that would deny what was allowed.
+// shadow that would deny an allowed call.
 func (d *Decision) Outcome() (o Outcome, limit int) {
 	if o = d.enforced(); o == OutcomeAllowed {
 		for i := range d.Limits() {

@@ -22,7 +22,7 @@ type Plan struct {
 	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
-// LogPlan is what the limits of one span need from their log.
+// LogPlan has the reads that the limits of one span need from their log.
 type LogPlan struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
@@ -194,7 +194,7 @@ const (
 	OpReserve Op = "reserve" // hold it if it is allowed; never count a denial
 )
 
-// MayDeny reports whether o counts only what is allowed.
+// MayDeny reports whether o counts allowed calls only.
 func (o Op) MayDeny() bool { return o == OpTake || o == OpReserve }
 
 // Decide overwrites d with the decision on cost at now under all of p's rules. If cost is to count, it adds it to s,

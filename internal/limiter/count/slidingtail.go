@@ -61,7 +61,7 @@ func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	return end - store.Instant(left)
 }
 
-// waitForTail returns the time until cost fits beside what is counted now: in
+// waitForTail returns the time until cost fits beside the units counted now: in
 // this window, as the previous one fades, or in one of the next.
 func waitForTail(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	for start := now.Floor(r.Window); ; {

@@ -3,8 +3,8 @@ package count
 import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 
 // TokenBucket holds up to burst tokens, full at first, and is refilled by its limit
-// in every window, evenly; a request takes as many as it costs. It is kept as a
-// bucket of what was taken, which drains as the tokens come back.
+// in every window, evenly; a request takes as many as it costs. It is kept as a bucket of taken units, which drains as
+// the tokens come back.
 var TokenBucket = &algorithm{
 	Algorithm: policy.TokenBucket,
 	used:      usedOfBucket,

@@ -37,7 +37,7 @@ type Denials struct {
 	forgotten  [denialMarks]uint64 // number of calls of Forget, by the first bits of the key
 }
 
-// denial is what is remembered of a key. Its parts are immutable once they are remembered.
+// denial is the remembered state of a key. Its parts are immutable once they are remembered.
 type denial struct {
 	full   *fullState   // nil: none
 	answer *ownerAnswer // nil: none
@@ -92,7 +92,7 @@ func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64,
 		t.Plan.Refuse(decision, &full.state, cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
 }
 
-// of returns what is remembered of key.
+// of returns the remembered state of key.
 func (d *Denials) of(key store.Key) denial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,7 +184,7 @@ func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Forget drops what is remembered of key, and what reads and calls that are in progress now return.
+// Forget drops the remembered state of key, and the results of reads and calls that are in progress now.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

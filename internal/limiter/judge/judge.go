@@ -35,7 +35,7 @@ type Decider interface {
 	Decide(ctx context.Context, c *demand.Charge)
 	// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 	DecideAll(ctx context.Context, charges []demand.Charge)
-	// Recall decides c, and returns true, if its key is full by what is remembered.
+	// Recall decides c, and returns true, if its key is full by the remembered state.
 	Recall(c *demand.Charge) bool
 	// KnownFull is Recall while the store does not answer.
 	KnownFull(c *demand.Charge) bool
@@ -51,7 +51,7 @@ type Decider interface {
 	// Reset removes all that is counted for t. The error is a StoreError.
 	Reset(ctx context.Context, t *demand.Target) error
 
-	// Changed drops what is remembered of key, as units were refunded.
+	// Changed drops the remembered state of key, as units were refunded.
 	Changed(key store.Key)
 	// LastReset returns the latest reset of key that is known from elsewhere than the store; 0: none.
 	LastReset(key store.Key) store.Instant
@@ -142,7 +142,7 @@ func decideRefused(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// recallDenial decides c if its key is full by what is remembered.
+// recallDenial decides c if its key is full by the remembered state.
 func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	asked := j.Settings.Timing.Instant()
 	if !j.Decider.Recall(c) {
@@ -154,8 +154,8 @@ func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// DeniedUnasked reports whether charges, which are allowed or denied together, are denied by what is known without the
-// store, so that none of them is counted. It decides those that deny.
+// DeniedUnasked reports whether charges, which are allowed or denied together, are denied without a look at the store,
+// so that none of them is counted. It decides those that deny.
 func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	if slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.OpIf(true) != count.OpCheck }) {
 		return false

@@ -101,7 +101,7 @@ type Call struct {
 
 	Keep time.Duration // for OpOpen: for how long units of the key matter
 
-	Back *count.Entry // for OpGiveBack and OpSettle: what was counted or held
+	Back *count.Entry // for OpGiveBack and OpSettle: the counted or held units
 
 	Prepare store.EventID // the id under which a take is prepared, or of the take to commit or abort; zero: not prepared
 	AtOnce  bool          // of a take: it must not wait for other calls
@@ -132,11 +132,11 @@ type Answer struct {
 	WouldAllow bool
 	Remembered bool
 	Recorded   count.Recorded
-	Entry      Entry         // what was counted, if Recorded is count.RecordedYes
+	Entry      Entry         // the counted units, if Recorded is count.RecordedYes
 	Steady     time.Duration // for how long a denial remains true if nothing is given back; 0: unknown
 }
 
-// Entry is what was counted for a Call: with the key, all that a refund needs.
+// Entry has the counted units of a Call: with the key, all that a refund needs.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant

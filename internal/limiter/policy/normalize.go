@@ -77,7 +77,7 @@ const (
 	maxDerived      = MaxDemands - 1
 )
 
-// Found is what reading an identifier returns beside its canonical form.
+// Found has the findings of reading an identifier, beside its canonical form.
 type Found struct {
 	Parts   []string // one for each derivation
 	Refused Reason   // the rule about numbers that denies it; empty: none does

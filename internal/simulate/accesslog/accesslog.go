@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Record is what a line says. It is good until the next line is read.
+// Record has the fields of a line. It is good until the next line is read.
 type Record struct {
 	At     store.Instant
 	Fields [][]byte // in the order of Options.Fields; empty: the line has none, or a dash
@@ -87,7 +87,7 @@ func Formats() []string {
 	return []string{FormatAuto, FormatCombined, FormatCaddy, FormatEnvoy, FormatTraefik, FormatHAProxy, FormatAWS, FormatNDJSON, FormatCSV}
 }
 
-// CheckFormat returns what is wrong with a Format of Options.
+// CheckFormat returns an error if format is no Format of Options.
 func CheckFormat(format string) error {
 	if strings.Contains(format, "$") {
 		_, err := splitTemplate(format)

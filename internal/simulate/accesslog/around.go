@@ -8,7 +8,7 @@ import (
 
 // Prefixes and envelopes that log collectors add to lines.
 
-// linePrefixes are what may stand in front of a line.
+// linePrefixes are the texts that a line may begin with.
 var linePrefixes = []*regexp.Regexp{
 	regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] `),                                           // CRI: files of Kubernetes
 	regexp.MustCompile(`^\[pod/[^\]]+\] `),                                                                       // kubectl logs --prefix

@@ -16,7 +16,7 @@ type columns struct {
 	values    [][]byte
 }
 
-// separators are what may stand between values: the first of them that a header has.
+// separators are the characters that may separate values: the first of them that a header has.
 const separators = ",;\t"
 
 // newColumns returns a parser of the lines after header.

@@ -1,5 +1,5 @@
 // Package replay decides the events of the past under policies, by the engine that decides live,
-// and keeps what became of them: by policy, limit, caller and time.
+// and keeps their outcomes: by policy, limit, caller and time.
 //
 // Time is that of the events. It knows nothing of logs, nor of how results are shown. Its memory is bounded for any number
 // of events.
@@ -94,7 +94,7 @@ func (r *Replay) Take(at store.Instant, demands []limiter.Demand) (refused, err 
 	return refused, err
 }
 
-// decide decides an event under the policies, and keeps what became of it.
+// decide decides an event under the policies, and keeps its outcome.
 func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([]subject, error) {
 	demands = r.now.limited(demands)
 	subjects, err := r.now.resolve(demands)
@@ -130,7 +130,7 @@ func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([
 	return subjects, nil
 }
 
-// settle decides subjects, which are those of demands, and counts what became of them.
+// settle decides subjects, which are those of demands, and counts their outcomes.
 func (r *Replay) settle(bin *Bin, at store.Instant, demands []limiter.Demand, subjects []subject) error {
 	if err := r.now.decide(at, demands, subjects); err != nil {
 		return err

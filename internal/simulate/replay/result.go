@@ -7,13 +7,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Result is what became of the events.
+// Result has the outcomes of the events.
 type Result struct {
 	Policies map[string]*PolicyResult // those that were asked, by their names
 	Series   *Series
 }
 
-// PolicyResult is what became of the events that one policy was asked for.
+// PolicyResult has the outcomes of the events that one policy was asked for.
 type PolicyResult struct {
 	Policy   *policy.Policy // with its defaults; of the policies to compare with, if it is there only
 	Requests int64
@@ -42,7 +42,7 @@ type Trial struct {
 	Denied int64 // requests; if callers are sampled, as many as those of the sample stand for
 }
 
-// result returns what became of p's events so far.
+// result returns the outcomes of p's events so far.
 func (r *Replay) result(p *inForce) *PolicyResult {
 	made := r.Policies[p.Name]
 	if made == nil {
@@ -56,7 +56,7 @@ func (r *Replay) result(p *inForce) *PolicyResult {
 	return made
 }
 
-// note counts what became of s.
+// note counts the outcome of s.
 func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))
 	counts.Requests++
@@ -90,7 +90,7 @@ func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 	}
 }
 
-// noteAgainst counts what became of s under the policies to compare with, where it was denied
+// noteAgainst counts the outcome of s under the policies to compare with, where it was denied
 // under the others or not.
 func (p *PolicyResult) noteAgainst(bin *Bin, s *subject, denied bool) {
 	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Series is what became of events, over time.
+// Series has the outcomes of events, over time.
 type Series struct {
 	Start store.Instant // of the first bin
 	Width time.Duration // of each bin
@@ -16,7 +16,7 @@ type Series struct {
 	width int           // index into widths
 }
 
-// Bin is what became of the events of a while, by the names of policies.
+// Bin has the outcomes of the events of a while, by the names of policies.
 type Bin struct {
 	Policies map[string]*BinCounts
 }

@@ -74,7 +74,7 @@ type Unreadable struct {
 	Text string `json:"text,omitempty"` // with --show-identifiers only
 }
 
-// Policy is what became of the events that a policy was asked for.
+// Policy has the outcomes of the events that a policy was asked for.
 type Policy struct {
 	Name       string     `json:"policy"`
 	Mode       string     `json:"mode"`
@@ -99,7 +99,7 @@ type HitTimes struct {
 	Callers int64 `json:"callers"`
 }
 
-// Limit is what became of one limit.
+// Limit has the outcomes of one limit.
 type Limit struct {
 	Name      string           `json:"limit"`
 	Algorithm string           `json:"algorithm"`
@@ -159,7 +159,7 @@ type Against struct {
 	OnlyAgainst int64 `json:"callers_hit_by_against_only"`
 }
 
-// Bin is what happened within BinSeconds.
+// Bin has the outcomes within BinSeconds.
 type Bin struct {
 	At       time.Time `json:"at"`
 	Requests int64     `json:"requests"`
@@ -176,7 +176,7 @@ var (
 // worstCallers is how many callers are named of each policy.
 const worstCallers = 20
 
-// New returns about, which says all of the logs, with what became of their events. examples are lines that can't be read.
+// New returns about, which says all of the logs, with the outcomes of their events. examples are lines that can't be read.
 func New(result *replay.Result, about Report, examples []accesslog.Unreadable, showIdentifiers bool) *Report {
 	r, show := &about, hashed()
 	if showIdentifiers {

@@ -35,7 +35,7 @@ func (r *Report) writeLog(b *bytes.Buffer) {
 	}
 }
 
-// Notes say what became of the lines that were not decided, and of those out of order.
+// Notes explain the lines that were not decided, and of those out of order.
 func (r *Report) Notes() (notes []string) {
 	note := func(n int64, text string) {
 		if n > 0 {
