@@ -90,7 +90,7 @@ func TestEventsAreUpToDate(t *testing.T) {
 	compare(t, "reference/events.md", b.String())
 }
 
-// TestPageSaysOneSignature holds that what the page computes is what its header says.
+// TestPageSaysOneSignature checks that the signature that the page computes is that of its header.
 func TestPageSaysOneSignature(t *testing.T) {
 	page := read(t, "howto/events.md")
 	_, after, _ := strings.Cut(page, "webhook-signature: v1,")

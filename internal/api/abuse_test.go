@@ -178,7 +178,7 @@ func (b *besieged) serves(identifier string) {
 	}
 }
 
-// used returns what is counted for identifier.
+// used returns the units counted for identifier.
 func (b *besieged) used(identifier string) string {
 	b.t.Helper()
 	body := bodyOf(b.t, b.do(http.MethodPost, "/v1/check", `{"policy":"api","identifier":"`+identifier+`"}`))

@@ -60,7 +60,7 @@ func denied(b *testing.B, demands int, key bool) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(11 * time.Second) // what is counted is no longer young
+	time.Sleep(11 * time.Second) // the counted units are no longer young
 	var next atomic.Int64
 	b.SetParallelism(callers / 2)
 	b.ResetTimer()

@@ -71,7 +71,7 @@ func localOwner(t testing.TB, store store.Store, namespace string, right *sole, 
 	return e
 }
 
-// TestLocalIsKnownToTheNextOwner holds that what an owner wrote behind counts for the next one.
+// TestLocalIsKnownToTheNextOwner checks that units that an owner wrote behind count for the next one.
 func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 	store := newStore(t, commonConfig(t))
 	for _, algorithm := range policy.Algorithms() {

@@ -151,7 +151,7 @@ func (out *minorityOutcomes) waitAdmitted(t *testing.T, when string) {
 	t.Fatalf("%s: only from %+v to %+v in %v %s", out.policy, before, out.sum(), pausePatience, when)
 }
 
-// check compares what was answered for each key to what is counted there: no more than
+// check compares the answers for each key to its count: no more than
 // the limit was admitted, and whatever was is remembered.
 func (out *minorityOutcomes) check(t *testing.T, engines []*limiter.Engine) {
 	t.Helper()
@@ -171,7 +171,7 @@ func (out *minorityOutcomes) check(t *testing.T, engines []*limiter.Engine) {
 	t.Logf("%s: %d keys: %+v", out.policy, len(out.keys), sum)
 }
 
-// usedOf returns what is counted for a key as soon as there is an answer.
+// usedOf returns the count of a key as soon as there is an answer.
 func (out *minorityOutcomes) usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
 	t.Helper()
 	var d count.Decision

@@ -295,7 +295,7 @@ func (o *keyOutcome) add(t *testing.T, d *count.Decision, err error) {
 	}
 }
 
-// check compares what was answered for each key to what is counted there.
+// check compares the answers for each key to its count.
 func (out *outcomes) check(t *testing.T, e *limiter.Engine) {
 	t.Helper()
 	for n, o := range out.keys {
@@ -312,7 +312,7 @@ func (out *outcomes) check(t *testing.T, e *limiter.Engine) {
 	t.Logf("%d keys: %+v", len(out.keys), out.sum())
 }
 
-// usedOf returns what is counted for a key, by a serial read, as soon as there is an
+// usedOf returns the count of a key, by a serial read, as soon as there is an
 // answer.
 func usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
 	t.Helper()

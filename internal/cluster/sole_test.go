@@ -225,7 +225,7 @@ func TestSoleOwnerThatAnswersLateIsOneOfMany(t *testing.T) {
 	})
 }
 
-// TestLateAnswersToTheDeadSayNothing holds that what a member said before it died turns nothing.
+// TestLateAnswersToTheDeadSayNothing checks that answers of a member from before it died change nothing.
 func TestLateAnswersToTheDeadSayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trioOf(t, 9, Sole)

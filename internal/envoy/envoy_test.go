@@ -129,8 +129,8 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestHitsThatNeverFit holds that what Envoy tells after the fact is counted where
-// denied attempts are, however much it is.
+// TestHitsThatNeverFit checks that hits that Envoy reports afterwards are counted where denied attempts are, however
+// many they are.
 func TestHitsThatNeverFit(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.wants(f.send(request(hits(descriptor("path=/x"), 9))), "OVER_LIMIT; OVER_LIMIT 0 of 3/HOUR paths 0s")

@@ -214,7 +214,7 @@ func TestPanicsAreErrors(t *testing.T) {
 	}
 }
 
-// TestMistakesNameTheField holds that what can't be served is refused, not guessed.
+// TestMistakesNameTheField checks that requests that can't be served are refused, not guessed.
 func TestMistakesNameTheField(t *testing.T) {
 	f := newFront(t, byStoreError, settings{})
 	with := func(change func(*common.RateLimitDescriptor)) *rls.RateLimitRequest {

@@ -135,7 +135,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestTooDeep holds that what would not be read back is not printed.
+// TestTooDeep checks that policies that could not be read back are not printed.
 func TestTooDeep(t *testing.T) {
 	text := "{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}"
 	for range 14 {

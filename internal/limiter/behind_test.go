@@ -290,7 +290,7 @@ func TestLocalIsHeld(t *testing.T) {
 	})
 }
 
-// TestLocalReset holds that a reset forgets what waits to be written, too, and what comes then counts.
+// TestLocalReset checks that a reset forgets units that wait to be written, too, and that later ones count.
 func TestLocalReset(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		for _, elsewhere := range []bool{false, true} {
@@ -455,7 +455,7 @@ func TestLocalEndsWithItsTenure(t *testing.T) {
 	}
 }
 
-// TestLocalIsWrittenAtAStop holds that what waits when an engine ends is written then, though it takes several tries.
+// TestLocalIsWrittenAtAStop checks that units that wait when an engine ends are written then, though it takes several tries.
 func TestLocalIsWrittenAtAStop(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -520,7 +520,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 			for range 1 + rnd.IntN(5) {
 				mine, parted := &partOff{Store: store}, inStore(t, store, policy)
 				e := tenant(t, mine, nil, right, policy)
-				right = &sole{} // of an owner that has to read what was counted before
+				right = &sole{} // of an owner that has to read earlier counts
 				pace, lives := time.Millisecond<<rnd.IntN(8), upTo(rnd, 2*time.Second)
 				admitted, late := takesUntilParted(t, e, mine, rnd, pace, lives, stretch)
 				unwritten := admitted - (inStore(t, store, policy) - parted)
@@ -544,7 +544,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 }
 
 // takesUntilParted takes at e, one call after the other, until mine, its store, is parted from it. It returns how many were
-// allowed, and how many of them within stretch before the end, once what was under way is over.
+// allowed, and how many of them within stretch before the end, once calls that were under way are over.
 func takesUntilParted(
 	t *testing.T, e *limiter.Engine, mine *partOff, rnd *rand.Rand, pace, lives, stretch time.Duration,
 ) (admitted, late int64) {
@@ -566,8 +566,8 @@ func takesUntilParted(
 	return int64(len(at)), late
 }
 
-// TestLocalWithoutRoom holds that what waits is bounded: beyond, units are written before they are admitted, and not
-// forgotten once there is room.
+// TestLocalWithoutRoom checks that the units that wait are bounded: beyond, units are written
+// before they are admitted, and not forgotten once there is room.
 func TestLocalWithoutRoom(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one caller, and tens of thousands of keys")
@@ -622,7 +622,7 @@ func TestLocalWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestLocalForgetsWhatIsOver holds that what nobody counts any more is not tried for ever.
+// TestLocalForgetsWhatIsOver checks that units that count no more are not tried for ever.
 func TestLocalForgetsWhatIsOver(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {

@@ -44,7 +44,7 @@ func stall(s *fakeStore, part, every time.Duration) (recovers func()) {
 	}
 }
 
-// TestLocalBucketsAreFilledOnce holds that what is poured counts once, however often its write has no answer, while
+// TestLocalBucketsAreFilledOnce checks that poured units count once, however often its write has no answer, while
 // two instances take turns as owner and the store stands still for most of each second.
 func TestLocalBucketsAreFilledOnce(t *testing.T) {
 	const callers, limit = 20, 30
@@ -142,8 +142,8 @@ func TestLocalBucketsDrainBetweenSyncs(t *testing.T) {
 	}
 }
 
-// TestLocalBucketsThatOthersChange holds that what is poured goes on top of what somebody else did to the cell,
-// and that it is read anew then.
+// TestLocalBucketsThatOthersChange checks that poured units go on top of another instance's change of the cell, and
+// that it is read anew then.
 func TestLocalBucketsThatOthersChange(t *testing.T) {
 	for _, algorithm := range buckets() {
 		bubble(t, algorithm, func(t *testing.T) {

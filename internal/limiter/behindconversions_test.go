@@ -41,8 +41,9 @@ func mustConfirm(t testing.TB, e *limiter.Engine, receipt string, replayed bool)
 	}
 }
 
-// TestLocalConfirmsGoToTheOwner holds that what is confirmed and refunded anywhere makes room at once at the owner, which
-// reads nothing anew for it, and is in the store an interval later, once: however many there are.
+// TestLocalConfirmsGoToTheOwner checks that units that are confirmed and refunded anywhere make room at once at the
+// owner, which reads nothing anew for it, and that this is in the store an interval later, once: however many there
+// are.
 func TestLocalConfirmsGoToTheOwner(t *testing.T) {
 	const limit, confirmed = 100, 80
 	inBubble(t, func(t *testing.T) {

@@ -300,8 +300,8 @@ func TestRecordUnderABlock(t *testing.T) {
 	})
 }
 
-// TestReservationIsSettledUnderABlock tells the truth of what is counted though the key
-// is blocked: a record is never denied.
+// TestReservationIsSettledUnderABlock checks that its answer has the right counts though the key is blocked: a record
+// is never denied.
 func TestReservationIsSettledUnderABlock(t *testing.T) {
 	bubble(t, "reserve, then record", func(t *testing.T) {
 		e := instance(t, newFakeStore(), newFakeFeed(), blocking())

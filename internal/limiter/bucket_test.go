@@ -109,8 +109,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestNoBucketAdmitsMoreThanItsRate holds that what passes in any time is at most the
-// burst and what drains meanwhile, whatever the clock does.
+// TestNoBucketAdmitsMoreThanItsRate checks that the units that pass in any time are at most the burst and those that
+// drain meanwhile, whatever the clock does.
 func TestNoBucketAdmitsMoreThanItsRate(t *testing.T) {
 	for _, name := range []string{"leaky-bucket", "token-bucket"} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {

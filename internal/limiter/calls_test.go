@@ -192,7 +192,7 @@ func (s *serialStore) WriteThenRead(ctx context.Context, w *store.Write, q *stor
 var errLost = errors.Join(store.ErrUnavailable, errors.New("no answer"))
 
 // An attempt without an answer may be stored later, like that of a coordinator that is
-// paused: it counts once or never, and what is admitted stays within the limit.
+// paused: it counts once or never, and admitted units stay within the limit.
 func TestSerialFencesUnknownOutcomes(t *testing.T) {
 	for _, algorithm := range []string{"leaky-bucket", "token-bucket"} {
 		delays := map[string]time.Duration{

@@ -179,7 +179,7 @@ func TestDenialsUnderOneIdempotencyKey(t *testing.T) {
 		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 		var sizes []int
 		for range 20 {
-			time.Sleep(time.Minute) // what is remembered of the denial before is over
+			time.Sleep(time.Minute) // the earlier denial is no longer remembered
 			if answer := mustDo(t, e, call); answer.Allowed {
 				t.Fatalf("%+v", answer)
 			}

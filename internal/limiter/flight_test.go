@@ -216,8 +216,8 @@ func (c *callers) WriteThenRead(ctx context.Context, w *store.Write, q *store.Qu
 	return store.InTwoSteps(ctx, c, w, q)
 }
 
-// TestStoreIsAskedForAllWhoShareIt holds that what is written for several calls is written by a context that says
-// whose they are, and for a lone one by its own.
+// TestStoreIsAskedForAllWhoShareIt checks that a write for several calls has a context that says whose they are, and
+// one for a lone call its own.
 func TestStoreIsAskedForAllWhoShareIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := &callers{fakeStore: newFakeStore()}

@@ -17,7 +17,7 @@ type gaveBack struct {
 	remembers, elsewhere *limiter.Engine
 	receipt              string      // of a unit of it
 	knows                func() bool // whether the next take is denied by what is remembered
-	outage               func()      // after which only what is remembered and own counts decide; nil: there is none
+	outage               func()      // after which only memory and own counts decide; nil: there is none
 }
 
 // knownFullAtAll has a key of policy filled for each memory of full keys that the policy goes by.

@@ -221,8 +221,8 @@ func TestReadBesideASubtractionIsNotRemembered(t *testing.T) {
 	})
 }
 
-// TestResetWithoutAnswerEndsWhatIsKnown has a reset stored and its answer lost: it may be, so nobody goes by what
-// was known before.
+// TestResetWithoutAnswerEndsWhatIsKnown has a reset stored and its answer lost: it may be, so no instance uses what it
+// knew before.
 func TestResetWithoutAnswerEndsWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fullAsTold(t)

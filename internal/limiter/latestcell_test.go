@@ -39,7 +39,7 @@ func TestCellThatIsRememberedIsLookedUpBeforeItDenies(t *testing.T) {
 	})
 }
 
-// TestCellThatSomebodyElseWroteIsRead holds that what another instance counted counts, and that an instance which was
+// TestCellThatSomebodyElseWroteIsRead checks that units of another instance count, and that an instance that was
 // overtaken does not try in vain each time.
 func TestCellThatSomebodyElseWroteIsRead(t *testing.T) {
 	bubble(t, "token-bucket", func(t *testing.T) {

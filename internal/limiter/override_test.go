@@ -86,7 +86,7 @@ func everyWay(t *testing.T, test func(t *testing.T, p policy.Policy, a, b *limit
 }
 
 // TestOtherLimits has one instance change the limit that another one decides by, up, down
-// and back: what was counted stays.
+// and back: counts stay.
 func TestOtherLimits(t *testing.T) {
 	everyWay(t, func(t *testing.T, p policy.Policy, a, b *limiter.Engine, _ *fakeStore) {
 		admits(t, b, "by the policy", 2)

@@ -95,8 +95,8 @@ func takeOne(ctx context.Context, e *limiter.Engine) (admitted bool, err error) 
 	return err == nil && d.Allowed, err
 }
 
-// TestMemoryEndsWithItsPolicy holds that what is remembered under a policy is not used once units
-// were counted under another one that it does not serve: a call that began before the reload is still
+// TestMemoryEndsWithItsPolicy checks that the memory of a policy is not used once units were
+// counted under another one that it does not serve: a call that began before the reload is still
 // decided under the earlier one.
 func TestMemoryEndsWithItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestMemoryServesPlansThatCountInTheSamePlaces(t *testing.T) {
 	}
 }
 
-// TestMemoryDoesNotOutliveAClockSetBack holds that what was forgotten by a clock that was ahead counts
-// once it is right again.
+// TestMemoryDoesNotOutliveAClockSetBack checks that units that were forgotten by a clock that was ahead count once it
+// is right again.
 func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
 	for _, policy := range []policy.Policy{logOf(2), {
 		Name: "log", Counting: policy.CountingRows, Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 2, Window: 24 * time.Hour}},

@@ -117,7 +117,7 @@ func TestLongestPrefixStands(t *testing.T) {
 	}, numbers())
 }
 
-// TestOtherLimitsByPrefix hold for each identifier on its own, and what was counted stays.
+// TestOtherLimitsByPrefix hold for each identifier on its own, and counts stay.
 func TestOtherLimitsByPrefix(t *testing.T) {
 	p := policyOf("sliding-log", 1, time.Hour)
 	p.Limits[0].By, p.Limits[0].Limit = map[string]int64{"premium_a": 2, "premium_b": 3}, 1

@@ -68,7 +68,7 @@ func wantByLimit(t testing.TB, e *limiter.Engine) {
 	}
 }
 
-// TestOwnerTellsDenialsByLimit holds that an instance which asks an owner goes by what that told of the same limit alone.
+// TestOwnerTellsDenialsByLimit checks that an instance that asks an owner uses only its answers about the same limit.
 func TestOwnerTellsDenialsByLimit(t *testing.T) {
 	for _, algorithm := range remembered() {
 		synctest.Test(t, func(t *testing.T) {

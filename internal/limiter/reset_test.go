@@ -99,8 +99,8 @@ func TestResetForgetsWhatAFastClockHasDated(t *testing.T) {
 	}
 }
 
-// TestResetsCloseToEachOther has what is counted after a reset, and dated later
-// than the clock for it, forgotten by the next.
+// TestResetsCloseToEachOther has units that are counted after a reset, and dated later than the clock for it, forgotten
+// by the next.
 func TestResetsCloseToEachOther(t *testing.T) {
 	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm+", one copy, one millisecond", func(t *testing.T) {

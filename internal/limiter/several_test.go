@@ -575,8 +575,7 @@ func TestTwoCallsThatMeetAreBothDecided(t *testing.T) {
 	})
 }
 
-// TestAbortsAreAppliedOnce holds that what is given back again and again, as the answers are lost, is given
-// back once.
+// TestAbortsAreAppliedOnce checks that an abort that is repeated, as its answers are lost, takes effect once.
 func TestAbortsAreAppliedOnce(t *testing.T) {
 	for name, policy := range sharings() {
 		t.Run(name, func(t *testing.T) {
@@ -617,7 +616,7 @@ func TestAbortsAreAppliedOnce(t *testing.T) {
 	}
 }
 
-// TestAbortMayComeFirst holds that what is aborted before it comes is not counted then.
+// TestAbortMayComeFirst checks that a unit that is aborted before it comes is not counted then.
 func TestAbortMayComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 1, oneLimit("first", "sliding-log", 1))
@@ -643,7 +642,8 @@ func TestAbortMayComeFirst(t *testing.T) {
 	})
 }
 
-// TestUnitsOfWhoIsGoneCount holds that what nobody commits or aborts counts, and is in doubt for a while only.
+// TestUnitsOfWhoIsGoneCount checks that a unit that is neither committed nor aborted counts, and is in doubt for a
+// while only.
 func TestUnitsOfWhoIsGoneCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))

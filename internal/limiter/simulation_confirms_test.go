@@ -83,8 +83,9 @@ func done(calls []*record) bool {
 	return slices.ContainsFunc(calls, func(r *record) bool { return !r.lost && r.err == nil && !r.answer.Replayed })
 }
 
-// checkConfirmed holds that what was counted was confirmed or refunded, and once. A cost that a reservation did not
-// hold is a unit of its own, which only the first receipt has. A release may be repeated.
+// checkConfirmed checks that no counted units were confirmed or refunded twice.
+// A cost that a reservation did not hold is a unit of its own, which only the first receipt has. A release may be
+// repeated.
 func (w *world) checkConfirmed(f *findings, units []*unit) {
 	if w.scenario.policies[0].IsConcurrent() {
 		return

@@ -90,9 +90,8 @@ func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most in
 // is removed for good.
 func endsItself(l *policy.Limit) bool { return inLog(l.Algorithm) }
 
-// mayStay reports whether what was counted for u and not admitted may not have been
-// taken back: by a process that died, or from counters and cells, which are not
-// touched in doubt.
+// mayStay reports whether the units of u, which were counted and not admitted, may not have been
+// taken back: by a process that died, or from counters and cells, which are not touched in doubt.
 func (w *world) mayStay(p *policy.Policy, l *policy.Limit, u *unit) bool {
 	switch {
 	case w.instances[u.instance].isDead():

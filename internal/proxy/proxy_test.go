@@ -149,7 +149,7 @@ func TestEachLimitGoesByItsOwnStatuses(t *testing.T) {
 	f.mustHaveUsed(2, "objects", here)
 }
 
-// TestNoMoreAtOnceThanTheLimit: what is under way counts until it is known not to.
+// TestNoMoreAtOnceThanTheLimit: requests under way count until they are known not to.
 func TestNoMoreAtOnceThanTheLimit(t *testing.T) {
 	arrived, leave := make(chan struct{}, 2), make(chan struct{})
 	f := newFront(t, "- {path: /, limits: [{policy: two, count: served, statuses: [401]}]}", func(w http.ResponseWriter, _ *http.Request) {

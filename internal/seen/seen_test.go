@@ -66,7 +66,7 @@ func TestSetForgetsWhatIsOver(t *testing.T) {
 	})
 }
 
-// TestSetAbsorbs holds that what was handed over is there beside what was added, and that nonsense is refused.
+// TestSetAbsorbs checks that keys that were handed over are there beside those added, and that nonsense is refused.
 func TestSetAbsorbs(t *testing.T) {
 	var from, to Set
 	theirs, mine := hashes(1, 1000), hashes(2, 1000)

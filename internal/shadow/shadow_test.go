@@ -208,8 +208,8 @@ func TestCountingGoesOnWithTheSameLimits(t *testing.T) {
 	}
 }
 
-// TestReportsAddUp holds that what two instances say is, told as peers tell it and added up, what one would have
-// counted of the calls of both.
+// TestReportsAddUp checks that the reports of two instances, sent as peers do and added up, are the counts of one with
+// the calls of both.
 func TestReportsAddUp(t *testing.T) {
 	var each [2]*instance
 	all := newInstance(t, tightened())

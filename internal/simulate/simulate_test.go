@@ -339,7 +339,8 @@ func parsed(t *testing.T, file string) []policy.Policy {
 	return policies
 }
 
-// TestConcurrentIsNotJudged holds that a policy of what is under way denies nothing by a log, and that the report says why.
+// TestConcurrentIsNotJudged checks that a policy with a concurrent limit denies nothing by a log, and that the report
+// says why.
 func TestConcurrentIsNotJudged(t *testing.T) {
 	policies, err := policyfile.Parse("policies.yaml", []byte(`policies:
   - {name: slots, limits: [{algorithm: concurrent, limit: 1, hold: 1h}]}

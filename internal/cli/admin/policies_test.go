@@ -43,7 +43,7 @@ func TestPoliciesInTheStore(t *testing.T) {
 	tell("policies diff "+ten, command.ExitOK, "")
 	tell("policies diff "+more, command.ExitNo, "+ two\n~ one: l limit 10 -> 20\n")
 	tell("policies apply "+more, command.ExitOK, "version 2: 2 policies, in force")
-	tell("take one a", command.ExitOK, "18 of 20 remaining") // what was counted stays
+	tell("take one a", command.ExitOK, "18 of 20 remaining") // counts stay
 	tell("policies apply "+ten+" --replaces 1", command.ExitError, "another version of the policies is the latest now: nothing is changed")
 	tell("policies show --version 1", command.ExitOK, tenOfOne)
 	tell("policies show --version 3", command.ExitError, "keeps no such version")

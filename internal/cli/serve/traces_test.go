@@ -342,7 +342,7 @@ func TestNothingIsTracedUnlessAsked(t *testing.T) {
 	}
 }
 
-// TestLastSpansAreSent holds that what was traced right before the end is not lost, by either protocol's default
+// TestLastSpansAreSent checks that spans right before the end are not lost, by either protocol's default
 // settings, and that a name that the environment gives stands.
 func TestLastSpansAreSent(t *testing.T) {
 	collector := newReceiver(t)

@@ -147,7 +147,7 @@ func TestLimitOfWhatIsUnconfirmed(t *testing.T) {
 
 func TestConfirmedUnitsAreNotKept(t *testing.T) {
 	for policy, doubles := range map[string][]string{
-		"kept-unconfirmed": {check.CheckDouble}, "kept-unconfirmed-fixed": nil, // of counters what is given back may stay
+		"kept-unconfirmed": {check.CheckDouble}, "kept-unconfirmed-fixed": nil, // in counters, refunded units may stay
 	} {
 		story := func(status int, used int64) *story {
 			s := newStory()
