@@ -26,50 +26,32 @@ const (
 	recoveryTime = 20 * time.Second
 )
 
-// TestStoreThatIsPausedStoppedAndBack freezes and ends the only node while
-// requests go on.
+// TestStoreThatIsPausedStoppedAndBack freezes and ends the only node while requests go on. An instance that begins while the
+// node is dead decides, too, and counts in the store once that has started.
 func TestStoreThatIsPausedStoppedAndBack(t *testing.T) {
 	t.Parallel()
 	cluster := cassandratest.StartCluster(t, nil)
 	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
-	store := newStore(t, config)
-	e := outageEngine(t, store)
-	node := cluster.Node(0)
-
+	e, node := outageEngine(t, newStore(t, config)), cluster.Node(0)
 	waitServed(t, e)
-	for _, outage := range []struct {
-		name       string
-		begin, end func()
-	}{
-		{"paused", node.Pause, node.Resume},
-		{"killed", node.Kill, node.Start},
-	} {
-		t.Run(outage.name, func(t *testing.T) {
-			outage.begin()
-			answerAsPoliciesSay(t, e)
-			outage.end()
-			waitServed(t, e)
-		})
-	}
-}
 
-// TestStoreThatIsOpenedBeforeItsNode begins to decide while the only node is dead, and counts in
-// it once it has started.
-func TestStoreThatIsOpenedBeforeItsNode(t *testing.T) {
-	t.Parallel()
-	cluster := cassandratest.StartCluster(t, nil)
-	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
-	if err := cassandra.Migrate(t.Context(), config); err != nil {
-		t.Fatal(err)
+	t.Run("paused", func(t *testing.T) {
+		node.Pause()
+		answerAsPoliciesSay(t, e)
+		node.Resume()
+		waitServed(t, e)
+	})
+	node.Kill()
+	t.Run("killed", func(t *testing.T) { answerAsPoliciesSay(t, e) })
+	late := openLater(t, config)
+	begun := outageEngine(t, late)
+	late.OnMove(begun.MoveTo)
+	runWhile(t, late)
+	t.Run("begun before the node", func(t *testing.T) { answerAsPoliciesSay(t, begun) })
+	node.Start()
+	for name, e := range map[string]storetest.Engine{"back": e, "begun before the node, and back": begun} {
+		t.Run(name, func(t *testing.T) { waitServed(t, e) })
 	}
-	cluster.Node(0).Kill()
-	store := openLater(t, config)
-	e := outageEngine(t, store)
-	store.OnMove(e.MoveTo)
-	runWhile(t, store)
-	answerAsPoliciesSay(t, e)
-	cluster.Node(0).Start()
-	waitServed(t, e)
 }
 
 func outageEngine(t *testing.T, store store.Store) storetest.Engine {

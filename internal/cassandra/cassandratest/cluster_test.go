@@ -1,7 +1,6 @@
 package cassandratest_test
 
 import (
-	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -11,46 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// A node that is paused doesn't answer, one that is resumed does, and what it acknowledged outlives a kill and a stop.
-func TestNodePauseKillStopStart(t *testing.T) {
-	cluster := cassandratest.StartCluster(t, nil)
-	node := cluster.Node(0)
-	keyspace := cassandratest.KeyspaceName(t)
-	session := cassandratest.Session(t, cluster.Hosts()...)
-	exec(t, session, `CREATE KEYSPACE `+keyspace+` WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}`)
-	exec(t, session, `CREATE TABLE `+keyspace+`.events (id int PRIMARY KEY)`)
-
-	node.Pause()
-	if err := ask(node.Addr()); err == nil {
-		t.Error("a paused node answered")
-	}
-	node.Resume()
-	if err := ask(node.Addr()); err != nil {
-		t.Errorf("asking a resumed node: %v", err)
-	}
-
-	exec(t, session, `INSERT INTO `+keyspace+`.events (id) VALUES (1)`)
-	node.Kill()
-	if err := ask(node.Addr()); err == nil {
-		t.Error("a killed node answered")
-	}
-	node.Start()
-	session = cassandratest.Session(t, cluster.Hosts()...)
-	exec(t, session, `INSERT INTO `+keyspace+`.events (id) VALUES (2)`)
-	node.Stop()
-	node.Start()
-
-	var found int
-	session = cassandratest.Session(t, node.Addr())
-	if err := session.Query(`SELECT COUNT(*) FROM ` + keyspace + `.events`).Scan(&found); err != nil {
-		t.Fatal(err)
-	}
-	if found != 2 {
-		t.Errorf("after a kill and a stop %d of 2 acknowledged rows are there", found)
-	}
-}
-
-// Nodes of two data centres see each other, one of them dies, and WaitUp waits for its return.
+// Nodes of two data centres see each other. One that is paused doesn't answer, one that is resumed does, and what it
+// acknowledged outlives a kill and a stop. WaitUp waits for its return.
 func TestClusterOfTwoDatacenters(t *testing.T) {
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Datacenters: []string{"east", "west"}})
 	session := cassandratest.Session(t, cluster.Hosts()...)
@@ -68,15 +29,45 @@ func TestClusterOfTwoDatacenters(t *testing.T) {
 	keyspace := cassandratest.KeyspaceName(t)
 	exec(t, session, `CREATE KEYSPACE `+keyspace+` WITH replication = {'class': 'NetworkTopologyStrategy', 'east': 1, 'west': 1}`)
 	exec(t, session, `CREATE TABLE `+keyspace+`.events (id int PRIMARY KEY)`)
-	cluster.Node(1).Kill()
-	insert := fmt.Sprintf(`INSERT INTO %s.events (id) VALUES (1)`, keyspace)
-	if err := session.Query(insert).Consistency(gocql.All).Exec(); err == nil {
+	insert := func(id int) error {
+		return session.Query(`INSERT INTO `+keyspace+`.events (id) VALUES (?)`, id).Consistency(gocql.All).Exec()
+	}
+
+	node := cluster.Node(1)
+	node.Pause()
+	if err := ask(node.Addr()); err == nil {
+		t.Error("a paused node answered")
+	}
+	node.Resume()
+	if err := ask(node.Addr()); err != nil {
+		t.Errorf("asking a resumed node: %v", err)
+	}
+	cluster.WaitUp()
+	if err := insert(1); err != nil {
+		t.Fatal(err)
+	}
+	node.Kill()
+	if err := ask(node.Addr()); err == nil {
+		t.Error("a killed node answered")
+	}
+	if err := insert(0); err == nil {
 		t.Error("a write at level ALL succeeded while a node was dead")
 	}
-	cluster.Node(1).Start()
+	node.Start()
 	cluster.WaitUp()
-	if err := session.Query(insert).Consistency(gocql.All).Exec(); err != nil {
+	if err := insert(2); err != nil {
 		t.Errorf("a write at level ALL with all nodes up again: %v", err)
+	}
+	node.Stop()
+	node.Start()
+	cluster.WaitUp()
+	var found int
+	query := only(t, node.Addr()).Query(`SELECT COUNT(*) FROM ` + keyspace + `.events WHERE id IN (1, 2)`)
+	if err := query.Consistency(gocql.LocalOne).Scan(&found); err != nil {
+		t.Fatal(err)
+	}
+	if found != 2 {
+		t.Errorf("after a kill and a stop %d of 2 acknowledged rows are there", found)
 	}
 }
 
