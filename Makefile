@@ -126,9 +126,8 @@ client-tools:
 	clients/python/check --install
 
 .PHONY: clients
-clients: client-tools ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml
+clients: client-tools ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml; Go's is among all tests
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
-	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd go test -count=1 ./clients/conformance
 	cd clients/typescript && npm run --silent lint && npm test --silent
 	clients/python/check
 	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B verify
