@@ -28,6 +28,7 @@ import (
 
 const (
 	maxUnderWay = 16384           // calls of one stream being decided; further ones wait to be read
+	maxIdle     = 128             // goroutines of one stream that wait for further calls
 	longestCall = 5 * time.Second // whatever time the peer gives
 	minPing     = 5 * time.Second
 	handshake   = 5 * time.Second  // until a connection can carry calls
@@ -159,6 +160,19 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	places := make(chan struct{}, maxUnderWay)
+	again := &idle{calls: make(chan *peerpb.Call)}
+	defer close(again.calls)
+	decide := func(call *peerpb.Call) {
+		defer func() { s.answered.Add(1); s.underWay.Add(-1) }()
+		answer := s.decide(ctx, call)
+		if call.GetNumber() > 0 {
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+			}
+		}
+		<-places // not before, so that a peer that reads no answers can't make ever more of them wait
+	}
 	for {
 		calls, err := stream.Recv()
 		if err != nil {
@@ -171,19 +185,34 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 				return ctx.Err()
 			}
 			s.underWay.Add(1)
-			underWay.Go(func() {
-				defer func() { s.answered.Add(1); s.underWay.Add(-1) }()
-				answer := s.decide(ctx, call)
-				if call.GetNumber() > 0 {
-					select {
-					case answers <- answer:
-					case <-ctx.Done():
+			select {
+			case again.calls <- call:
+			default:
+				underWay.Go(func() {
+					for ok := true; ok; call, ok = again.next() {
+						decide(call)
 					}
-				}
-				<-places // not before, so that a peer that reads no answers can't make ever more of them wait
-			})
+				})
+			}
 		}
 	}
+}
+
+// idle is the goroutines of a stream that have decided a call and wait for another one. Their stacks have grown already: a new
+// goroutine spends a quarter of its time on that.
+type idle struct {
+	calls  chan *peerpb.Call
+	number atomic.Int32
+}
+
+// next returns the next call for the calling goroutine, false if it must end.
+func (i *idle) next() (call *peerpb.Call, ok bool) {
+	defer i.number.Add(-1)
+	if i.number.Add(1) > maxIdle {
+		return nil, false
+	}
+	call, ok = <-i.calls
+	return call, ok
 }
 
 // decide decides one call within its time.
