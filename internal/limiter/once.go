@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
@@ -23,9 +24,9 @@ import (
 // usage is the use of an idempotency key: a claim's value.
 type usage struct {
 	State        usageState
-	Fingerprints [][]byte      // of the call that used it
-	Started      store.Instant // when it was claimed
-	IDs          []store.EventID
+	Fingerprints [][]byte        // of the call that used it
+	Started      store.Instant   // when it was claimed
+	IDs          []store.EventID // of its events: one for each charge, then the Spare of each; none of a claim that is not settleable
 	Gone         []store.EventID `json:",omitempty"` // of earlier claims without an answer: to be removed before anything else
 	Answer       *storedAnswer   `json:",omitempty"`
 }
@@ -157,7 +158,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 			return answer, true, err
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
-		case known.State == usagePending && !o.settleable():
+		case known.State == usagePending && (!o.settleable() || len(known.IDs) == 0):
 			answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown,
 				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", store.ErrUnavailable))
 			return answer, true, err
@@ -209,15 +210,16 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	return o.claims.SwapFor(ctx, owner, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
 }
 
-// stale reports whether the instance that claimed u must have given up, by any clock. If the clock has since been set
-// back, it is not known, and stale returns true: the owner of a claim that is taken over too early notices.
+// stale reports whether the instance that claimed u must have given up, and owners refuse u's ids, by any clock. If the
+// clock has since been set back, it is not known, and stale returns true: the owner of a claim that is taken over too early
+// notices.
 func (o *attempt) stale(u *usage) bool {
 	set, now := o.repetitions.settings, o.repetitions.now()
-	return now.Sub(u.Started) > set.StoreTimeout+2*set.ClockTolerance+staleMargin || set.Timing.IsSetBack(u.Started, now)
+	return now.Sub(u.Started) > set.StoreTimeout+3*set.Timing.Slack()+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
 // settleable reports whether units of a claim without an answer can be identified and removed: events can, by their
-// ids. Counters and cells do not show whose units they hold.
+// ids, which the claim fixes. Counters and cells do not show whose units they hold.
 func (o *attempt) settleable() bool {
 	return !slices.ContainsFunc(o.charges, func(c demand.Charge) bool {
 		return c.Plan.Counters || c.Plan.Cell
@@ -230,7 +232,10 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	if known != nil {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
-	for range o.charges {
+	if !o.settleable() {
+		return mine
+	}
+	for range 2 * len(o.charges) {
 		mine.IDs = append(mine.IDs, o.repetitions.ids.Next(now))
 	}
 	return mine
@@ -246,7 +251,10 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 	mine.Gone = nil // it is removed
 	for i := range o.charges {
 		c := &o.charges[i]
-		c.Decision, c.Err, c.ID, c.Placed = count.Decision{}, nil, mine.IDs[i], false
+		c.Decision, c.Err, c.ID, c.Placed, c.Ends = count.Decision{}, nil, store.EventID{}, false, true
+		if len(mine.IDs) > 0 {
+			c.ID, c.Spare = mine.IDs[i], mine.IDs[len(o.charges)+i]
+		}
 	}
 	err := o.repetitions.judge.DecideAll(ctx, o.charges)
 	if early := (*demand.DatedError)(nil); errors.As(err, &early) {
@@ -279,8 +287,8 @@ func (o *attempt) release(ctx context.Context, version store.EventID, free *usag
 func (o *attempt) free(mine *usage) *usage {
 	u := &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: mine.Gone}
 	for i := range o.charges {
-		if o.charges[i].Placed {
-			u.Gone = append(u.Gone, mine.IDs[i])
+		if c := &o.charges[i]; len(mine.IDs) > 0 && (c.Placed || c.Decision.Recorded != count.RecordedNo) {
+			u.Gone = append(u.Gone, mine.IDs[i], mine.IDs[len(o.charges)+i])
 		}
 	}
 	return u
@@ -301,20 +309,32 @@ func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer 
 	return answer, true, nil // a claim that can't be settled is never taken over
 }
 
-// removeGone removes events that earlier claims of this call may have stored from every log of every demand: only then
-// can the call be decided anew and count once.
+// removeGone removes events that earlier claims of this call may have stored from every log of every demand, by the owners
+// of their keys: only then can the call be decided anew and count once.
 func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	if len(gone) == 0 {
 		return nil
 	}
+	var all sync.WaitGroup
+	failed := make([]error, len(o.charges))
 	for i := range o.charges {
-		t := &o.charges[i].Target
-		w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
-		for _, key := range append([]store.Key{t.Key}, t.Old...) {
-			w.Key = key
-			if err := o.repetitions.store.Write(ctx, w); err != nil {
-				return err
-			}
+		all.Go(func() { failed[i] = o.remove(ctx, &o.charges[i].Target, gone) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// remove removes gone from the logs of t.
+func (o *attempt) remove(ctx context.Context, t *demand.Target, gone []store.EventID) error {
+	for _, key := range t.Old { // which no owner has in memory
+		w := &store.Write{Key: key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
+		if err := o.repetitions.store.Write(ctx, w); err != nil {
+			return err
+		}
+	}
+	for _, id := range gone {
+		if err := o.repetitions.decider.GiveBack(ctx, t, &count.Entry{ID: id, At: id.Instant(), Cost: 1}, false); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -106,18 +106,20 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// takes reports whether e admits a unit. Under an idempotency key it counts as a guest.
-func takes(t *testing.T, e *limiter.Engine, once string) bool {
-	a, err := e.Do(t.Context(), &limiter.Call{
-		Op: count.OpTake, Demands: []limiter.Demand{{Policy: "log", Identifier: "id"}}, IdempotencyKey: once,
-	})
+// takes reports whether e admits a unit. If it reserves the unit, it counts as a guest.
+func takes(t *testing.T, e *limiter.Engine, reserves bool) bool {
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "log", Identifier: "id"}}}
+	if reserves {
+		call.Op, call.Reserve = count.OpCheck, time.Hour
+	}
+	a, err := e.Do(t.Context(), &call)
 	return err == nil && a.Allowed
 }
 
 // admits holds that e admits a unit, or does not.
-func admits(t *testing.T, what string, e *limiter.Engine, once string, want bool) {
+func admits(t *testing.T, what string, e *limiter.Engine, reserves, want bool) {
 	t.Helper()
-	if got := takes(t, e, once); got != want {
+	if got := takes(t, e, reserves); got != want {
 		t.Errorf("%s is admitted: %t, want %t", what, got, want)
 	}
 }
@@ -128,13 +130,13 @@ func TestOwnerKnowsWhatGuestsCount(t *testing.T) {
 	for _, far := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPair(t)
-			admits(t, "the owner's first", p.owner, "", true)
+			admits(t, "the owner's first", p.owner, false, true)
 			if far {
-				admits(t, "another instance's", p.guest, "once", true)
+				admits(t, "another instance's", p.guest, true, true)
 			} else {
-				admits(t, "the owner's own, as a guest", p.owner, "once", true)
+				admits(t, "the owner's own, as a guest", p.owner, true, true)
 			}
-			admits(t, "a third", p.owner, "", false)
+			admits(t, "a third", p.owner, false, false)
 		})
 	}
 }
@@ -145,7 +147,7 @@ func TestGuestWhoseRightIsOverAdmitsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		p.asks.guest.ended = owner.ErrRightEnded
-		admits(t, "what a guest counted too late", p.guest, "once", false)
+		admits(t, "what a guest counted too late", p.guest, true, false)
 	})
 }
 
@@ -153,10 +155,10 @@ func TestGuestWhoseRightIsOverAdmitsNothing(t *testing.T) {
 func TestMemoryBelongsToOneRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		admits(t, "the owner's first", p.owner, "", true)
-		admits(t, "that of whoever owns the key in between", p.former, "", true)
+		admits(t, "the owner's first", p.owner, false, true)
+		admits(t, "that of whoever owns the key in between", p.former, false, true)
 		p.owns.right = &lasting{owned: true}
-		admits(t, "a third", p.owner, "", false)
+		admits(t, "a third", p.owner, false, false)
 	})
 }
 
@@ -165,12 +167,12 @@ func TestMemoryBelongsToOneRight(t *testing.T) {
 func TestOpeningWaitsForWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		admits(t, "the owner's first", p.owner, "", true)
+		admits(t, "the owner's first", p.owner, false, true)
 		p.store.takes = 200 * time.Millisecond
 		var both sync.WaitGroup
-		both.Go(func() { admits(t, "the owner's second", p.owner, "", true) })
+		both.Go(func() { admits(t, "the owner's second", p.owner, false, true) })
 		synctest.Wait()
-		both.Go(func() { admits(t, "a third, of a guest", p.guest, "once", false) })
+		both.Go(func() { admits(t, "a third, of a guest", p.guest, true, false) })
 		both.Wait()
 	})
 }

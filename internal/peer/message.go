@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
@@ -24,6 +25,9 @@ func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
 		View: h.View, Policy: h.Policy, Print: h.Print, Definition: h.Definition, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
+	}
+	if h.ID != (store.EventID{}) {
+		call.Id = h.ID[:]
 	}
 	if h.Prepare != (store.EventID{}) {
 		call.Prepare = h.Prepare[:]
@@ -46,17 +50,20 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Definition: call.GetDefinition(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
 		View: call.GetView(), Limit: call.GetLimit(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
-	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
-		h.Prepare = store.EventID(id)
-	} else if len(id) > 0 {
-		return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(id))
+	var err error
+	if h.ID, err = idOf(call.GetId()); err != nil {
+		return h, err
+	}
+	if h.Prepare, err = idOf(call.GetPrepare()); err != nil {
+		return h, err
 	}
 	if b := call.GetBack(); b != nil {
-		if len(b.GetId()) != len(store.EventID{}) {
+		id, err := idOf(b.GetId())
+		if err != nil || id == (store.EventID{}) {
 			return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(b.GetId()))
 		}
 		h.Back = &count.Entry{
-			ID: store.EventID(b.GetId()), At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
+			ID: id, At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
 			Confirmed: b.GetConfirmed(), Epoch: store.Instant(b.GetEpoch()), Kept: b.GetKept(), Repeats: b.GetRepeats(), Again: b.GetAgain(),
 		}
 	}
@@ -78,6 +85,15 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	return h, nil
 }
 
+// idOf returns the id in a message; the zero EventID for none.
+func idOf(b []byte) (id store.EventID, err error) {
+	if len(b) != 0 && len(b) != len(id) {
+		return id, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(b))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
 // answerOf returns the message of a, or of err if that is not nil.
 func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 	answer := &peerpb.Answer{Number: number}
@@ -86,7 +102,9 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 		if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
 			answer.Recorded = string(failed.Recorded)
 		}
-		switch {
+		switch early := (*demand.DatedError)(nil); {
+		case errors.As(err, &early):
+			answer.Failure, answer.After = peerpb.Failure_DATED, int64(early.After)
 		case errors.Is(err, owner.ErrUndefined):
 			answer.Failure = peerpb.Failure_UNDEFINED
 		case errors.Is(err, owner.ErrRefused):
@@ -139,6 +157,8 @@ func read(answer *peerpb.Answer, a *owner.Answer) error {
 		return owner.ErrRefused
 	case peerpb.Failure_UNDEFINED:
 		return owner.ErrUndefined
+	case peerpb.Failure_DATED:
+		return &demand.DatedError{After: store.Instant(answer.GetAfter())}
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, store.ErrOverloaded, answer)
 	case peerpb.Failure_IN_DOUBT:

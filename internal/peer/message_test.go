@@ -1,12 +1,15 @@
 package peer
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
@@ -15,7 +18,7 @@ import (
 // FuzzCall reads whatever a peer sends as a call: one that is read has bounds, and is read as the same after it was sent on.
 func FuzzCall(f *testing.F) {
 	for _, call := range []owner.Call{
-		{Policy: "p", Print: 1, Op: count.OpTake, Cost: 2, Limit: 3, Prepare: store.EventID{4}, Definition: []byte("{}")},
+		{Policy: "p", Print: 1, Op: count.OpTake, Cost: 2, Limit: 3, ID: store.EventID{5}, Prepare: store.EventID{4}, Definition: []byte("{}")},
 		{Policy: "p", Op: owner.OpGiveBack, Back: &count.Entry{Cost: 1, Claimed: 2}},
 	} {
 		sent, err := proto.Marshal(callOf(&call))
@@ -41,6 +44,15 @@ func FuzzCall(f *testing.F) {
 			t.Errorf("%+v is sent on as %+v, %v", call, again, err)
 		}
 	})
+}
+
+// TestDatedErrorsAreSent holds that an asker hears of the reset that a claimed take must be dated after.
+func TestDatedErrorsAreSent(t *testing.T) {
+	var early *demand.DatedError
+	err := read(answerOf(1, nil, fmt.Errorf("owner: %w", &demand.DatedError{After: 7})), new(owner.Answer))
+	if !errors.As(err, &early) || early.After != 7 {
+		t.Errorf("it hears %v", err)
+	}
 }
 
 // FuzzAnswer reads whatever an owner sends as an answer: without an error, it is read as the same after it was sent on.

@@ -71,7 +71,8 @@ const (
 	simKeys    = 6
 	simDial    = 50 * time.Millisecond
 	simSync    = time.Second
-	simTold    = time.Second // within which all instances that stand not still have heard of a reset or a refund
+	simStale   = 3 * time.Second // after which a claim without an answer is taken over
+	simTold    = time.Second     // within which all instances that stand not still have heard of a reset or a refund
 	// simLoses is for how long before and after an owner dies, stands still or is set out what it admits
 	// under guarantee local may be unknown to the next: it admits for an interval and a store timeout, and
 	// a write takes another one.
@@ -160,6 +161,7 @@ type simWorld struct {
 	local    map[string][]admission // by key, under guarantee local
 	confirms map[string]int64       // by key, units that somebody tried to confirm, one confirmation of each first demand
 	numbers  map[string]int64       // by conversion and the first demand of a call that confirmed it, its cost
+	once     map[string]bool        // idempotency keys of which a call was admitted
 	vague    map[string]bool        // keys of which nobody knows what is counted or confirmed
 	lost     []time.Time            // when an owner died, stood still or was set out
 	decided  int
@@ -597,6 +599,7 @@ func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
 		local: make(map[string][]admission), confirms: make(map[string]int64), numbers: make(map[string]int64), vague: make(map[string]bool),
+		once:   make(map[string]bool),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[store.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
@@ -824,7 +827,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		if how >= 21 {
 			call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: keys.Identifier("x" + other), Cost: cost})
 		}
-	case how == 0: // the same as guests
+	case how == 0:
 		call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: keys.Identifier("x" + other), Cost: 1})
 		call.IdempotencyKey = policy + id + other + once + "both"
 		call.Demands[0].Cost = 1
@@ -844,6 +847,13 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		return
 	}
 	answer, err := in.engine.Do(limited, &call)
+	if again := w.anyone(); err != nil && call.IdempotencyKey != "" && again != nil && w.chance(0.7) {
+		w.doubt(call.Demands)
+		time.Sleep(simStale/2 + w.below(simStale)) // most are taken over
+		limited, cancel := context.WithTimeout(ctx, 4*simTimeout)
+		defer cancel()
+		answer, err = again.engine.Do(limited, &call)
+	}
 	if err != nil {
 		w.doubt(call.Demands)
 		return
@@ -857,6 +867,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	if call.Op == count.OpCheck || !answer.Allowed || answer.Replayed {
 		return
 	}
+	w.countOnce(call.IdempotencyKey)
 	for _, d := range call.Demands {
 		w.admit(d.Policy, string(d.Identifier), d.Cost)
 	}
@@ -867,6 +878,16 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		time.Sleep(w.below(100 * time.Millisecond))
 		w.release(call.Demands, answer.Release)
 	}
+}
+
+// countOnce holds that of the calls under an idempotency key, one is admitted. Empty: it has none.
+func (w *simWorld) countOnce(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if key != "" && w.once[key] {
+		w.t.Errorf("seed %d: two calls under the idempotency key %s are admitted", w.seed, key)
+	}
+	w.once[key] = true
 }
 
 // release releases on some instance what is under way of demands, perhaps again.
@@ -1004,8 +1025,12 @@ func (w *simWorld) fill(d limiter.Demand, by *simInstance) (receipts []string, s
 		if in == nil {
 			return receipts, false
 		}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}}
+		if w.chance(0.5) {
+			call.IdempotencyKey = fmt.Sprint(d.Policy, d.Identifier, len(receipts), w.below(time.Hour))
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
-		a, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
+		a, err := in.engine.Do(ctx, &call)
 		cancel()
 		if err != nil {
 			return receipts, false

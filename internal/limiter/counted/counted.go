@@ -91,7 +91,7 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 		}
 	}
 	open := c.attempt(ctx, t, batch)
-	if len(open) > 0 && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
+	if len(open) > 0 && !batch[0].Placed && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
 		c.attemptAgain(ctx, t, open)
 	}
 }
@@ -148,6 +148,11 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	if len(refused.batch) > 0 {
 		c.denied.Put(t.Key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
+			for _, r := range refused.batch {
+				if r.IsDated() { // its claim must not be given up before its event is removed
+					r.Decision.Recorded = count.RecordedUnknown
+				}
+			}
 			return open
 		}
 		if unsettled {
@@ -168,10 +173,11 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.R
 		failAll(batch, count.RecordedNo, err)
 		return nil, store.State{}, false
 	}
-	if batch[0].ID != (store.EventID{}) && own.now <= own.epoch {
+	if batch[0].IsDated() && own.now <= own.epoch {
 		batch[0].Err = &demand.DatedError{After: own.epoch}
 		return own, store.State{}, false
 	}
+	batch[0].Placed = batch[0].IsDated()
 	for range resetRounds {
 		state, ok := c.writeThenRead(ctx, t, own)
 		if !ok {
@@ -180,7 +186,7 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.R
 		if !c.renew(t, own, &state) {
 			return own, state, c.complete(t, own, &state)
 		}
-		if batch[0].ID != (store.EventID{}) && !own.dated {
+		if batch[0].IsDated() && !own.dated {
 			batch[0].Err = &demand.DatedError{After: state.Reset}
 			return own, store.State{}, false
 		}

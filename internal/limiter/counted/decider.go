@@ -49,7 +49,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 
 // Decide decides one charge at now, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
-	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.ID != (store.EventID{}) || c.Ends && c.Right == nil {
+	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.Ends && c.Right == nil {
 		if s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
 			return
 		}
@@ -92,11 +92,13 @@ func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
 	}
 	patience := time.Now().Add(time.Until(until) / 2)
 	for {
-		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
+		r := &demand.Request{Op: c.Op, Cost: c.Cost, ID: c.ID, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
 		s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) {
 			s.settle(ctx, &t, batch)
 		})
-		c.Decision, c.Err = r.Decision, r.Err
+		if c.Decision, c.Err = r.Decision, r.Err; r.Placed && errors.Is(c.Err, prepared.ErrInDoubt) {
+			c.Err = &demand.DatedError{}
+		}
 		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, prepared.ErrInDoubt) {
 			return
 		}
@@ -292,9 +294,9 @@ func (f *flight) dropLate() {
 }
 
 // travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor by
-// another right.
+// another right, nor if one of them is dated already.
 func travelTogether(r *demand.Request, other *demand.Request) bool {
-	return !r.Alone && !other.Alone && r.Under == other.Under && r.Right == other.Right
+	return !r.Alone && !other.Alone && !r.IsDated() && !other.IsDated() && r.Under == other.Under && r.Right == other.Right
 }
 
 // mostJoined returns the largest size of a batch with r.

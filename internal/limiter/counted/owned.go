@@ -420,32 +420,45 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Request, now store.Ins
 }
 
 // known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
-// deny. It returns nil if the caller must write and read instead.
+// deny. It returns nil if the caller must write and read instead: for a dated request, whose id is good for one write,
+// only if what it reads can't be kept.
 func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *keyState {
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
-	switch {
-	case err != nil:
-		return k
-	case k == nil:
-		if k = c.owned.new(t, right, now); k != nil {
-			c.owned.put(t.Key, k)
-		}
-		return k
-	case c.opts.Timing.IsSetBack(k.latest, now): // units that were dropped by a clock that was ahead count again
-		return nil
-	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now):
+	if err != nil {
 		return k
 	}
+	if batch[0].IsDated() {
+		now = batch[0].ID.Instant()
+	}
+	if k == nil {
+		if k = c.owned.new(t, right, now); k != nil {
+			c.owned.put(t.Key, k)
+			return k
+		}
+	}
+	var plan *demand.Plan // for which it is read
+	switch {
+	case k == nil || c.opts.Timing.IsSetBack(k.latest, now): // units that were dropped by a clock that was ahead count again
+		if !batch[0].IsDated() || !remembers(t) {
+			return nil
+		}
+		plan = c.owned.widened(t).Plan
+		c.owned.cold.Add(1)
+	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now):
+		return k
+	default:
+		plan = k.plan
+	}
 	changes := c.owned.changes.Of(&t.Key)
-	q := k.plan.Query(t.Key, now, len(batch), nil)
+	q := plan.Query(t.Key, now, len(batch), nil)
 	state, discounted, err := c.read(ctx, t, &q)
 	if err != nil {
 		return k
 	}
 	c.owned.forget(t.Key)
 	if !c.hasUnsettled(t.Plan, &state, now) && !discounted.Unsure {
-		c.owned.Keep(&demand.Target{Plan: k.plan, Key: t.Key}, right, &state, now, changes)
+		c.owned.Keep(&demand.Target{Plan: plan, Key: t.Key}, right, &state, now, changes)
 	}
 	return c.owned.of(t, right)
 }
@@ -461,7 +474,10 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.E
 		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
 	}
 	for _, r := range batch {
-		id := ids.Next(at)
+		id := r.ID
+		if !r.IsDated() {
+			id = ids.Next(at)
+		}
 		t.Plan.Decide(&r.Decision, s, r.Op, id, at, r.Cost)
 		if at > now {
 			r.Decision.Postpone(at.Sub(now))
@@ -495,6 +511,12 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return
+	}
+	if batch[0].IsDated() {
+		if now = batch[0].ID.Instant(); now <= k.reset {
+			batch[0].Err = &demand.DatedError{After: k.reset}
+			return
+		}
 	}
 	var mark uint64
 	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // a full state must be remembered for outages of the store

@@ -36,8 +36,8 @@ func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, e
 	epoch, _ := c.resets.Get(t.Key)
 	own := &units{batch: batch, epoch: epoch, mark: c.denials.Since(t.Key)}
 	now = max(now, epoch+1)
-	if id := batch[0].ID; id != (store.EventID{}) { // dated by its maker, and in a batch of its own
-		now = id.Instant()
+	if batch[0].IsDated() {
+		now = batch[0].ID.Instant()
 	}
 	c.date(t.Plan, own, now)
 	return own, nil
@@ -47,9 +47,9 @@ func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, e
 func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
 	own.now, own.dated, own.events = now, false, nil
 	for _, r := range own.batch {
-		id, at := r.ID, r.ID.Instant()
-		if id == (store.EventID{}) {
-			id, at = c.ids.Next(now), now
+		id, at := c.ids.Next(now), now
+		if r.IsDated() {
+			id, at = r.ID, r.ID.Instant()
 		}
 		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost, Ends: demand.EndsAfter(at, r.Hold)})
 	}
@@ -69,7 +69,7 @@ func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
 	own.epoch = state.Reset
 	c.learn(t.Key, state.Reset)
 	switch {
-	case eventsGone && own.batch[0].ID == (store.EventID{}):
+	case eventsGone && !own.batch[0].IsDated():
 		c.date(t.Plan, own, state.Reset+1)
 	case eventsGone: // its maker must date it again
 		own.dated = false

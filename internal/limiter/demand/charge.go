@@ -99,7 +99,8 @@ type Charge struct {
 	Op       count.Op
 	Cost     int64
 	Hold     time.Duration // for how long the units are held unless they are settled; 0: they are permanent
-	ID       store.EventID // of its event; zero: the store's decider makes one
+	ID       store.EventID // of its event, fixed by a claim; zero: the decider makes one
+	Spare    store.EventID // its ID once units under that were given back, as an id is used once; zero: it has none
 	Override *Override     // of its key; nil: none
 	Ends     bool          // its deadline is its context's; else a store timeout, in a batch with others
 	Told     bool          // it is decided already
@@ -130,9 +131,7 @@ type Mark struct{ Target }
 
 // IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
 // memory.
-func (c *Charge) IsPlain() bool {
-	return len(c.Plan.Parts) == 0 && c.Hold == 0 && c.ID == (store.EventID{})
-}
+func (c *Charge) IsPlain() bool { return len(c.Plan.Parts) == 0 && c.Hold == 0 }
 
 // OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
 func (c *Charge) OpIf(blocked bool) count.Op {
@@ -162,6 +161,7 @@ type Request struct {
 	Without  count.Decision // the decision if nothing were counted; filled in if Alone
 	Err      error
 	Denied   bool        // it has a denial, which stands if another attempt fails
+	Placed   bool        // its event may have been written under ID, which is not to be used again
 	Under    *Plan       // the plan by which it is decided
 	Right    owner.Right // by which it is decided; nil: keys have no owners
 
@@ -181,12 +181,15 @@ func EndsAfter(now store.Instant, hold time.Duration) store.Instant {
 	return now.Add(hold)
 }
 
+// IsDated reports whether the event of r has an id, and so a date, already. r is in a batch of its own then.
+func (r *Request) IsDated() bool { return r.ID != store.EventID{} }
+
 // Prepares reports whether r is a take that is to be committed or aborted.
 func (r *Request) Prepares() bool { return r.Prepare != (store.EventID{}) && r.Op != owner.OpAbort }
 
-// DatedError means that the event of a request, dated before it was sent, is not later than a reset, so that nothing of
-// it counts.
-type DatedError struct{ After store.Instant }
+// DatedError means that the event of a request, dated before it was sent, is not later than a reset, or too old to be
+// counted, or that its id can't be used any more. Nothing of it counts.
+type DatedError struct{ After store.Instant } // the reset; 0: none is known
 
 // TooEarly reports whether err is a DatedError.
 func TooEarly(err error) bool {
@@ -198,7 +201,7 @@ func TooEarly(err error) bool {
 }
 
 // Error returns the reason.
-func (*DatedError) Error() string { return "the key was reset after the time of its event" }
+func (*DatedError) Error() string { return "its event must be dated later, under another id" }
 
 // Is makes it an ErrOverloaded for callers that don't try again.
 func (*DatedError) Is(target error) bool { return target == store.ErrOverloaded }

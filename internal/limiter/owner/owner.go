@@ -103,6 +103,8 @@ type Call struct {
 
 	Back *count.Entry // for OpGiveBack and OpSettle: the counted or held units
 
+	ID store.EventID // of the event of a take or record; zero: the owner makes one
+
 	Prepare store.EventID // the id under which a take is prepared, or of the take to commit or abort; zero: not prepared
 	AtOnce  bool          // of a take: it must not wait for other calls
 

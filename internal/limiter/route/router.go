@@ -146,7 +146,7 @@ func ask(ctx context.Context, peer owner.Peer, t *demand.Target, call *owner.Cal
 // askOwner asks the owner of c's key, another instance, to decide c. It returns false if it surely did not.
 func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (asked bool) {
 	call := owner.Call{
-		Op: c.Op, Cost: c.Cost, Limit: c.Plan.AskedLimit(), View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
+		Op: c.Op, Cost: c.Cost, Limit: c.Plan.AskedLimit(), View: place.View, ID: c.ID, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
 	mark, began := r.shared.Denials.Since(c.Key), time.Now()
@@ -156,7 +156,7 @@ func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Pl
 		if c.Err = fill(&c.Decision, &a, c.Plan); c.Err == nil {
 			r.shared.Denials.PutAnswer(c, &a, began, mark)
 		}
-	case errors.As(err, &failed):
+	case errors.As(err, &failed), demand.TooEarly(err):
 		c.Err = err
 	case errors.Is(err, owner.ErrRefused), errors.Is(err, store.ErrNotStored):
 		return false
@@ -174,6 +174,10 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 	now, err := r.set.Timing.Checked()
 	if err != nil {
 		c.Err = err
+		return
+	}
+	if c.ID != (store.EventID{}) && now.Sub(c.ID.Instant()) > r.set.StoreTimeout+r.set.Timing.Slack() {
+		c.Err = &demand.DatedError{} // its asker has given up, and others may have removed it
 		return
 	}
 	c.Right = right
@@ -264,7 +268,7 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 		a.Recorded = count.RecordedYes
 		return r.settleBy(ctx, &t, right, call.Back)
 	}
-	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost}
+	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost, ID: call.ID}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err

@@ -42,6 +42,7 @@ func (r *Router) byOwners(ctx context.Context, charges []demand.Charge) {
 	all := make(several, len(charges))
 	for i := range charges {
 		all[i] = &charges[i]
+		all[i].Asked, all[i].Prepare = false, store.EventID{} // of an earlier attempt under the call's idempotency key
 	}
 	if charges[0].Op != count.OpTake { // records are not undone
 		all.each(func(c *demand.Charge) { r.byOwner(ctx, c) })
@@ -201,7 +202,7 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 // without one, gets that of an empty key.
 func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
 	check := *c
-	check.Op, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, false
+	check.Op, check.ID, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, store.EventID{}, false
 	check.Decision, check.Err = count.Decision{}, nil
 	r.byOwner(ctx, &check)
 	was := c.Decision.Recorded
@@ -235,13 +236,15 @@ func (r *Router) abort(ctx context.Context, all several) {
 		undo := r.undoing(c)
 		recorded := count.RecordedNo
 		if undo(ctx) != nil {
-			recorded = count.RecordedUnknown
+			recorded, c.Placed = count.RecordedUnknown, true
 			r.shared.UndoLater(c, undo)
 		}
 		if c.Err == nil {
 			c.Decision.Recorded = recorded
 		}
-		c.Prepare = store.EventID{}
+		if c.Prepare = (store.EventID{}); c.Spare != (store.EventID{}) {
+			c.ID, c.Spare = c.Spare, store.EventID{}
+		}
 	})
 }
 

@@ -32,6 +32,7 @@ const (
 	Failure_REFUSED     Failure = 3 // this instance does not decide that: nothing was counted
 	Failure_IN_DOUBT    Failure = 4 // it depends on calls that are not decided yet: nothing was counted
 	Failure_UNDEFINED   Failure = 5 // this instance does not know the policy's definition: nothing was counted
+	Failure_DATED       Failure = 6 // the event must be dated later, under another id: nothing was counted
 )
 
 // Enum value maps for Failure.
@@ -43,6 +44,7 @@ var (
 		3: "REFUSED",
 		4: "IN_DOUBT",
 		5: "UNDEFINED",
+		6: "DATED",
 	}
 	Failure_value = map[string]int32{
 		"NONE":        0,
@@ -51,6 +53,7 @@ var (
 		"REFUSED":     3,
 		"IN_DOUBT":    4,
 		"UNDEFINED":   5,
+		"DATED":       6,
 	}
 )
 
@@ -143,6 +146,7 @@ type Call struct {
 	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`             // to give back, confirm or settle
 	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`          // that the demand brought; 0: none
 	Definition    []byte                 `protobuf:"bytes,17,opt,name=definition,proto3" json:"definition,omitempty"` // of the policy, in JSON; empty: this instance may know it by its print
+	Id            []byte                 `protobuf:"bytes,18,opt,name=id,proto3" json:"id,omitempty"`                 // of the event of a take or record; empty: this instance makes one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +289,13 @@ func (x *Call) GetLimit() int64 {
 func (x *Call) GetDefinition() []byte {
 	if x != nil {
 		return x.Definition
+	}
+	return nil
+}
+
+func (x *Call) GetId() []byte {
+	if x != nil {
+		return x.Id
 	}
 	return nil
 }
@@ -744,6 +755,7 @@ type Answer struct {
 	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`                                  // what was counted, if recorded is yes
 	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                                   // the latest that this instance knows
 	SteadyNanos   int64                  `protobuf:"varint,10,opt,name=steady_nanos,json=steadyNanos,proto3" json:"steady_nanos,omitempty"` // for how long a denial stays as it is, if nothing is given back
+	After         int64                  `protobuf:"varint,12,opt,name=after,proto3" json:"after,omitempty"`                                // the reset than which the event must be later, if the failure is dated; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,6 +856,13 @@ func (x *Answer) GetView() int64 {
 func (x *Answer) GetSteadyNanos() int64 {
 	if x != nil {
 		return x.SteadyNanos
+	}
+	return 0
+}
+
+func (x *Answer) GetAfter() int64 {
+	if x != nil {
+		return x.After
 	}
 	return 0
 }
@@ -999,7 +1018,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xbd\x03\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xcd\x03\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -1022,7 +1041,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x05limit\x18\x10 \x01(\x03R\x05limit\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x11 \x01(\fR\n" +
-	"definitionJ\x04\b\x0e\x10\x0f\"\xcc\x01\n" +
+	"definition\x12\x0e\n" +
+	"\x02id\x18\x12 \x01(\fR\x02idJ\x04\b\x0e\x10\x0f\"\xcc\x01\n" +
 	"\x04Back\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
@@ -1050,7 +1070,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fReportAnswer\x12\x16\n" +
 	"\x06report\x18\x01 \x01(\fR\x06report\"?\n" +
 	"\aAnswers\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xf3\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\x89\x03\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\afailure\x18\x02 \x01(\x0e2\x1b.ratelimitd.peer.v1.FailureR\afailure\x12\x16\n" +
@@ -1065,7 +1085,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x05entry\x18\b \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
 	"\x04view\x18\t \x01(\x03R\x04view\x12!\n" +
 	"\fsteady_nanos\x18\n" +
-	" \x01(\x03R\vsteadyNanosJ\x04\b\v\x10\f\"\x97\x01\n" +
+	" \x01(\x03R\vsteadyNanos\x12\x14\n" +
+	"\x05after\x18\f \x01(\x03R\x05afterJ\x04\b\v\x10\f\"\x97\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +
@@ -1078,7 +1099,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x12\n" +
-	"\x04cost\x18\x04 \x01(\x03R\x04cost*^\n" +
+	"\x04cost\x18\x04 \x01(\x03R\x04cost*i\n" +
 	"\aFailure\x12\b\n" +
 	"\x04NONE\x10\x00\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x01\x12\x0e\n" +
@@ -1086,7 +1107,8 @@ const file_peer_proto_rawDesc = "" +
 	"OVERLOADED\x10\x02\x12\v\n" +
 	"\aREFUSED\x10\x03\x12\f\n" +
 	"\bIN_DOUBT\x10\x04\x12\r\n" +
-	"\tUNDEFINED\x10\x052\xe2\x01\n" +
+	"\tUNDEFINED\x10\x05\x12\t\n" +
+	"\x05DATED\x10\x062\xe2\x01\n" +
 	"\x04Peer\x12D\n" +
 	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
 	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.Taken\x12N\n" +
