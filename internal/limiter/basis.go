@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// basis has the things that all parts of an engine share: settings, ids, and the decider over its store.
+// basis has the settings and ids that all parts of an engine share, and the decider over its store.
 type basis struct {
 	settings *demand.Settings
 	ids      *store.EventIDs

@@ -22,7 +22,7 @@ type Plan struct {
 	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
-// LogPlan has the reads that the limits of one span need from their log.
+// LogPlan is the part of a log that the limits of one span need.
 type LogPlan struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
