@@ -133,17 +133,9 @@ func (o *Options) hashKeys() []keys.HashKey {
 
 // engine returns the options of an engine over s.
 func (o *Options) engine(s *backend) *limiter.Options {
-	keyers := []keys.Keyer{{Namespace: o.Namespace}}
-	for i, key := range o.hashKeys() {
-		keyer := keys.Keyer{Namespace: o.Namespace, Secret: &key}
-		if i == 0 {
-			keyers[0] = keyer
-			continue
-		}
-		keyers = append(keyers, keyer)
-	}
+	keyer, alsoRead := keys.KeyersOf(o.Namespace, o.hashKeys())
 	made := &limiter.Options{
-		Keyer: keyers[0], AlsoRead: keyers[1:], Consistency: s.levels, Datacenter: s.datacenter,
+		Keyer: keyer, AlsoRead: alsoRead, Consistency: s.levels, Datacenter: s.datacenter,
 		ClockTolerance: o.ClockTolerance, StoreTimeout: o.StoreTimeout, SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys,
 		Now: o.Now, Skewed: s.skewed, Local: s.local, Feed: s.feed, Identifiers: identifier.Reader,
 		Owners: s.members.owners(),

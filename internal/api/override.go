@@ -41,21 +41,15 @@ type adminOverride struct {
 
 // overrideView is an override in force.
 type overrideView struct {
-	Key         string              `json:"key,omitempty"`
-	Prefix      string              `json:"prefix,omitempty"`
-	Policy      string              `json:"policy"`
-	Kind        string              `json:"kind"`
-	Limits      []overrideLimitView `json:"limits,omitempty"`
-	ExpiresAt   *time.Time          `json:"expires_at"` // nil: it has no end
-	ExpiresInMS *int64              `json:"expires_in_ms"`
-	MadeAt      time.Time           `json:"made_at"`
-	By          string              `json:"by,omitempty"`
-}
-
-type overrideLimitView struct {
-	Name  string `json:"name"`
-	Limit int64  `json:"limit"`
-	Burst int64  `json:"burst,omitempty"`
+	Key         string                 `json:"key,omitempty"`
+	Prefix      string                 `json:"prefix,omitempty"`
+	Policy      string                 `json:"policy"`
+	Kind        string                 `json:"kind"`
+	Limits      []demand.LimitOverride `json:"limits,omitempty"`
+	ExpiresAt   *time.Time             `json:"expires_at"` // nil: it has no end
+	ExpiresInMS *int64                 `json:"expires_in_ms"`
+	MadeAt      time.Time              `json:"made_at"`
+	By          string                 `json:"by,omitempty"`
 }
 
 type overrideList struct {
@@ -289,7 +283,7 @@ func (s *Server) viewOne(d *limiter.Demand, o *demand.Override) answer {
 
 func (s *Server) viewOverride(o *overrides.Keyed) overrideView {
 	view := overrideView{
-		Prefix: o.Prefix, Policy: o.Policy, Kind: string(o.Kind), By: o.By,
+		Prefix: o.Prefix, Policy: o.Policy, Kind: string(o.Kind), Limits: o.Limits, By: o.By,
 		MadeAt: encode.ToMilliseconds(o.Made.Time()),
 	}
 	if o.Prefix == "" {
@@ -299,9 +293,6 @@ func (s *Server) viewOverride(o *overrides.Keyed) overrideView {
 		at := encode.ToMilliseconds(o.Until.Time())
 		rest := max(0, encode.Milliseconds(o.Until.Sub(store.InstantOf(s.opts.Now()))))
 		view.ExpiresAt, view.ExpiresInMS = &at, &rest
-	}
-	for _, l := range o.Limits {
-		view.Limits = append(view.Limits, overrideLimitView(l))
 	}
 	return view
 }

@@ -30,9 +30,8 @@ const (
 )
 
 var (
-	callerName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-	callerKeys  = []string{"name", "token_sha256", "certificate", "scopes", "policies"}
-	missingName = "missing: give the caller a name, which the audit log has"
+	callerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	callerKeys = []string{"name", "token_sha256", "certificate", "scopes", "policies"}
 )
 
 // file is one that is being read.
@@ -94,9 +93,8 @@ func (f *file) read() {
 	f.ExpectKeys(f.Root, []string{"callers"})
 	list := f.Root.Member("callers")
 	switch {
-	case list == nil && f.Root.Partial:
 	case list == nil:
-		f.AddAt(f.Root.Position, "callers", "missing: %s", wholeFile)
+		f.Missing(f.Root, "callers", "%s", wholeFile)
 	case !f.Expect(list, yamlfile.List, "start each caller with - name:"):
 	case len(list.Items) == 0 || len(list.Items) > MaxCallers:
 		f.Add(list, "%d callers: a file has 1 to %d", len(list.Items), MaxCallers)
@@ -122,18 +120,17 @@ func (f *file) readCaller(n *yamlfile.Node) {
 		f.readToken(token, c)
 	case certificate != nil:
 		f.readCertificate(certificate, c)
-	case !n.Partial && !f.Wrong(yamlfile.Join(n.Path, "token_sha256")):
-		f.AddAt(n.Position, yamlfile.Join(n.Path, "token_sha256"),
-			`missing: give the SHA-256 of the caller's token, which "ratelimitd token" prints, or a certificate: name`)
+	default:
+		f.Missing(n, "token_sha256",
+			`give the SHA-256 of the caller's token, which "ratelimitd token" prints, or a certificate: name`)
 	}
 }
 
 func (f *file) readName(n *yamlfile.Node) string {
 	name := n.Member("name")
 	switch {
-	case name == nil && (n.Partial || f.Wrong(yamlfile.Join(n.Path, "name"))):
 	case name == nil:
-		f.AddAt(n.Position, yamlfile.Join(n.Path, "name"), "%s", missingName)
+		f.Missing(n, "name", "give the caller a name, which the audit log has")
 	case !f.Expect(name, yamlfile.Text, "write one word"):
 	case strings.HasPrefix(name.Text, TokenPrefix):
 		f.Add(name, "that is a token, which the audit log must not have: replace the token, it has been seen, and give the caller a name")
@@ -149,13 +146,9 @@ func (f *file) readName(n *yamlfile.Node) string {
 }
 
 func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
-	path := yamlfile.Join(n.Path, "scopes")
 	list := n.Member("scopes")
-	switch {
-	case list == nil && (n.Partial || f.Wrong(path)):
-		return 0
-	case list == nil:
-		f.AddAt(n.Position, path, "missing: say what the caller may do, such as [decide, record]; there are %s", strings.Join(ScopeNames(), ", "))
+	if list == nil {
+		f.Missing(n, "scopes", "say what the caller may do, such as [decide, record]; there are %s", strings.Join(ScopeNames(), ", "))
 		return 0
 	}
 	for _, name := range f.words(list, "scopes") {

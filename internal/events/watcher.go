@@ -24,8 +24,12 @@ const (
 	maxDenied = 4096
 )
 
-// Tally has the counts of a policy's calls since it has been in force. It only grows.
-type Tally struct{ Calls, Denied, Degraded int64 }
+// Tally has the counts of the checks and takes of a policy since it has been in force. It only grows.
+type Tally struct {
+	Calls    int64 // that were decided
+	Denied   int64 // of these
+	Degraded int64 // decisions that on_store_error made
+}
 
 // Watcher sends an event when a condition begins and when it ends, each once: of denials by
 // conversion limits, of policies that deny much, of decisions that are degraded. A nil one tells of

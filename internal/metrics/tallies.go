@@ -6,20 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ratelimitd/ratelimitd/internal/events"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Tally counts the outcomes of checks and takes of a policy since it has been in force.
-type Tally struct {
-	Calls    int64 // that were decided
-	Denied   int64 // of these
-	Degraded int64 // decisions that on_store_error made
-}
-
-// Tallies returns those of all policies that were asked for, by name.
-func (m *Metrics) Tallies() map[string]Tally {
-	tallies := make(map[string]Tally)
+// Tallies returns the counts of the checks and takes of all policies that were asked for, by name.
+func (m *Metrics) Tallies() map[string]events.Tally {
+	tallies := make(map[string]events.Tally)
 	each(m.decisions.calls, func(labels map[string]string, value int64) {
 		t := tallies[labels["policy"]]
 		if outcome := labels["outcome"]; labels["op"] != string(count.OpRecord) && !slices.Contains(undecided, outcome) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/events"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -30,7 +31,7 @@ func TestTallies(t *testing.T) {
 	d := count.Decision{Policy: &p, Degraded: true}
 	d.SetLimits([]count.LimitDecision{{Limit: &p.Limits[0]}})
 	m.Observe(count.OpTake, store.Key{}, 1, &d)
-	want := map[string]metrics.Tally{"login": {Calls: 6, Denied: 4, Degraded: 1}}
+	want := map[string]events.Tally{"login": {Calls: 6, Denied: 4, Degraded: 1}}
 	if got := m.Tallies(); !maps.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -60,12 +60,11 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 			return
 		}
 	}
-	path := yamlfile.Join(n.Path, "limit")
 	switch {
 	case limit != nil && by != nil:
 		f.Add(limit, "by says it, for all others under default: remove limit, or by")
-	case limit == nil && by == nil && !n.Partial && !f.Wrong(path):
-		f.AddAt(n.Position, path, "missing: say how many units a window may hold")
+	case limit == nil && by == nil:
+		f.Missing(n, "limit", "say how many units a window may hold")
 	}
 }
 

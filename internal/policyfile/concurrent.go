@@ -17,11 +17,10 @@ func needWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 		name, need = "hold", "say how long a unit counts that nobody releases, such as 30s: somewhat longer than the longest request"
 		other, cure = n.Member("window"), "a "+policy.Concurrent.Name+" has none: write hold, and how long a unit counts that nobody releases"
 	}
-	path := yamlfile.Join(n.Path, name)
 	switch {
 	case other != nil:
 		f.Add(other, "%s", cure)
-	case n.Member(name) == nil && !n.Partial && !f.Wrong(path):
-		f.AddAt(n.Position, path, "missing: %s", need)
+	case n.Member(name) == nil:
+		f.Missing(n, name, "%s", need)
 	}
 }

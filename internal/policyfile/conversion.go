@@ -24,7 +24,6 @@ func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 // by the name that other limits have for it.
 func needAfter(f *yamlfile.File, n *yamlfile.Node) {
 	limit, after, by, unconfirmed := n.Member("limit"), n.Member("after"), n.Member("by"), n.Member("unconfirmed")
-	path := yamlfile.Join(n.Path, "after")
 	switch {
 	case limit != nil:
 		f.Add(limit, "a %s has none: write after, and how many units may be sent before too few are confirmed", policy.Conversion.Name)
@@ -33,8 +32,8 @@ func needAfter(f *yamlfile.File, n *yamlfile.Node) {
 	case unconfirmed != nil:
 	case after != nil && by != nil:
 		f.Add(after, "by says it, for all others under default: remove after, or by")
-	case after == nil && by == nil && !n.Partial && !f.Wrong(path):
-		f.AddAt(n.Position, path, "missing: say after how many units too few confirmed ones deny, such as 50")
+	case after == nil && by == nil:
+		f.Missing(n, "after", "say after how many units too few confirmed ones deny, such as 50")
 	}
 }
 

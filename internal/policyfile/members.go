@@ -93,13 +93,10 @@ func readMap[T any](f *yamlfile.File, n *yamlfile.Node, members []member[T], cur
 	}
 	f.ExpectKeys(n, keys)
 	for _, m := range members {
-		path := yamlfile.Join(n.Path, m.key)
-		value := n.Member(m.key)
-		switch {
-		case value != nil:
+		if value := n.Member(m.key); value != nil {
 			m.read(f, value, into)
-		case m.need != "" && !n.Partial && !f.Wrong(path):
-			f.AddAt(n.Position, path, "missing: %s", m.need)
+		} else if m.need != "" {
+			f.Missing(n, m.key, "%s", m.need)
 		}
 	}
 	return true

@@ -26,6 +26,13 @@ func (f *File) ExpectKeys(n *Node, known []string) {
 	}
 }
 
+// Missing adds the mistake that n has no member key, unless one that can't be read may be it. cure says what to write.
+func (f *File) Missing(n *Node, key, cure string, args ...any) {
+	if path := Join(n.Path, key); !n.Partial && !f.Wrong(path) {
+		f.AddAt(n.Position, path, "missing: "+cure, args...)
+	}
+}
+
 // Wrong reports whether a mistake was added at path itself, or in a key that was
 // likely to be meant for it: what is missing or odd there has been told.
 func (f *File) Wrong(path string) bool { return f.wrong[path] }

@@ -58,13 +58,7 @@ func hostPort(u *url.URL) string {
 
 // runWatcher watches for events that begin and end, until ctx ends.
 func (s *service) runWatcher(ctx context.Context) error {
-	return s.events.watcher.Run(ctx, func() map[string]events.Tally {
-		tallies := make(map[string]events.Tally)
-		for name, t := range s.measured.Tallies() {
-			tallies[name] = events.Tally(t)
-		}
-		return tallies
-	})
+	return s.events.watcher.Run(ctx, s.measured.Tallies)
 }
 
 // keyDigits is how much of a key, in hex, an event has: as much as the audit log.

@@ -25,7 +25,7 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyer, alsoRead := keyers(s.Namespace, hashKeys)
+	keyer, alsoRead := keys.KeyersOf(s.Namespace, hashKeys)
 	return &limiter.Options{
 		Keyer:          keyer,
 		AlsoRead:       alsoRead,
@@ -71,18 +71,6 @@ func ids(keys []keys.HashKey) []string {
 		names[i] = keys[i].ID
 	}
 	return names
-}
-
-// keyers returns Keyers of namespace: the first writes, the others are read
-// as well.
-func keyers(namespace string, all []keys.HashKey) (first keys.Keyer, others []keys.Keyer) {
-	if len(all) == 0 {
-		return keys.Keyer{Namespace: namespace}, nil
-	}
-	for i := range all[1:] {
-		others = append(others, keys.Keyer{Namespace: namespace, Secret: &all[1+i]})
-	}
-	return keys.Keyer{Namespace: namespace, Secret: &all[0]}, others
 }
 
 // maxHashKeys bounds the keys that are read: every decision reads under each.

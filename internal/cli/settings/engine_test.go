@@ -3,6 +3,8 @@ package settings
 import (
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 func TestHashKey(t *testing.T) {
@@ -42,15 +44,15 @@ func TestHashKey(t *testing.T) {
 // The first key of the file is written with, the others are read as well.
 func TestHashKeysInTheirOrder(t *testing.T) {
 	const hex = "00112233445566778899aabbccddeeff"
-	keys, err := parseHashKeys([]byte("new:" + hex + "\nold:" + hex))
+	all, err := parseHashKeys([]byte("new:" + hex + "\nold:" + hex))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, others := keyers("n", keys)
+	first, others := keys.KeyersOf("n", all)
 	if first.Secret.ID != "new" || len(others) != 1 || others[0].Secret.ID != "old" || others[0].Namespace != "n" {
 		t.Errorf("written with %+v, read with %+v", first, others)
 	}
-	if first, others := keyers("n", nil); first.Secret != nil || others != nil {
+	if first, others := keys.KeyersOf("n", nil); first.Secret != nil || others != nil {
 		t.Errorf("without keys: %+v and %+v", first, others)
 	}
 }

@@ -47,6 +47,20 @@ type Keyer struct {
 	Secret    *HashKey // nil: plain SHA-256
 }
 
+// KeyersOf returns Keyers of namespace by secrets: the first is written with, the others are read as well. Without a
+// secret it is plain SHA-256.
+func KeyersOf(namespace string, secrets []HashKey) (first Keyer, others []Keyer) {
+	first.Namespace = namespace
+	for i := range secrets {
+		if i == 0 {
+			first.Secret = &secrets[0]
+			continue
+		}
+		others = append(others, Keyer{Namespace: namespace, Secret: &secrets[i]})
+	}
+	return first, others
+}
+
 // KeySpace is the part of keys that depends on the policy. A policy that changes one of these counts from zero.
 type KeySpace struct {
 	Policy      string

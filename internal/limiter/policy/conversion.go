@@ -78,16 +78,8 @@ func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems
 // checkConfirmed refuses limits that count until confirmed beside limits that do not: a policy's units are one entry of
 // a receipt, and one row of a log, for all of its limits.
 func (p Policy) checkConfirmed(found *problems) {
-	until, ever := -1, -1
-	for i, l := range p.Limits {
-		switch {
-		case l.Algorithm == Conversion.Name:
-		case l.Until != "":
-			until = i
-		default:
-			ever = i
-		}
-	}
+	until := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until != "" })
+	ever := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until == "" && !l.InCell() })
 	if until >= 0 && ever >= 0 {
 		found.add(fmt.Sprintf("limits[%d].until", until), "limits[%d] counts what is confirmed, too, and both go by the same units: "+
 			"write it for all limits, or give this one a policy of its own, and ask for both in one call", ever)
