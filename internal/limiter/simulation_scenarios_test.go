@@ -47,7 +47,7 @@ var (
 func drawScenario(rng *rand.Rand) scenario {
 	s := [](func(*rand.Rand) scenario){
 		drawShort, drawShort, drawShort, drawBucket, drawBucket, drawKeyed, drawChanges, drawBoth,
-		drawBoth, drawAll, drawResets, drawRotated, drawSkewed,
+		drawEither, drawAll, drawResets, drawRotated, drawSkewed,
 	}[rng.IntN(13)](rng)
 	s.instances = 2 + rng.IntN(3)
 	s.clients = 3 + rng.IntN(3)
@@ -210,6 +210,16 @@ func drawBoth(rng *rand.Rand) scenario {
 		{Name: "q", Limits: []policy.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
 	}
 	return s.fitted()
+}
+
+// drawEither has a demand by a bucket and another one stand or fall together, either of which may be full first.
+func drawEither(rng *rand.Rand) scenario {
+	p, q := oneOf(rng, "sliding-log", "sliding-log", "fixed-window"), oneOf(rng, "token-bucket", "leaky-bucket")
+	return scenario{
+		name: "either " + p + " and " + q, act: takeBoth, lasts: 5 * time.Second, thinks: 100 * time.Millisecond, total: true,
+		costs:    rng.IntN(3) == 0,
+		policies: []policy.Policy{longPolicy("p", p, 2+rng.Int64N(8)), longPolicy("q", q, 2+rng.Int64N(8))},
+	}.fitted()
 }
 
 // drawAll has denied attempts counted, too.
