@@ -204,7 +204,7 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	if p.Guarantee == policy.GuaranteeLocal {
 		return policy.ScopeNone, counted.LocalPromise(p, e.settings.Serial)
 	}
-	if inCells, _ := p.Kept(); inCells {
+	if p.InCells() {
 		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
 	}
 	return p.Consistency.Scope(), p.Consistency.Caveat()

@@ -56,7 +56,7 @@ func (r *reservations) heard(ctx context.Context, c *store.Change) {
 		case err == nil && n.Sums == p.Sums:
 			held.Entries = append(held.Entries, *n)
 			d := count.Decision{Recorded: count.RecordedYes, Entry: n.Entry}
-			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Decision: d})
+			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key}, Decision: d})
 		case i == 0: // the reservation's claim has the id of the first entry
 			return
 		}

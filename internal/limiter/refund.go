@@ -186,7 +186,7 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 	var failed error
 	for i := range t.Entries {
 		n := &t.Entries[i]
-		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
+		at := demand.Target{Plan: plans[i], Key: n.Key}
 		failed = errors.Join(failed, r.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
 	}
 	if failed != nil {

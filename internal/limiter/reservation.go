@@ -179,7 +179,7 @@ func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, er
 			units = cost
 		}
 		if p, err := r.plans.planFor(n); err == nil {
-			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Op: count.OpRecord, Cost: units})
+			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key}, Op: count.OpRecord, Cost: units})
 		}
 	}
 	return charges, nil

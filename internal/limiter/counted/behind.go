@@ -82,7 +82,7 @@ const localCaveat = "guarantee local writes behind what it admits: beyond the li
 // LocalPromise returns what p, which is written behind, does not guarantee.
 func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
-	if inCells, _ := p.Kept(); inCells {
+	if p.InCells() {
 		scope, more = serial.Scope(), serial.Caveat()
 	}
 	switch {

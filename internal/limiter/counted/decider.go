@@ -49,7 +49,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 
 // Decide decides one charge at now, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
-	if len(c.Plan.Parts) > 0 || c.Hold > 0 || c.Ends && c.Right == nil {
+	if c.Hold > 0 || c.Ends && c.Right == nil {
 		if s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
 			return
 		}
@@ -333,22 +333,9 @@ func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
 	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
 		return false
 	}
-	full := s.Denials
-	if len(c.Plan.Parts) == 0 {
-		known := full.Answer(&c.Decision, &c.Target, c.Cost, now, true)
-		c.Decision.Remembered = false // the store was asked
-		return known
-	}
-	for _, p := range c.Plan.Parts {
-		of := part{Target: c.As(p), Request: new(demand.Request)}
-		if full.Answer(&of.Decision, &of.Target, c.Cost, now, true) {
-			c.Decision = count.Decision{}
-			absorb(c, &of)
-			c.Decision.Conclude()
-			return true
-		}
-	}
-	return false
+	known := s.Denials.Answer(&c.Decision, &c.Target, c.Cost, now, true)
+	c.Decision.Remembered = false // the store was asked
+	return known
 }
 
 // Run takes back units without an admission, and writes behind units admitted from memory, until ctx ends. Then it
@@ -436,20 +423,10 @@ func (s *Decider) Flush(ctx context.Context) {
 
 // SettleEvent makes n's held event permanent, if t keeps events.
 func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
-	parts := t.Plan.Parts
-	if len(parts) == 0 {
-		parts = []*demand.Plan{t.Plan}
+	if len(t.Plan.Logs) == 0 {
+		return nil
 	}
-	for _, p := range parts {
-		if len(p.Logs) == 0 {
-			continue
-		}
-		part := t.As(p)
-		if err := s.Store.Write(ctx, part.Settling(n)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.Store.Write(ctx, t.Settling(n))
 }
 
 // doubt replaces denials of batch by errors if they may be due to units that may yet be given back.

@@ -11,20 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// GiveBack removes n's units for t from the store, for each part of t's plan.
+// GiveBack removes n's units for t from the store.
 func (s *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if len(t.Plan.Parts) == 0 {
-		return s.giveBackPart(ctx, t, n, sums)
-	}
-	var failed error
-	for _, p := range t.Plan.Parts {
-		part := t.As(p)
-		failed = errors.Join(failed, s.giveBackPart(ctx, &part, n, sums))
-	}
-	return failed
-}
-
-func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	switch {
 	case !t.Plan.Cell && !t.Plan.GivesBack(n):
 		return nil

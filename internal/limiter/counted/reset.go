@@ -26,19 +26,6 @@ func (s *Decider) ResetBy(ctx context.Context, t *demand.Target, right owner.Rig
 // reset is Reset of a key whose state in memory is known, nil if it is not.
 func (s *Decider) reset(ctx context.Context, t *demand.Target, known *keyState) error {
 	s.counted.owned.change(t.Key)
-	if len(t.Plan.Parts) == 0 {
-		return s.resetPart(ctx, t, known)
-	}
-	for _, p := range t.Plan.Parts {
-		part := t.As(p)
-		if err := s.resetPart(ctx, &part, nil); err != nil {
-			return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-		}
-	}
-	return nil
-}
-
-func (s *Decider) resetPart(ctx context.Context, t *demand.Target, known *keyState) error {
 	if t.Plan.Cell {
 		return s.serial.Reset(ctx, t)
 	}

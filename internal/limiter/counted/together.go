@@ -2,7 +2,6 @@ package counted
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,8 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// part is a charge, or a part of one, that is decided in one step, of several charges that are allowed or denied
-// together. A charge has two parts if its policy has limits of both kinds.
+// part is one of several charges that are allowed or denied together.
 type part struct {
 	demand.Target
 	*demand.Request
@@ -37,7 +35,7 @@ func (s *Decider) DecideAll(ctx context.Context, charges []demand.Charge) {
 		each(parts, func(p *part) { s.check(ctx, &p.Target, p.Request) })
 	} else {
 		for i := range parts {
-			parts[i].holdBack(charges, s.opts)
+			parts[i].holdBack(parts, s.opts)
 		}
 		asked := false
 		s.leadAll(ctx, slices.Clone(parts), func(ctx context.Context) { asked = true; s.settleAll(ctx, charges, parts) })
@@ -53,23 +51,15 @@ func partsOf(charges []demand.Charge) []*part {
 	for i := range charges {
 		c := &charges[i]
 		r := demand.Request{Op: c.Op, Cost: c.Cost, Hold: c.Hold, ID: c.ID, Alone: true, Under: c.Plan}
-		if len(c.Plan.Parts) == 0 {
-			parts = append(parts, &part{Target: c.Target, Request: &r, of: i})
-			continue
-		}
-		for _, of := range c.Plan.Parts {
-			own := r
-			parts = append(parts, &part{Target: c.As(of), Request: &own, of: i})
-		}
+		parts = append(parts, &part{Target: c.Target, Request: &r, of: i})
 	}
 	slices.SortStableFunc(parts, func(a, b *part) int { return a.Key.Compare(b.Key) })
 	return parts
 }
 
-// holdBack makes p a hold until the other parts are decided, if it is a take from logs and there are other parts.
-func (p *part) holdBack(charges []demand.Charge, o *demand.Settings) {
-	others := len(charges) > 1 || len(charges[p.of].Plan.Parts) > 0
-	if others && p.Op.MayDeny() && p.Hold == 0 && !p.Plan.Cell && len(p.Plan.Logs) > 0 {
+// holdBack makes p a hold until the others of parts are decided, if it is a take from logs and there are others.
+func (p *part) holdBack(parts []*part, o *demand.Settings) {
+	if len(parts) > 1 && p.Op.MayDeny() && p.Hold == 0 && !p.Plan.Cell && len(p.Plan.Logs) > 0 {
 		p.Hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true
 	}
 }
@@ -106,7 +96,7 @@ func (s *Decider) settleAll(ctx context.Context, charges []demand.Charge, parts 
 		return
 	}
 	for _, p := range toPlace {
-		charges[p.of].Placed = charges[p.of].Placed || len(p.Plan.Logs) > 0 && !p.Plan.Cell
+		charges[p.of].Placed = charges[p.of].Placed || len(p.Plan.Logs) > 0
 	}
 	each(toPlace, func(p *part) { s.place(ctx, p) })
 	keep := keeps(charges, parts)
@@ -262,43 +252,10 @@ func (s *Decider) undo(ctx context.Context, p *part) {
 	}
 }
 
-// conclude merges the parts' decisions into those of charges. A charge fails with any of its parts.
+// conclude gives charges the decisions and errors of parts.
 func conclude(charges []demand.Charge, parts []*part) {
 	for _, p := range parts {
-		c := &charges[p.of]
-		c.Err = errors.Join(c.Err, p.Err)
-		if len(c.Plan.Parts) == 0 {
-			c.Decision = p.Decision
-		} else if p.Err == nil {
-			absorb(c, p)
-		}
-	}
-	for i := range charges {
-		switch c := &charges[i]; {
-		case len(c.Plan.Parts) == 0 || demand.TooEarly(c.Err):
-		case c.Err == nil:
-			c.Decision.Conclude()
-		default:
-			c.Err = &count.StoreError{Recorded: recordedOfParts(parts, i), Err: c.Err}
-		}
-	}
-}
-
-// absorb merges the decision of p, a part of c, into c's.
-func absorb(c *demand.Charge, p *part) {
-	d := &c.Decision
-	if d.Policy == nil {
-		*d = c.Plan.Unasked()
-		d.Recorded = p.Decision.Recorded
-	}
-	for j, at := range p.Plan.Places {
-		d.Limits()[at].Verdict = p.Decision.Limits()[j].Verdict
-	}
-	if p.Decision.Recorded != count.RecordedYes {
-		d.Recorded = p.Decision.Recorded
-	}
-	if !p.Plan.Cell || d.Entry == (count.Entry{}) { // a bucket's units are given back without an id
-		d.Entry = p.Decision.Entry
+		charges[p.of].Decision, charges[p.of].Err = p.Decision, p.Err
 	}
 }
 
@@ -313,22 +270,4 @@ func each(parts []*part, do func(*part)) {
 		all.Go(func() { do(p) })
 	}
 	all.Wait()
-}
-
-// recordedOfParts returns whether the units of a charge with a failed part count: unknown unless all parts agree.
-func recordedOfParts(parts []*part, charge int) (all count.Recorded) {
-	for _, p := range parts {
-		if p.of != charge {
-			continue
-		}
-		said := p.Decision.Recorded
-		if failed := (*count.StoreError)(nil); errors.As(p.Err, &failed) {
-			said = failed.Recorded
-		}
-		if all != "" && all != said {
-			return count.RecordedUnknown
-		}
-		all = said
-	}
-	return all
 }

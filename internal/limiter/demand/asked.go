@@ -45,10 +45,6 @@ func (a *asked) put(units int64, made *Plan) *Plan {
 func (p *Plan) judgingBy(units int64) *Plan {
 	made := *p
 	made.Plan, made.asked = p.Plan.Asked(units), nil
-	made.Parts = nil
-	for _, part := range p.Parts {
-		made.Parts = append(made.Parts, part.Asked(units))
-	}
 	if p.Local != nil {
 		made.Local = p.Local.Asked(units)
 	}

@@ -16,7 +16,6 @@ import (
 type Target struct {
 	Plan *Plan
 	Key  store.Key   // for writes, under the current hash key
-	Cell store.Key   // of its buckets, if they are decided apart
 	Old  []store.Key // further keys to read, while the hash key changes
 }
 
@@ -33,20 +32,8 @@ func (p *Plan) Locate(t *Target, id keys.Identifier) {
 	if p.ByKey != nil {
 		t.Plan = p.At(t.Key)
 	}
-	if len(p.Keys) > 1 || len(p.Parts) > 0 {
-		t.locateOthers(id)
-	}
-}
-
-// locateOthers adds to t, the target of id, its keys beside the first.
-func (t *Target) locateOthers(id keys.Identifier) {
 	for _, keys := range t.Plan.Keys[1:] {
 		t.Old = append(t.Old, keys.Of(id))
-	}
-	for _, part := range t.Plan.Parts {
-		if part.Cell {
-			t.Cell = part.Keys[0].Of(id)
-		}
 	}
 }
 
@@ -62,9 +49,6 @@ func (p *Plan) At(key store.Key) *Plan {
 // As returns t under another plan of its policy, which may have other keys.
 func (t Target) As(p *Plan) Target {
 	t.Plan = p
-	if p.Cell && p.Places != nil {
-		t.Key = t.Cell
-	}
 	if len(p.Keys) == 1 {
 		t.Old = nil
 	}
@@ -131,7 +115,7 @@ type Mark struct{ Target }
 
 // IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
 // memory.
-func (c *Charge) IsPlain() bool { return len(c.Plan.Parts) == 0 && c.Hold == 0 }
+func (c *Charge) IsPlain() bool { return c.Hold == 0 }
 
 // OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
 func (c *Charge) OpIf(blocked bool) count.Op {

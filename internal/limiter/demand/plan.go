@@ -30,9 +30,7 @@ type Plan struct {
 	Blocks    bool   // its denials block keys
 	Regional  bool   // its guarantee holds within a data centre; so may claims about it
 
-	Parts  []*Plan // parts that are decided apart in a store that can't lock a key; none: the plan has one part
-	Places []int   // of a part: for each rule, the index of its limit in the whole policy
-	Local  *Plan   // of the same policy, for OnStoreErrorLocal; nil: no local decisions
+	Local *Plan // of the same policy, for OnStoreErrorLocal; nil: no local decisions
 
 	ByKey map[store.Key]*Plan // plans that replace this one for some keys; nil: none
 	asked *asked              // plans that replace this one for demands with a limit; nil: demands bring none
@@ -56,10 +54,9 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone
-	inCell := p.Cell && len(p.Logs) == 0 && !p.Counters
-	space := p.space(o, inCell && !still)
+	space := p.space(o, p.Cell && !still)
 	p.Keys = []*keys.Keys{o.Keyer.For(space).CachedIn(o.keys)}
-	if !inCell { // a cell's condition spans one key: it starts empty under another
+	if !p.Cell { // a cell's condition spans one key: it starts empty under another
 		for i := range o.AlsoRead {
 			p.Keys = append(p.Keys, o.AlsoRead[i].For(space).CachedIn(o.keys))
 		}
@@ -67,9 +64,9 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	for _, log := range p.Logs {
 		p.LogWrites = append(p.LogWrites, store.LogWrite{Span: log.Span, TTL: o.Timing.Lasting(log.Window), Keep: log.Limit + 1})
 	}
-	p.Regional = still || p.Consistency.Scope() == policy.ScopeDatacenter || inCell
+	p.Regional = still || p.Consistency.Scope() == policy.ScopeDatacenter
 	if p.Cell && !still {
-		p.Regional = p.Regional && o.Serial.Scope() == policy.ScopeDatacenter
+		p.Regional = o.Serial.Scope() == policy.ScopeDatacenter
 	}
 	p.Tally = p.Counters && !still && p.Counting == policy.CountingRows
 	p.TakesBack = !still && p.Releases ||
@@ -77,9 +74,6 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
-	if !still {
-		p.split(o)
-	}
 	if p.Base = p; p.FromRequest() >= 0 {
 		p.asked = new(asked)
 	}
@@ -118,31 +112,6 @@ func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	return space
 }
 
-// split divides a policy whose limits are stored in different ways into two parts: the limits that are written and then
-// counted, and the buckets, which change by compare-and-set.
-func (p *Plan) split(o *Settings) {
-	inCell := func(l policy.Limit) bool {
-		a, _ := policy.AlgorithmByName(l.Algorithm)
-		return a.Memory == policy.MemoryCells
-	}
-	if !p.Cell || !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return !inCell(l) }) {
-		return
-	}
-	for _, cell := range []bool{true, false} { // buckets first: after a denial nothing must be undone
-		part := p.Policy
-		part.Limits = nil
-		var limit []int
-		for i, l := range p.Limits {
-			if inCell(l) == cell {
-				part.Limits, limit = append(part.Limits, l), append(limit, i)
-			}
-		}
-		made := NewPlan(part, o, false)
-		made.Places = limit
-		p.Parts = append(p.Parts, made)
-	}
-}
-
 // HoldWrites returns p's logs for held events, which live only as long as they may count: until their end by the
 // slowest clock.
 func (p *Plan) HoldWrites(hold time.Duration, o *Settings) []store.LogWrite {
@@ -164,10 +133,8 @@ func (p *Plan) OnFailure() policy.OnStoreError {
 	return p.OnStoreError
 }
 
-// CountsOutsideCells reports whether any limit of p is written and then counted, or counted in memory.
-func (p *Plan) CountsOutsideCells() bool {
-	return p.Behind || !p.Cell || len(p.Parts) > 0
-}
+// CountsOutsideCells reports whether the limits of p are written and then counted, or counted in memory.
+func (p *Plan) CountsOutsideCells() bool { return p.Behind || !p.Cell }
 
 // SmallBelow returns the number of used units from which on an owner writes those of a key: write_from of the smallest
 // limit, two at least. Below it the key is small, and in memory alone. 0: no key is.

@@ -292,5 +292,5 @@ func AppendEntries(entries []Entry, charges []demand.Charge) []Entry {
 // EntryOf returns a token's entry for n, which was counted for t.
 func EntryOf(t *demand.Target, n *count.Entry) Entry {
 	p := t.Plan
-	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Cell: t.Cell, Entry: *n, Concurrent: p.Releases}
+	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Entry: *n, Concurrent: p.Releases}
 }

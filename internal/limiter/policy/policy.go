@@ -264,15 +264,8 @@ func (p Policy) checkLimits(found *problems) {
 
 func pathOf(limit int) string { return fmt.Sprintf("limits[%d]", limit) }
 
-// Kept reports whether some of p's limits are kept in cells, and whether some are not.
-func (p Policy) Kept() (inCells, elsewhere bool) {
-	for _, l := range p.Limits {
-		a, known := AlgorithmByName(l.Algorithm)
-		inCell := known && a.Memory == MemoryCells
-		inCells, elsewhere = inCells || inCell, elsewhere || !inCell
-	}
-	return inCells, elsewhere
-}
+// InCells reports whether p's limits are kept in cells. All of them are, or none.
+func (p Policy) InCells() bool { return slices.ContainsFunc(p.Limits, Limit.InCell) }
 
 // LongestWindow returns the longest that a window of the policy's limits can last.
 func (p Policy) LongestWindow() time.Duration {

@@ -47,7 +47,7 @@ func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, d
 // owner surely did not do it within half of the time, this instance does, and owners hear of it, unless only the owner can:
 // then the owner does it later.
 func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if r.owners == nil || len(t.Plan.Parts) > 0 || !sums && t.Plan.Cell {
+	if r.owners == nil || !sums && t.Plan.Cell {
 		return r.giveBackHere(ctx, t, n, sums)
 	}
 	e := *n
@@ -136,7 +136,7 @@ func (r *Router) EndHold(
 
 // SettleEvent makes n's held event permanent, if t keeps events.
 func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
-	if r.owners == nil || len(t.Plan.Parts) > 0 || len(t.Plan.Logs) == 0 {
+	if r.owners == nil || len(t.Plan.Logs) == 0 {
 		return r.shared.SettleEvent(ctx, t, n)
 	}
 	of := demand.Target{Plan: t.Plan, Key: t.Key}
@@ -160,7 +160,7 @@ func (r *Router) settleBy(ctx context.Context, t *demand.Target, right owner.Rig
 // Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
 func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	defer r.Changed(t.Key)
-	if r.owners == nil || len(t.Plan.Parts) > 0 {
+	if r.owners == nil {
 		return r.shared.Reset(ctx, t)
 	}
 	return storeError(r.order(ctx, t, owner.Call{Op: owner.OpReset}, func(right owner.Right) error { return r.resetBy(ctx, t, right) }))
