@@ -87,36 +87,45 @@ func testEveryKindDenies(t *testing.T, store store.Store) {
 // testAllOrNone makes a second demand deny the call, so that the first one does not count.
 func testAllOrNone(t *testing.T, store store.Store) {
 	policies := kinds(3)
-	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	bucket := policy.Policy{Name: "bucket", Limits: []policy.Limit{{Algorithm: "leaky-bucket", Limit: 1, Window: time.Minute}}}
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate, bucket)...)
 	for i, p := range policies {
-		demands := on(p.Name, "gate")
-		if i%2 == 1 {
-			demands[0], demands[1] = demands[1], demands[0]
-		}
-		demands[0].Identifier, demands[1].Identifier = keys.Identifier(p.Name), keys.Identifier(p.Name)
-		if got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands}); !got.Allowed || got.Recorded != count.RecordedYes {
-			t.Errorf("%s: with room for both: %+v", p.Name, got.Decision)
-		}
-		for range 2 {
-			got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands})
-			if got.Allowed || got.Recorded != count.RecordedNo || got.Policy.Name != "gate" || got.RetryAfter <= 0 || len(got.Demands) != 2 {
-				t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", p.Name, got.Allowed, got.Recorded, got.Policy.Name)
+		for _, full := range []string{gate.Name, bucket.Name} {
+			demands := on(p.Name, full)
+			if i%2 == 1 {
+				demands[0], demands[1] = demands[1], demands[0]
 			}
-			for _, d := range got.Demands {
-				if d.Used != 1 || d.Recorded != count.RecordedNo {
-					t.Errorf("%s: with no room for one: used %d of %s, recorded %s", p.Name, d.Used, d.Policy.Name, d.Recorded)
-				}
+			demands[0].Identifier, demands[1].Identifier = keys.Identifier(p.Name+full), keys.Identifier(p.Name+full)
+			e.allOrNone(t, p.Name, full, demands)
+		}
+	}
+}
+
+// allOrNone checks that demands of a policy with room for three, and of full, with room for one, pass together once.
+func (e *Engine) allOrNone(t *testing.T, name, full string, demands []limiter.Demand) {
+	t.Helper()
+	if got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands}); !got.Allowed || got.Recorded != count.RecordedYes {
+		t.Errorf("%s: with room for both: %+v", name, got.Decision)
+	}
+	for range 2 {
+		got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands})
+		if got.Allowed || got.Recorded != count.RecordedNo || got.Policy.Name != full || got.RetryAfter <= 0 || len(got.Demands) != 2 {
+			t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", name, got.Allowed, got.Recorded, got.Policy.Name)
+		}
+		for _, d := range got.Demands {
+			if d.Used != 1 || d.Recorded != count.RecordedNo {
+				t.Errorf("%s: with no room for one: used %d of %s, recorded %s", name, d.Used, d.Policy.Name, d.Recorded)
 			}
 		}
-		check := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
-		for _, d := range check.Demands {
-			if d.Used != 1 {
-				t.Errorf("%s: used %d of %s after one call of two passed", p.Name, d.Used, d.Policy.Name)
-			}
+	}
+	check := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
+	for _, d := range check.Demands {
+		if d.Used != 1 {
+			t.Errorf("%s: used %d of %s after one call of two passed", name, d.Used, d.Policy.Name)
 		}
-		if check.Allowed {
-			t.Errorf("%s: the check of both is allowed", p.Name)
-		}
+	}
+	if check.Allowed {
+		t.Errorf("%s: the check of both is allowed", name)
 	}
 }
 
