@@ -76,21 +76,43 @@ func ofSingleCopy(replication map[string]string) string {
 		"use three", strings.Join(where, ", "))
 }
 
+// lateCommitlogs returns the caveat of nodes that acknowledge writes before they are on disk. It also notes for how long
+// the others wait for further writes before they sync.
 func (s *Store) lateCommitlogs(ctx context.Context) (string, error) {
 	var late []string
 	var failed []error
+	var longest time.Duration
 	for _, host := range s.nodes.Hosts() {
-		var sync string
-		query := s.session.Query("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
-		err := query.WithContext(conn.Pinned(ctx, host)).Consistency(gocql.One).Scan(&sync)
+		sync, window, err := s.commitlog(conn.Pinned(ctx, host))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("node %s: %w", host.ConnectAddress(), err))
+			continue
 		}
+		longest = max(longest, window)
 		if sync == "periodic" {
 			late = append(late, host.ConnectAddress().String())
 		}
 	}
+	if len(failed) == 0 || longest > 0 {
+		s.groupWindow.Store(int64(longest))
+	}
 	return ofLateCommitlogs(late), errors.Join(failed...)
+}
+
+// commitlog returns a node's commitlog_sync and, if that is group, its window.
+func (s *Store) commitlog(ctx context.Context) (sync string, window time.Duration, err error) {
+	setting := func(name string) (value string, err error) {
+		query := s.session.Query("SELECT value FROM system_views.settings WHERE name = ?", name)
+		return value, query.WithContext(ctx).Consistency(gocql.One).Scan(&value)
+	}
+	if sync, err = setting("commitlog_sync"); err != nil || sync != "group" {
+		return sync, 0, err
+	}
+	text, err := setting("commitlog_sync_group_window")
+	if err == nil {
+		window, err = time.ParseDuration(text)
+	}
+	return sync, window, err
 }
 
 // ofLateCommitlogs returns the caveat of nodes that acknowledge writes before they are on disk.

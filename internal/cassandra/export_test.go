@@ -44,6 +44,15 @@ func (s *Store) SweepAsOneSlice(ctx context.Context) error {
 	return s.sweeper.part(ctx, math.MinInt64, math.MaxInt64, now.Add(-s.config.SweepAge).UnixMilli(), sweepHalvings)
 }
 
+// PerBatch returns how many rows a batch may have.
+func (s *Store) PerBatch() int { return s.perBatch() }
+
+// GroupWindow returns the longest window of the nodes as far as is known.
+func (s *Store) GroupWindow() time.Duration { return time.Duration(s.groupWindow.Load()) }
+
+// SetGroupWindow batches rows as for nodes with this window, until the nodes are asked again.
+func (s *Store) SetGroupWindow(window time.Duration) { s.groupWindow.Store(int64(window)) }
+
 // WatchTrips calls seen with how many keys each trip of several requests has. Call it
 // before the store is used.
 func (s *Store) WatchTrips(seen func(keys int)) {

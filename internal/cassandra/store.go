@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -33,6 +34,7 @@ type Store struct {
 
 	logsWritten    trips[*writeRead[*logRead]]
 	talliesWritten trips[*writeRead[*tallyRead]]
+	groupWindow    atomic.Int64 // the longest of the nodes, as a time.Duration; 0: none is known. See perBatch
 }
 
 var _ store.Store = (*Store)(nil)
@@ -66,6 +68,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, conn.Judged(err)
 	}
 	s.clock.measure(ctx, s)
+	_, _ = s.lateCommitlogs(ctx) // batches are full if nothing is found out
 	return s, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -48,9 +49,20 @@ func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entr
 	return s.execBatch(batch)
 }
 
+// perBatch returns the most partitions of a batch. A node applies the rows of a batch one after the other, and under
+// commitlog_sync: group each of them waits for a window to end. All together should wait no longer than tripPatience; as
+// requests of their own they wait at the same time.
+func (s *Store) perBatch() int {
+	window := time.Duration(s.groupWindow.Load())
+	if window <= tripPatience/maxWritten {
+		return maxWritten
+	}
+	return int(max(1, tripPatience/window))
+}
+
 // writeKeysTogether writes the entries of items by one batch, or by several if they are too many for one.
 func (s *Store) writeKeysTogether(ctx context.Context, l lane, items []*item[*keyWrite]) {
-	inBatches(items, maxWritten, func(some []*item[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
+	inBatches(items, s.perBatch(), func(some []*item[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
 }
 
 // inBatches calls do concurrently with batches of items: as few as possible of at most most items, of about the same

@@ -44,9 +44,40 @@ func TestKeysTravelTogether(t *testing.T) {
 	}
 }
 
+// TestBatchesByTheGroupWindow checks that the rows of a batch, for each of which a node waits until a window has ended,
+// don't wait for long.
+func TestBatchesByTheGroupWindow(t *testing.T) {
+	s := newStore(t, commonConfig(t))
+	opened := s.GroupWindow()
+	for window, want := range map[time.Duration]int{
+		0: 10, 100 * time.Microsecond: 10, time.Millisecond: 10, 2 * time.Millisecond: 5, 3 * time.Millisecond: 3,
+		10 * time.Millisecond: 1, 15 * time.Millisecond: 1, time.Second: 1,
+	} {
+		s.SetGroupWindow(window)
+		if got := s.PerBatch(); got != want {
+			t.Errorf("with a window of %v a batch has up to %d rows, want %d", window, got, want)
+		}
+	}
+	if _, err := s.Caveats(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	if err := s.Ask(&text, "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync_group_window'"); err != nil {
+		t.Fatal(err)
+	}
+	window, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked := s.GroupWindow(); opened != window || asked != window {
+		t.Errorf("a window of %v when opened, and of %v when asked again; the node's is %v", opened, asked, window)
+	}
+}
+
 // A failure of one key does not fail another.
 func TestTripOfWhichOneFails(t *testing.T) {
 	s := newStore(t, commonConfig(t))
+	s.SetGroupWindow(0) // the three keys share a batch
 	id := store.NewEventIDs().Next(store.InstantOf(time.Now()))
 	tooLong := make([]byte, math.MaxUint16+1) // Cassandra refuses keys that don't fit
 	keys := [][]byte{[]byte(rand.Text()), tooLong, []byte(rand.Text())}
