@@ -45,8 +45,8 @@ func (o *Options) join(store *members.Members, skewed func() bool) (*membership,
 			return m.engine.Unload(ctx, peer.KeysOf(moves))
 		},
 		MayUnload: func() bool { return m.engine.MayUnload() },
-		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
-			return m.pool.HandOver(ctx, to, view, slices)
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slots []cluster.Handed) error {
+			return m.pool.HandOver(ctx, to, view, slots)
 		},
 	})
 	m.pool = peer.NewPool(m.cluster, creds, o.Logger)

@@ -12,10 +12,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// BenchmarkColdSlices takes of new callers, over the instances in turn, from the moment on at which all slices have an
-// owner again. It reports after how long that was, after how long all keys of all slices were known, and what part of
+// BenchmarkColdSlots takes of new callers, over the instances in turn, from the moment on at which all slots have an
+// owner again. It reports after how long that was, after how long all keys of all slots were known, and what part of
 // the takes read their key. There are 100,000 keys, by which the second time grows.
-func BenchmarkColdSlices(b *testing.B) {
+func BenchmarkColdSlots(b *testing.B) {
 	policies := []policy.Policy{{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}}
 	for _, run := range []struct {
 		name string
@@ -36,17 +36,17 @@ func BenchmarkColdSlices(b *testing.B) {
 			start := func(n int) []*running { return startInstances(b, config, n, policies) }
 			all := start(3)
 			isComplete := func(st *cluster.Status) int { return st.Complete }
-			awaitSlices(b, all, isComplete)
+			awaitSlots(b, all, isComplete)
 			takeNewCallers(b, all, 100_000)
 			all = run.then(all, start)
 			began := time.Now()
-			awaitSlices(b, all, func(st *cluster.Status) int { return st.Owned })
+			awaitSlots(b, all, func(st *cluster.Status) int { return st.Owned })
 			owned, reads := time.Since(began), coldReads(all)
 			var complete time.Duration
 			known := make(chan struct{})
 			go func() {
 				defer close(known)
-				awaitSlices(b, all, isComplete)
+				awaitSlots(b, all, isComplete)
 				complete = time.Since(began)
 			}()
 			takeInTurn(b, enginesOf(all), takeOfNewCaller)

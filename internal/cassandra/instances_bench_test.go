@@ -68,7 +68,7 @@ func enginesOf(all []*running) (engines []*limiter.Engine) {
 func startOwners(b *testing.B, n int, policies []policy.Policy) []*running {
 	b.Helper()
 	all := startInstances(b, newConfig(b), n, policies)
-	awaitSlices(b, all, func(st *cluster.Status) int { return st.Complete })
+	awaitSlots(b, all, func(st *cluster.Status) int { return st.Complete })
 	return all
 }
 
@@ -97,11 +97,11 @@ func startInstance(b *testing.B, config cassandra.Config, policies []policy.Poli
 	members, pool := store.Members(b.Name()), (*peer.Pool)(nil)
 	c := cluster.New(members, &cluster.Options{
 		Address: listener.Addr().String(), LookThrough: members.LookThrough, Logger: slog.New(slog.DiscardHandler),
-		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slots []cluster.Handed) error {
 			if reaching.Err() != nil {
 				return reaching.Err()
 			}
-			return pool.HandOver(ctx, to, view, slices)
+			return pool.HandOver(ctx, to, view, slots)
 		},
 	})
 	pool = peer.NewPool(c, creds, slog.New(slog.DiscardHandler))
@@ -125,17 +125,17 @@ func startInstance(b *testing.B, config cassandra.Config, policies []policy.Poli
 	return &running{engine: e, cluster: c, store: store, stop: stopped, cut: cut}
 }
 
-// awaitSlices waits until the instances go by one view of just them, and all slices between them are such as of counts.
-func awaitSlices(b *testing.B, all []*running, of func(*cluster.Status) int) {
+// awaitSlots waits until the instances go by one view of just them, and all slots between them are such as of counts.
+func awaitSlots(b *testing.B, all []*running, of func(*cluster.Status) int) {
 	b.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-		slices := 0
+		slots := 0
 		for _, r := range all {
 			if st := r.cluster.Status(); st.Installed && len(st.View.Members) == len(all) {
-				slices += of(&st)
+				slots += of(&st)
 			}
 		}
-		if slices == cluster.Slices {
+		if slots == cluster.Slots {
 			return
 		}
 	}

@@ -31,7 +31,7 @@ func (k *keysSeen) Observe(_ count.Op, key store.Key, _ int64, _ *count.Decision
 }
 
 // TestLookThroughFindsAllKeys counts for keys in every table, for more than go by one page in one of them, and
-// resets a key of which nothing is counted. All of them must be found, each in its slice.
+// resets a key of which nothing is counted. All of them must be found, each in its slot.
 func TestLookThroughFindsAllKeys(t *testing.T) {
 	s := newStore(t, newConfig(t))
 	observed := &keysSeen{keys: make(map[store.Key]bool)}
@@ -81,12 +81,12 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 	callers.Wait()
 
 	type place struct {
-		slice int
-		key   seen.Hash
+		slot int
+		key  seen.Hash
 	}
 	found, now := make(map[place]bool), time.Now()
-	err := s.Members("any").LookThrough(t.Context(), func(slice int, key seen.Hash, until time.Time) {
-		found[place{slice, key}] = true
+	err := s.Members("any").LookThrough(t.Context(), func(slot int, key seen.Hash, until time.Time) {
+		found[place{slot, key}] = true
 		if left := until.Sub(now); left < 2*time.Hour {
 			t.Errorf("a key matters for %s, want two windows at least", left)
 		}
@@ -97,7 +97,7 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 	missing := 0
 	for key := range observed.keys {
 		a, b := key.Rest()
-		if !found[place{cluster.SliceOf(key.Prefix()), seen.Hash{A: a, B: b}}] {
+		if !found[place{cluster.SlotOf(key.Prefix()), seen.Hash{A: a, B: b}}] {
 			missing++
 		}
 	}

@@ -65,35 +65,35 @@ func TestThreeMembersOfOneCluster(t *testing.T) {
 	}
 	awaitMembers(t, 3, all...)
 	owners := make(map[cluster.ID]int)
-	for slice := range cluster.Slices {
+	for slot := range cluster.Slots {
 		for _, m := range all {
-			place, err := m.cluster.Enter(t.Context(), slice)
+			place, err := m.cluster.Enter(t.Context(), slot)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if place.Tenure == nil {
+			if place.Term == nil {
 				continue
 			}
 			owners[m.cluster.Self()]++
-			place.Tenure.Leave()
+			place.Term.Leave()
 		}
 	}
 	owned := 0
 	for _, n := range owners {
 		owned += n
 	}
-	if len(owners) != 3 || owned != cluster.Slices {
-		t.Errorf("%d members own %d slices, want 3 that own %d", len(owners), owned, cluster.Slices)
+	if len(owners) != 3 || owned != cluster.Slots {
+		t.Errorf("%d members own %d slots, want 3 that own %d", len(owners), owned, cluster.Slots)
 	}
 	place, err := all[0].cluster.Enter(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if place.Tenure != nil {
-		if err := place.Tenure.Verify(t.Context()); err != nil {
+	if place.Term != nil {
+		if err := place.Term.Verify(t.Context()); err != nil {
 			t.Errorf("a member that is in reads of its row: %v", err)
 		}
-		place.Tenure.Leave()
+		place.Term.Leave()
 	}
 	all[2].leave()
 	awaitMembers(t, 2, all[:2]...)

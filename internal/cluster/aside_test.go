@@ -42,7 +42,7 @@ func TestInstanceWithAWrongClockHandsOnCalls(t *testing.T) {
 		time.Sleep(backAfter + 3*time.Second)
 		w.holdMode(Owners)
 		if st := wrong.cluster.Status(); st.Owned == 0 || st.Self == was || st.Asides != 1 {
-			t.Errorf("it came back as %s, which owns %d slices, after it stood aside %d times", st.Self, st.Owned, st.Asides)
+			t.Errorf("it came back as %s, which owns %d slots, after it stood aside %d times", st.Self, st.Owned, st.Asides)
 		}
 	})
 }
@@ -73,8 +73,8 @@ func TestMomentsOfAWrongClockChangeNothing(t *testing.T) {
 		was := alone.cluster.Self()
 		alone.skewed.Store(true)
 		time.Sleep(10 * time.Second)
-		if st := alone.cluster.Status(); st.Self != was || st.Owned != Slices {
-			t.Errorf("alone, it owns %d slices as %s, was %s", st.Owned, st.Self, was)
+		if st := alone.cluster.Status(); st.Self != was || st.Owned != Slots {
+			t.Errorf("alone, it owns %d slots as %s, was %s", st.Owned, st.Self, was)
 		}
 	})
 }

@@ -59,25 +59,25 @@ func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
 func TestVerifyReadsTheOwnRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		membership := withAllSlices(t, s)
-		if err := membership.tenures[7].Verify(t.Context()); err != nil {
+		membership := withAllSlots(t, s)
+		if err := membership.terms[7].Verify(t.Context()); err != nil {
 			t.Fatalf("a member that is in may not admit: %v", err)
 		}
 		if err := setOut(t.Context(), s, membership.self.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := membership.tenures[7].Verify(t.Context()); !errors.Is(err, ErrOut) {
+		if err := membership.terms[7].Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("a member that is out may admit: %v, want %v", err, ErrOut)
 		}
 	})
 }
 
-// TestNobodyActsOnAViewBeforeItIsInForce holds that a member decides for no slice by a view that
+// TestNobodyActsOnAViewBeforeItIsInForce holds that a member decides for no slot by a view that
 // another one, who may still decide by an earlier view, has not confirmed.
 func TestNobodyActsOnAViewBeforeItIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		membership := withAllSlices(t, s)
+		membership := withAllSlots(t, s)
 		if _, err := s.Set(t.Context(), rowCell("other"), Version{}, encode(row{State: stateIn})); err != nil {
 			t.Fatal(err)
 		}
@@ -88,9 +88,9 @@ func TestNobodyActsOnAViewBeforeItIsInForce(t *testing.T) {
 		if err := membership.tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if membership.view.Number != 3 || membership.installed || membership.tenures[7] != nil {
-			t.Errorf("view %d, installed %t, slice 7 decided here %t: want view 3, not in force",
-				membership.view.Number, membership.installed, membership.tenures[7] != nil)
+		if membership.view.Number != 3 || membership.installed || membership.terms[7] != nil {
+			t.Errorf("view %d, installed %t, slot 7 decided here %t: want view 3, not in force",
+				membership.view.Number, membership.installed, membership.terms[7] != nil)
 		}
 	})
 }

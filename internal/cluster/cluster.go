@@ -40,16 +40,16 @@ type Options struct {
 	StandAside func() bool
 	Flush      func(ctx context.Context) // writes admitted units that are not written yet; nil: there are none
 
-	// Unload writes the units of slices that move which this instance has in memory alone, and has it keep no more there;
+	// Unload writes the units of slots that move which this instance has in memory alone, and has it keep no more there;
 	// a nil moves means that none moves. It takes as long as that takes. MayUnload reports whether there are such units,
 	// or may be soon. nil: there are none.
-	Unload    func(ctx context.Context, moves func(slice int) bool) error
+	Unload    func(ctx context.Context, moves func(slot int) bool) error
 	MayUnload func() bool
 
 	Load   func() Load // the share of its resources that this instance uses; nil: none
-	AllOwn bool        // all members own slices, even under a small load
+	AllOwn bool        // all members own slots, even under a small load
 
-	HandOver    HandOver    // nil: the next owner of a slice must find out which keys are counted
+	HandOver    HandOver    // nil: the next owner of a slot must find out which keys are counted
 	LookThrough LookThrough // nil: a key set is incomplete until windows have ended
 }
 
@@ -181,14 +181,14 @@ type Status struct {
 	Self      ID    // empty if this instance is no member
 	View      View  // the latest view that it knows
 	Installed bool  // the view is in force
-	Owned     int   // slices for which it decides; all of them in mode Shared
-	Complete  int   // owned slices of which it knows all keys
+	Owned     int   // slots for which it decides; all of them in mode Shared
+	Complete  int   // owned slots of which it knows all keys
 	SetOut    int64 // how often this instance was set out, or lost its view, and joined again
 	Unread    int64 // how often of these its own row could not be read or written
 	Asides    int64 // how often it left as it was not allowed to decide
 
 	Unreached                []Member // members of the view to which this instance would hand calls on and which it does not reach
-	HandedOver, HandedInVain int64    // slices whose key sets it handed over, and failed to hand over
+	HandedOver, HandedInVain int64    // slots whose key sets it handed over, and failed to hand over
 }
 
 // Status returns the state of the cluster as this instance knows it.
@@ -204,10 +204,10 @@ func (c *Cluster) Status() Status {
 	}
 	st.Installed = r.installed
 	if r.all != nil {
-		st.Owned = Slices
+		st.Owned = Slots
 		return st
 	}
-	for _, t := range r.tenures {
+	for _, t := range r.terms {
 		if t != nil && !t.closed.Load() {
 			st.Owned++
 			if t.isComplete() {
@@ -218,7 +218,7 @@ func (c *Cluster) Status() Status {
 	return st
 }
 
-// Shares returns the number of slices that each of v's members owns, in their order.
+// Shares returns the number of slots that each of v's members owns, in their order.
 func (v *View) Shares() []int {
 	shares := make([]int, len(v.Members))
 	for _, i := range v.owners() {

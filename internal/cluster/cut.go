@@ -10,7 +10,7 @@ const (
 )
 
 // isCut reports whether members should decide in mode Shared in the next view. If others do not reach a sole owner, all
-// members own slices first, as it may be too busy to answer.
+// members own slots first, as it may be too busy to answer.
 func (s *membership) isCut(members []Member) bool {
 	switch {
 	case s.view.wasCut():

@@ -1,5 +1,5 @@
-// Package cluster makes instances agree on the owner of each key. Keys fall into Slices; the instances that decide are
-// members of a numbered view; each slice has one owner in a view, and no slice has two owners that can admit at the
+// Package cluster makes instances agree on the owner of each key. Keys fall into Slots; the instances that decide are
+// members of a numbered view; each slot has one owner in a view, and no slot has two owners that can admit at the
 // same time, even if members crash, stand still or are cut off, and independently of their clocks. The view, and a row
 // for each member, are in a store with compare-and-set.
 //

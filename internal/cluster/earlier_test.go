@@ -20,11 +20,11 @@ func TestEarlierOwners(t *testing.T) {
 	}
 	const want = 13756659018168368864
 	if got := sum.Sum64(); got != want {
-		t.Errorf("slices have the owners of hash %d, and of earlier builds %d", got, uint64(want))
+		t.Errorf("slots have the owners of hash %d, and of earlier builds %d", got, uint64(want))
 	}
 	for prefix, want := range map[uint64]int{0: 0, 4097: 1, 1<<64 - 1: 4095, 0x0123456789abcdef: 0xdef} {
-		if got := SliceOf(prefix); got != want {
-			t.Errorf("a key that begins with %x is in slice %d, and of earlier builds in %d", prefix, got, want)
+		if got := SlotOf(prefix); got != want {
+			t.Errorf("a key that begins with %x is in slot %d, and of earlier builds in %d", prefix, got, want)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
 		}
 		c := runs(t, s)
 		time.Sleep(unreadFor + time.Second)
-		if st := c.Status(); st.Owned != Slices {
-			t.Errorf("after %v it owns %d slices of %d", unreadFor+time.Second, st.Owned, Slices)
+		if st := c.Status(); st.Owned != Slots {
+			t.Errorf("after %v it owns %d slots of %d", unreadFor+time.Second, st.Owned, Slots)
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 	})
 }
 
-// TestNobodySaysGoneWhileItMayAdmit holds that a member says that it is gone only after all its tenures: its row
+// TestNobodySaysGoneWhileItMayAdmit holds that a member says that it is gone only after all its terms: its row
 // may be read again at that moment, and still says in.
 func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -96,14 +96,14 @@ func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 		c := runs(t, s)
 		time.Sleep(time.Second)
 		p, err := c.Enter(t.Context(), 1)
-		if err != nil || p.Tenure == nil {
-			t.Fatalf("slice 1 is decided by %+v, error %v; want this instance", p, err)
+		if err != nil || p.Term == nil {
+			t.Fatalf("slot 1 is decided by %+v, error %v; want this instance", p, err)
 		}
 		var said atomic.Bool
 		s.set = func(name string, _ Version) (bool, error) {
-			if name == goneCell(p.Tenure.membership.self.ID) {
+			if name == goneCell(p.Term.membership.self.ID) {
 				said.Store(true)
-				if !p.Tenure.Ended() {
+				if !p.Term.Ended() {
 					t.Error("the member says that it is gone, and may still admit")
 				}
 			}
@@ -114,7 +114,7 @@ func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 		if !said.Load() {
 			t.Error("the member never said that it is gone")
 		}
-		p.Tenure.Leave()
+		p.Term.Leave()
 	})
 }
 

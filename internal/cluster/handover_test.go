@@ -13,16 +13,16 @@ import (
 
 var somebody, somebodyElse = seen.Hash{A: 1, B: 2}, seen.Hash{A: 0x9e3779b97f4a7c15, B: 0xbf58476d1ce4e5b9}
 
-// ofView returns a membership that goes by a view of itself and another member, and the slices that are its own.
+// ofView returns a membership that goes by a view of itself and another member, and the slots that are its own.
 func ofView(t *testing.T, number int64, opts *Options) (s *membership, owned []int) {
 	t.Helper()
 	s = newMembership(New(nil, opts))
 	s.self.Address = "here:1"
 	s.view = View{Number: number, Mode: Owners, Members: []Member{s.self, {ID: "other", Address: "there:1"}}}
 	s.installed, s.confirmed = true, number
-	for slice, i := range s.view.owners() {
+	for slot, i := range s.view.owners() {
 		if i == 0 {
-			owned = append(owned, slice)
+			owned = append(owned, slot)
 		}
 	}
 	return s, owned
@@ -33,26 +33,26 @@ func (s *membership) withoutSelf() View {
 	return View{Number: s.view.Number + 1, Mode: Owners, Members: []Member{s.self, {ID: "new", Address: "new:1"}}}
 }
 
-// TestNoteFailsOnceTheTenureIsOver checks that an instance that notes what it counts for gets an error if that may not
+// TestNoteFailsOnceTheTermIsOver checks that an instance that notes what it counts for gets an error if that may not
 // have been handed over: it was heard, or it is refused.
-func TestNoteFailsOnceTheTenureIsOver(t *testing.T) {
+func TestNoteFailsOnceTheTermIsOver(t *testing.T) {
 	s, owned := ofView(t, 3, nil)
-	tenure := s.tenure(owned[0])
-	if err := tenure.Note(somebody, time.Now().Add(time.Hour)); err != nil {
+	term := s.term(owned[0])
+	if err := term.Note(somebody, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	tenure.end()
-	if err := tenure.Note(somebodyElse, time.Now().Add(time.Hour)); !errors.Is(err, ErrOut) {
+	term.end()
+	if err := term.Note(somebodyElse, time.Now().Add(time.Hour)); !errors.Is(err, ErrOut) {
 		t.Errorf("noted after the end: %v, want %v", err, ErrOut)
 	}
-	if !tenure.known.keys.Has(somebody) {
+	if !term.known.keys.Has(somebody) {
 		t.Error("what was noted before the end is not there")
 	}
 }
 
-// TestKnowledgeIsForOneTenure hands over to tenures that began with the view that it is for, and with others,
+// TestKnowledgeIsForOneTerm hands over to terms that began with the view that it is for, and with others,
 // before they begin and after.
-func TestKnowledgeIsForOneTenure(t *testing.T) {
+func TestKnowledgeIsForOneTerm(t *testing.T) {
 	for _, test := range []struct {
 		what        string
 		view, begin int64
@@ -61,31 +61,31 @@ func TestKnowledgeIsForOneTenure(t *testing.T) {
 	}{
 		{"after it began", 4, 4, false, true},
 		{"before it began", 4, 4, true, true},
-		{"a later tenure", 4, 5, false, false},
-		{"a later tenure, early", 4, 5, true, false},
-		{"an earlier tenure", 4, 3, false, false},
+		{"a later term", 4, 5, false, false},
+		{"a later term, early", 4, 5, true, false},
+		{"an earlier term", 4, 3, false, false},
 	} {
 		s, owned := ofView(t, 3, nil)
-		slice := owned[0]
+		slot := owned[0]
 		var theirs seen.Set
 		theirs.Add(somebody, time.Now().Add(time.Hour))
 		s.publish()
-		hand := func() { s.cluster.Take(test.view, []Handed{{Slice: slice, Layers: theirs.Layers()}}) }
+		hand := func() { s.cluster.Take(test.view, []Handed{{Slot: slot, Layers: theirs.Layers()}}) }
 		if test.early {
 			hand()
 		}
 		s.view.Number = test.begin
-		tenure := s.tenure(slice)
-		s.tenures[slice] = tenure
+		term := s.term(slot)
+		s.terms[slot] = term
 		s.publish()
-		s.cluster.inbox.empty(test.begin, []*Tenure{tenure})
+		s.cluster.inbox.empty(test.begin, []*Term{term})
 		if !test.early {
 			hand()
 		}
-		if got := tenure.IsNew(somebodyElse, time.Hour); got != test.want {
+		if got := term.IsNew(somebodyElse, time.Hour); got != test.want {
 			t.Errorf("%s: it knows all keys: %v, want %v", test.what, got, test.want)
 		}
-		if tenure.IsNew(somebody, time.Hour) {
+		if term.IsNew(somebody, time.Hour) {
 			t.Errorf("%s: a key that was handed over is new", test.what)
 		}
 	}
@@ -107,17 +107,17 @@ func TestWhatIsHandedOver(t *testing.T) {
 		{"nobody answers", 3, 4, 4, true, errLostAnswer},
 	} {
 		handed := make(map[int]bool)
-		opts := &Options{HandOver: func(_ context.Context, to Member, view int64, slices []Handed) error {
-			for _, h := range slices {
-				handed[h.Slice] = to.ID == "new" && view == test.new
+		opts := &Options{HandOver: func(_ context.Context, to Member, view int64, slots []Handed) error {
+			for _, h := range slots {
+				handed[h.Slot] = to.ID == "new" && view == test.new
 			}
 			return test.fails
 		}}
 		s, owned := ofView(t, 3, opts)
 		s.confirmed = test.confirmed
-		for _, slice := range owned {
-			s.tenures[slice] = s.tenure(slice)
-			s.tenures[slice].known.complete.Store(slice != owned[0])
+		for _, slot := range owned {
+			s.terms[slot] = s.term(slot)
+			s.terms[slot].known.complete.Store(slot != owned[0])
 		}
 		v := s.withoutSelf()
 		v.Number = test.new
@@ -128,18 +128,18 @@ func TestWhatIsHandedOver(t *testing.T) {
 		s.handOverMoved(t.Context())
 		s.handing.Wait()
 		owners, told, failed := v.owners(), int64(0), int64(0)
-		for _, slice := range owned {
-			switch want := test.want && v.Members[owners[slice]].ID == "new" && slice != owned[0]; {
+		for _, slot := range owned {
+			switch want := test.want && v.Members[owners[slot]].ID == "new" && slot != owned[0]; {
 			case want && test.fails != nil:
 				failed++
-			case handed[slice] != want:
-				t.Fatalf("%s: slice %d handed over: %v, want %v", test.what, slice, handed[slice], want)
+			case handed[slot] != want:
+				t.Fatalf("%s: slot %d handed over: %v, want %v", test.what, slot, handed[slot], want)
 			case want:
 				told++
 			}
 		}
 		if st := s.cluster.Status(); st.HandedOver != told || st.HandedInVain != failed {
-			t.Errorf("%s: %d slices handed over, %d in vain; want %d and %d", test.what, st.HandedOver, st.HandedInVain, told, failed)
+			t.Errorf("%s: %d slots handed over, %d in vain; want %d and %d", test.what, st.HandedOver, st.HandedInVain, told, failed)
 		}
 	}
 }
@@ -153,26 +153,26 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 	}{{nil, true}, {errors.New("no answer"), true}, {ErrTooManyKeys, false}} {
 		synctest.Test(t, func(t *testing.T) {
 			var (
-				mu            sync.Mutex
-				slice, looked int
-				fails         = test.fails
+				mu           sync.Mutex
+				slot, looked int
+				fails        = test.fails
 			)
 			opts := &Options{LookThrough: func(_ context.Context, found func(int, seen.Hash, time.Time)) error {
 				mu.Lock()
 				defer mu.Unlock()
 				looked++
-				found(slice, somebody, time.Now().Add(time.Hour))
-				found(Slices-1, somebody, time.Now().Add(time.Hour))
+				found(slot, somebody, time.Now().Add(time.Hour))
+				found(Slots-1, somebody, time.Now().Add(time.Hour))
 				return fails
 			}}
 			s, owned := ofView(t, 3, opts)
-			slice = owned[0]
-			tenure := s.tenure(slice)
+			slot = owned[0]
+			term := s.term(slot)
 			ctx, stop := context.WithCancel(t.Context())
-			s.handing.Go(func() { s.lookThrough(ctx, []*Tenure{tenure}, true) })
+			s.handing.Go(func() { s.lookThrough(ctx, []*Term{term}, true) })
 			synctest.Wait()
 			mu.Lock()
-			if got := tenure.IsNew(somebodyElse, 100*time.Hour); looked != 1 || got != (fails == nil) {
+			if got := term.IsNew(somebodyElse, 100*time.Hour); looked != 1 || got != (fails == nil) {
 				t.Errorf("looking failed: %v, after %d times: a key that was not found is new: %v", fails, looked, got)
 			}
 			if !errors.Is(fails, ErrTooManyKeys) {
@@ -182,48 +182,48 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 			time.Sleep(time.Minute)
 			stop()
 			s.handing.Wait()
-			if got := tenure.IsNew(somebodyElse, 100*time.Hour); got != test.want {
+			if got := term.IsNew(somebodyElse, 100*time.Hour); got != test.want {
 				t.Errorf("looking failed at first: %v: a key that was not found is new in the end: %v, want %v", test.fails, got, test.want)
 			}
-			if tenure.IsNew(somebody, time.Hour) {
+			if term.IsNew(somebody, time.Hour) {
 				t.Error("a key that was found is new")
 			}
 		})
 	}
 }
 
-// TestKnowledgeTravelsInMessagesOfBoundedSize holds that slices of many keys don't go by one message.
+// TestKnowledgeTravelsInMessagesOfBoundedSize holds that slots of many keys don't go by one message.
 func TestKnowledgeTravelsInMessagesOfBoundedSize(t *testing.T) {
 	few := make([]Handed, 1000)
 	if n := together(few); n != handedAtOnce {
-		t.Errorf("%d slices without keys go together, want %d", n, handedAtOnce)
+		t.Errorf("%d slots without keys go together, want %d", n, handedAtOnce)
 	}
 	many := make([]Handed, 1000)
 	for i := range many {
 		many[i].Layers = []seen.Layer{{Bits: make([]uint64, wordsAtOnce/4)}}
 	}
 	if n := together(many); n != 4 {
-		t.Errorf("%d slices of a quarter of a message each go together, want 4", n)
+		t.Errorf("%d slots of a quarter of a message each go together, want 4", n)
 	}
 	many[0].Layers[0].Bits = make([]uint64, 2*wordsAtOnce)
 	if n := together(many); n != 1 {
-		t.Errorf("%d slices go together after one that fills a message, want 1", n)
+		t.Errorf("%d slots go together after one that fills a message, want 1", n)
 	}
 }
 
-// TestKnowledgeIsCompleteInTime holds that nothing is new that may have been counted for before the tenure,
+// TestKnowledgeIsCompleteInTime holds that nothing is new that may have been counted for before the term,
 // and that everything else is once that matters no more.
 func TestKnowledgeIsCompleteInTime(t *testing.T) {
 	s, owned := ofView(t, 3, nil)
-	tenure := s.tenure(owned[0])
-	if tenure.IsNew(somebody, time.Hour) {
+	term := s.term(owned[0])
+	if term.IsNew(somebody, time.Hour) {
 		t.Error("a key is new to who has just begun")
 	}
-	tenure.began = time.Now().Add(-time.Hour - time.Second)
-	if !tenure.IsNew(somebody, time.Hour) {
+	term.began = time.Now().Add(-time.Hour - time.Second)
+	if !term.IsNew(somebody, time.Hour) {
 		t.Error("a key is not new that nobody asked for in all the time that matters")
 	}
-	if tenure.IsNew(somebody, 2*time.Hour) {
+	if term.IsNew(somebody, 2*time.Hour) {
 		t.Error("a key is new of which older counts matter")
 	}
 }

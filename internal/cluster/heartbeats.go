@@ -16,7 +16,7 @@ type heartbeats struct {
 	look    func()      // makes the membership read the view
 	joined  atomic.Bool // this member has a row, and beats
 	hurries atomic.Bool // keys of a dead member need another owner
-	all     bool        // this member wants all members to own slices
+	all     bool        // this member wants all members to own slots
 	load    func() Load // nil: no load
 	busyFor time.Duration
 	unloads func() bool // of Options.MayUnload; nil: never

@@ -112,7 +112,7 @@ func TestNobodyJoinsAViewThatIsNotInForce(t *testing.T) {
 }
 
 // TestCallsOfALaterViewWait checks that a member that is handed a call by one that knows a later view does not decide
-// by its own: it may own the slice no longer.
+// by its own: it may own the slot no longer.
 func TestCallsOfALaterViewWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runs(t, newScript())
@@ -130,15 +130,15 @@ func TestCallsOfALaterViewWait(t *testing.T) {
 	})
 }
 
-// TestTenureThatEndsWhileTheRowIsReadAdmitsNothing holds that a row which says in is not enough: the slice may have
+// TestTermThatEndsWhileTheRowIsReadAdmitsNothing holds that a row which says in is not enough: the slot may have
 // moved since the read began, and its next owner may have read the key.
-func TestTenureThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
+func TestTermThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		var ends atomic.Pointer[Tenure] // while the row of its member is read
+		var ends atomic.Pointer[Term] // while the row of its member is read
 		s.get = func(name string, latest bool) (Cell, error) {
-			if tenure := ends.Load(); tenure != nil && name == rowCell(tenure.membership.self.ID) {
-				tenure.end()
+			if term := ends.Load(); term != nil && name == rowCell(term.membership.self.ID) {
+				term.end()
 			}
 			return s.simStore.Get(context.WithoutCancel(t.Context()), name, latest)
 		}
@@ -147,16 +147,16 @@ func TestTenureThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.Tenure.Leave()
-		ends.Store(p.Tenure)
-		if err := p.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
+		defer p.Term.Leave()
+		ends.Store(p.Term)
+		if err := p.Term.Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("error %v, want %v", err, ErrOut)
 		}
 	})
 }
 
 // TestGuestsRightEndsWithTheView checks that a member that counts for keys of others may do so by one view alone,
-// though its own slices stay: any of the keys may have another owner now.
+// though its own slots stay: any of the keys may have another owner now.
 func TestGuestsRightEndsWithTheView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &late{script: newScript()}

@@ -6,7 +6,7 @@ import "context"
 type Listing struct {
 	View    View // the zero View if there is none
 	Members []ListedMember
-	Shares  []int // number of slices of each of Members
+	Shares  []int // number of slots of each of Members
 }
 
 // ListedMember is a member as the store knows it.

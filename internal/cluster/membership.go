@@ -27,14 +27,14 @@ type membership struct {
 	confirmed int64           // the latest view that its row confirms
 	installed bool            // view is in force
 	settled   map[ID]standing // members for which view need not wait any more
-	tenures   [Slices]*Tenure
-	all       *Tenure // of mode Shared
-	guest     *Tenure // for keys that others own, until the next view
+	terms     [Slots]*Term
+	all       *Term // of mode Shared
+	guest     *Term // for keys that others own, until the next view
 
 	lasting   context.Context // of the membership
 	handing   sync.WaitGroup  // handing over and looking through
-	unloading *unloading      // nil: no slice moves
-	moved     []*Tenure       // tenures that ended with view, to hand over once it is confirmed
+	unloading *unloading      // nil: no slot moves
+	moved     []*Term         // terms that ended with view, to hand over once it is confirmed
 
 	wanted time.Time // since when there is a reason for another view; zero: there is none
 	whole  time.Time // since when all members reach each other, as far as this one knows
@@ -49,7 +49,7 @@ type membership struct {
 const (
 	pollEvery   = 20 * time.Millisecond  // while a view is not in force
 	tendEvery   = 250 * time.Millisecond // else
-	drainWithin = 500 * time.Millisecond // for calls of slices that move
+	drainWithin = 500 * time.Millisecond // for calls of slots that move
 	flushWithin = time.Second            // for units admitted in them that are not written yet
 	drainPoll   = 2 * time.Millisecond
 	storeWithin = 2 * time.Second // for one round of reads and writes
@@ -232,10 +232,10 @@ func (s *membership) insert(ctx context.Context) error {
 	return nil
 }
 
-// learn follows v from now on: slices that move take no further calls, and admit nothing once their calls are over or
+// learn follows v from now on: slots that move take no further calls, and admit nothing once their calls are over or
 // have had their time.
 //
-// A slice stays if this member has it and owns it in v as well, unless another member may have had it in between: if
+// A slot stays if this member has it and owns it in v as well, unless another member may have had it in between: if
 // this one has confirmed neither the view right before v nor any since v's sole owner was named.
 func (s *membership) learn(v View) error {
 	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
@@ -244,17 +244,17 @@ func (s *membership) learn(v View) error {
 	isNamed := v.Mode == Sole && v.Sole == s.self.ID && s.confirmed >= v.SoleSince
 	stays := (s.confirmed == v.Number-1 || isNamed) && v.hasOwners() == s.view.hasOwners()
 	owners := v.owners()
-	var moved []*Tenure
-	for slice, t := range s.tenures {
-		if t != nil && (!stays || owners[slice] < 0 || v.Members[owners[slice]].ID != s.self.ID) {
+	var moved []*Term
+	for slot, t := range s.terms {
+		if t != nil && (!stays || owners[slot] < 0 || v.Members[owners[slot]].ID != s.self.ID) {
 			moved = append(moved, t)
-			s.tenures[slice] = nil
+			s.terms[slot] = nil
 		}
 	}
 	if s.all != nil && !stays {
 		moved, s.all = append(moved, s.all), nil
 	}
-	if s.guest != nil { // whether any slice moves or not
+	if s.guest != nil { // whether any slot moves or not
 		moved, s.guest = append(moved, s.guest), nil
 	}
 	for _, t := range moved {
@@ -281,7 +281,7 @@ func (s *membership) learn(v View) error {
 }
 
 // drain waits until no call of moved is in progress, at most drainWithin.
-func drain(moved []*Tenure) {
+func drain(moved []*Term) {
 	until := time.Now().Add(drainWithin)
 	for _, t := range moved {
 		for t.calls.Load() > 0 && time.Now().Before(until) {
@@ -311,7 +311,7 @@ func (s *membership) confirm(ctx context.Context) error {
 	return nil
 }
 
-// install checks whether the view is in force, and then begins this member's tenures.
+// install checks whether the view is in force, and then begins this member's terms.
 func (s *membership) install(ctx context.Context) error {
 	if s.installed || s.view.Number == 0 {
 		return nil
@@ -330,7 +330,7 @@ func (s *membership) install(ctx context.Context) error {
 	s.findOut(ctx, begun)
 	st := s.cluster.Status()
 	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
-		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID, "sole_owner", s.view.Sole)
+		"members", len(s.view.Members), "owned_slots", st.Owned, "self", s.self.ID, "sole_owner", s.view.Sole)
 	return nil
 }
 
@@ -353,30 +353,30 @@ func (s *membership) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	return known, nil
 }
 
-// begin begins the tenures that this member has by the view and does not have yet, and returns those of slices.
-func (s *membership) begin() (begun []*Tenure) {
+// begin begins the terms that this member has by the view and does not have yet, and returns those of slots.
+func (s *membership) begin() (begun []*Term) {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
-	s.guest = s.tenure(guestOf)
+	s.guest = s.term(guestOf)
 	if s.view.Mode == Shared {
 		if s.all == nil {
-			s.all = s.tenure(allSlices)
+			s.all = s.term(allSlots)
 		}
 		return nil
 	}
-	for slice, i := range s.view.owners() {
-		if i >= 0 && s.view.Members[i].ID == s.self.ID && s.tenures[slice] == nil {
-			s.tenures[slice] = s.tenure(slice)
-			begun = append(begun, s.tenures[slice])
+	for slot, i := range s.view.owners() {
+		if i >= 0 && s.view.Members[i].ID == s.self.ID && s.terms[slot] == nil {
+			s.terms[slot] = s.term(slot)
+			begun = append(begun, s.terms[slot])
 		}
 	}
 	return begun
 }
 
-// tenure returns a tenure that begins with the view.
-func (s *membership) tenure(slice int) *Tenure {
-	return &Tenure{Slice: slice, Since: s.view.Number, membership: s, began: time.Now()}
+// term returns a term that begins with the view.
+func (s *membership) term(slot int) *Term {
+	return &Term{Slot: slot, Since: s.view.Number, membership: s, began: time.Now()}
 }
 
 // standings returns the standings of members. It reads rowsAtOnce rows at the same time: one after the other, many rows
@@ -412,14 +412,14 @@ func (s *membership) standings(ctx context.Context, ids []ID) (map[ID]standing, 
 // publish routes calls by the view that this member knows now.
 func (s *membership) publish() {
 	s.cluster.put(&routes{
-		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, membership: s,
+		view: s.view, owners: s.view.owners(), terms: s.terms, all: s.all, guest: s.guest, installed: s.installed, membership: s,
 	})
 }
 
-// endAll ends every tenure, and returns them.
-func (s *membership) endAll() []*Tenure {
-	var ended []*Tenure
-	for _, t := range append(s.tenures[:], s.all, s.guest) {
+// endAll ends every term, and returns them.
+func (s *membership) endAll() []*Term {
+	var ended []*Term
+	for _, t := range append(s.terms[:], s.all, s.guest) {
 		if t != nil {
 			t.closed.Store(true)
 			ended = append(ended, t)
@@ -430,12 +430,12 @@ func (s *membership) endAll() []*Tenure {
 	return ended
 }
 
-// end ends tenures, and writes units admitted in them that are not written yet, within flushWithin.
-func (s *membership) end(tenures []*Tenure) {
-	for _, t := range tenures {
+// end ends terms, and writes units admitted in them that are not written yet, within flushWithin.
+func (s *membership) end(terms []*Term) {
+	for _, t := range terms {
 		t.end()
 	}
-	if s.cluster.opts.Flush == nil || len(tenures) == 0 {
+	if s.cluster.opts.Flush == nil || len(terms) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.lasting, flushWithin)
@@ -444,7 +444,7 @@ func (s *membership) end(tenures []*Tenure) {
 }
 
 // leave makes this member's row say out, so that others need not wait for it, or else creates its goneCell. It reports
-// whether either succeeded. All tenures must have ended.
+// whether either succeeded. All terms must have ended.
 func (s *membership) leave(ctx context.Context) (left bool) {
 	if !s.isIn() {
 		return false

@@ -130,8 +130,8 @@ func TestSetOutWithoutAnswerIsTriedAgain(t *testing.T) {
 	})
 }
 
-// withAllSlices returns a membership that has all slices by view 1.
-func withAllSlices(t *testing.T, s Store) *membership {
+// withAllSlots returns a membership that has all slots by view 1.
+func withAllSlots(t *testing.T, s Store) *membership {
 	t.Helper()
 	membership := newMembership(New(s, &Options{Address: "a"}))
 	for range 3 {
@@ -139,15 +139,15 @@ func withAllSlices(t *testing.T, s Store) *membership {
 			t.Fatal(err)
 		}
 	}
-	if !membership.installed || membership.view.Number != 1 || membership.tenures[0] == nil {
+	if !membership.installed || membership.view.Number != 1 || membership.terms[0] == nil {
 		t.Fatalf("view %d, installed %t: want view 1 in force", membership.view.Number, membership.installed)
 	}
 	return membership
 }
 
-// TestSlicesStayOnlyAlongAnUnbrokenChain holds that a member which confirms a view without having
-// confirmed the one before gives up all its slices: somebody else may have had them in between.
-func TestSlicesStayOnlyAlongAnUnbrokenChain(t *testing.T) {
+// TestSlotsStayOnlyAlongAnUnbrokenChain holds that a member which confirms a view without having
+// confirmed the one before gives up all its slots: somebody else may have had them in between.
+func TestSlotsStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
 			name   string
@@ -159,32 +159,32 @@ func TestSlicesStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 			{"one after a view that was not confirmed", 3, Owners, false},
 			{"the next view, in which all decide", 2, Shared, false},
 		} {
-			membership := withAllSlices(t, newScript())
-			tenure := membership.tenures[7]
+			membership := withAllSlots(t, newScript())
+			term := membership.terms[7]
 			next := View{Number: test.number, Mode: test.mode, Members: membership.view.Members, Must: []ID{membership.self.ID}}
 			if err := membership.learn(next); err != nil {
 				t.Fatal(err)
 			}
-			if got := !tenure.Ended() && membership.tenures[7] == tenure; got != test.stays {
-				t.Errorf("%s: slice 7 stays %t, want %t", test.name, got, test.stays)
+			if got := !term.Ended() && membership.terms[7] == term; got != test.stays {
+				t.Errorf("%s: slot 7 stays %t, want %t", test.name, got, test.stays)
 			}
 		}
 	})
 }
 
-// TestNothingIsConfirmedBeforeCallsAreOver holds that calls of a slice that moves end, or can admit
+// TestNothingIsConfirmedBeforeCallsAreOver holds that calls of a slot that moves end, or can admit
 // nothing any more, before the member says that it goes by the new view.
 func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		membership := withAllSlices(t, s)
+		membership := withAllSlots(t, s)
 		place, err := membership.cluster.Enter(t.Context(), 7)
-		if err != nil || place.Tenure == nil {
-			t.Fatalf("slice 7 is decided by %+v, error %v", place, err)
+		if err != nil || place.Term == nil {
+			t.Fatalf("slot 7 is decided by %+v, error %v", place, err)
 		}
 		began := time.Now()
 		s.set = func(name string, _ Version) (bool, error) {
-			if name == rowCell(membership.self.ID) && !place.Tenure.Ended() {
+			if name == rowCell(membership.self.ID) && !place.Term.Ended() {
 				t.Errorf("the row was changed after %v, while a call could still admit", time.Since(began))
 			}
 			return false, nil
@@ -199,25 +199,25 @@ func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 		if membership.confirmed != 3 || time.Since(began) < drainWithin {
 			t.Errorf("confirmed view %d after %v, want view 3 after %v", membership.confirmed, time.Since(began), drainWithin)
 		}
-		if err := place.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
+		if err := place.Term.Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("the call may admit: %v, want %v", err, ErrOut)
 		}
 	})
 }
 
-// TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed holds that a member which loses slices, or leaves, writes what it
+// TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed holds that a member which loses slots, or leaves, writes what it
 // admitted in them when nothing more is, and before anybody else may decide.
 func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, flushed := newScript(), 0
-		membership := withAllSlices(t, s)
+		membership := withAllSlots(t, s)
 		membership.lasting = t.Context()
-		tenure := membership.tenures[7]
+		term := membership.terms[7]
 		membership.cluster.opts.Flush = func(ctx context.Context) {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > flushWithin {
 				t.Error("writing may take for ever")
 			}
-			if !tenure.Ended() {
+			if !term.Ended() {
 				t.Error("more can be admitted once all is written")
 			}
 			flushed++
@@ -235,21 +235,21 @@ func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 		if err := membership.tend(t.Context()); err != nil || membership.confirmed != 3 || flushed != 1 {
 			t.Errorf("view %d confirmed, flushed %d times, error %v", membership.confirmed, flushed, err)
 		}
-		tenure = membership.tenures[7]
+		term = membership.terms[7]
 		if membership.endAll(); flushed != 2 {
 			t.Errorf("flushed %d times by who leaves", flushed)
 		}
 	})
 }
 
-// TestVerifiedSaysWhenTheRowWasSeen holds that every look at the own row counts from when it began, until the tenure
+// TestVerifiedSaysWhenTheRowWasSeen holds that every look at the own row counts from when it began, until the term
 // is over.
 func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		membership := withAllSlices(t, s)
-		tenure := membership.tenures[7]
-		for _, look := range []func(context.Context) error{tenure.Verify, membership.tend} {
+		membership := withAllSlots(t, s)
+		term := membership.terms[7]
+		for _, look := range []func(context.Context) error{term.Verify, membership.tend} {
 			time.Sleep(time.Second)
 			s.get = func(name string, latest bool) (Cell, error) {
 				time.Sleep(10 * time.Millisecond)
@@ -259,13 +259,13 @@ func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 			if err := look(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if seen := tenure.Verified(); seen.Before(began) || time.Since(seen) < 10*time.Millisecond {
+			if seen := term.Verified(); seen.Before(began) || time.Since(seen) < 10*time.Millisecond {
 				t.Errorf("seen %v ago, by a look that began %v ago", time.Since(seen), time.Since(began))
 			}
 		}
-		tenure.end()
-		if seen := tenure.Verified(); !seen.IsZero() {
-			t.Errorf("a tenure that is over was seen to hold at %v", seen)
+		term.end()
+		if seen := term.Verified(); !seen.IsZero() {
+			t.Errorf("a term that is over was seen to hold at %v", seen)
 		}
 	})
 }
@@ -307,7 +307,7 @@ func TestFenceReadsAfterItWasAsked(t *testing.T) {
 }
 
 // TestMemberThatStoodStillAdmitsNothing stops a member's store for a minute and holds that its
-// tenure is over when it goes on.
+// term is over when it goes on.
 func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, store: newSimStore(3), allOwn: true}
@@ -315,26 +315,26 @@ func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 		still, other := w.start(true), w.start(true)
 		time.Sleep(5 * time.Second)
 		place, err := still.cluster.Enter(t.Context(), ownedBy(t, still))
-		if err != nil || place.Tenure == nil {
+		if err != nil || place.Term == nil {
 			t.Fatalf("%+v, error %v", place, err)
 		}
 		still.link.mu.Lock()
 		still.link.still = time.Now().Add(time.Minute)
 		still.link.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if p, err := other.cluster.Enter(t.Context(), place.Tenure.Slice); err != nil || p.Tenure == nil {
+		if p, err := other.cluster.Enter(t.Context(), place.Term.Slot); err != nil || p.Term == nil {
 			t.Errorf("five seconds later the other decides by %+v, error %v", p, err)
 		} else {
-			p.Tenure.Leave()
+			p.Term.Leave()
 		}
 		time.Sleep(time.Minute)
-		if err := place.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
+		if err := place.Term.Verify(t.Context()); !errors.Is(err, ErrOut) {
 			t.Errorf("the call may admit: %v, want %v", err, ErrOut)
 		}
-		place.Tenure.Leave()
+		place.Term.Leave()
 		time.Sleep(10 * time.Second)
 		if st := still.cluster.Status(); !st.Installed || len(st.View.Members) != 2 || st.Owned == 0 {
-			t.Errorf("it came back to %+v, want two members and slices of its own", st)
+			t.Errorf("it came back to %+v, want two members and slots of its own", st)
 		}
 		for _, in := range []*instance{still, other} {
 			in.stop()
@@ -359,7 +359,7 @@ func TestMemberThatWasSetOutJoinsAnew(t *testing.T) {
 		st := one.cluster.Status()
 		if st.Self == was || st.SetOut != 1 || st.Unread != 0 || !st.Installed || len(st.View.Members) != 2 || st.Owned == 0 {
 			t.Errorf("five seconds later it is %s (was %s) after it was set out %d times, in %+v; want another id, two members and "+
-				"slices of its own", st.Self, was, st.SetOut, st.View)
+				"slots of its own", st.Self, was, st.SetOut, st.View)
 		}
 		for _, in := range []*instance{one, other} {
 			in.stop()
@@ -370,9 +370,9 @@ func TestMemberThatWasSetOutJoinsAnew(t *testing.T) {
 
 func ownedBy(t *testing.T, in *instance) int {
 	t.Helper()
-	for slice, tenure := range in.cluster.routes.Load().tenures {
-		if tenure != nil {
-			return slice
+	for slot, term := range in.cluster.routes.Load().terms {
+		if term != nil {
+			return slot
 		}
 	}
 	t.Fatal("it owns nothing")
@@ -416,7 +416,7 @@ func TestFiftyJoinAndRestart(t *testing.T) {
 	})
 }
 
-// holdSettled holds that six seconds from now all of so many instances go by one view of them alone, and own all slices.
+// holdSettled holds that six seconds from now all of so many instances go by one view of them alone, and own all slots.
 func (w *world) holdSettled(what string, instances int) {
 	w.t.Helper()
 	time.Sleep(6 * time.Second)
@@ -429,8 +429,8 @@ func (w *world) holdSettled(what string, instances int) {
 				what, i, st.View.Number, len(st.View.Members), st.Installed)
 		}
 	}
-	if owned != Slices {
-		w.t.Errorf("6 s after they %s, %d slices are owned, want all %d", what, owned, Slices)
+	if owned != Slots {
+		w.t.Errorf("6 s after they %s, %d slots are owned, want all %d", what, owned, Slots)
 	}
 }
 

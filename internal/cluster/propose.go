@@ -73,7 +73,7 @@ func (s *membership) propose(ctx context.Context) error {
 	return s.offer(ctx, next)
 }
 
-// forced returns the ownership of a view of the members that stay after a death, in which no slice of theirs moves if that
+// forced returns the ownership of a view of the members that stay after a death, in which no slot of theirs moves if that
 // can be.
 func (s *membership) forced(stay []Member) ownership {
 	isThere := s.view.Mode == Owners || slices.ContainsFunc(stay, func(m Member) bool { return m.ID == s.view.Sole })

@@ -49,9 +49,9 @@ type Beat struct {
 	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer this one
 	Late      []ID  `json:"late,omitempty"`      // members that answer this one late
 	Load      Load  `json:"load,omitzero"`       // share of its resources that it uses
-	All       bool  `json:"all,omitempty"`       // it wants all members to own slices
+	All       bool  `json:"all,omitempty"`       // it wants all members to own slots
 
-	Unloads  bool     `json:"unloads,omitempty"`  // it may have units in memory alone, which it writes before their slices move
+	Unloads  bool     `json:"unloads,omitempty"`  // it may have units in memory alone, which it writes before their slots move
 	Unloaded []uint64 `json:"unloaded,omitempty"` // sums of the plans for which it has
 	Plan     *Plan    `json:"plan,omitempty"`     // the next view, which it proposes once all members have; nil: none
 }

@@ -6,31 +6,31 @@ import (
 	"fmt"
 )
 
-// routes has the decider of each slice, as far as this member knows. It is immutable, and replaced as a whole.
+// routes has the decider of each slot, as far as this member knows. It is immutable, and replaced as a whole.
 type routes struct {
 	view       View
-	owners     [Slices]int16   // indices into the view's members; -1: no owner
-	tenures    [Slices]*Tenure // this member's tenures
-	all        *Tenure         // of mode Shared; nil: this member has none
-	guest      *Tenure         // nil: this member has none
+	owners     [Slots]int16 // indices into the view's members; -1: no owner
+	terms      [Slots]*Term // this member's terms
+	all        *Term        // of mode Shared; nil: this member has none
+	guest      *Term        // nil: this member has none
 	installed  bool
 	membership *membership   // nil: this instance is no member
 	left       bool          // nor will it be one again
 	changed    chan struct{} // closed when the routes are replaced
 }
 
-// Place is the decider of a slice now: this instance, by Tenure, or else Peer.
+// Place is the decider of a slot now: this instance, by Term, or else Peer.
 type Place struct {
-	Tenure *Tenure // the caller must call Leave when the call is decided; nil: a peer decides
-	Peer   Member
-	View   int64 // the number of the view that is the reason
+	Term *Term // the caller must call Leave when the call is decided; nil: a peer decides
+	Peer Member
+	View int64 // the number of the view that is the reason
 }
 
-// Enter returns the decider of slice. It waits until there is one, or until ctx ends, with an error.
-func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
+// Enter returns the decider of slot. It waits until there is one, or until ctx ends, with an error.
+func (c *Cluster) Enter(ctx context.Context, slot int) (Place, error) {
 	for {
 		r := c.routes.Load()
-		if p, ok := r.enter(slice); ok {
+		if p, ok := r.enter(slot); ok {
 			return p, nil
 		}
 		if r.left {
@@ -45,8 +45,8 @@ func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 var errLeft = errors.New("this instance has left")
 
 // EnterGuest returns the right to count for keys that others own, while their owners know of it. The right ends with
-// the view, even if no slice moves. EnterGuest waits until there is one, or until ctx ends, with an error.
-func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
+// the view, even if no slot moves. EnterGuest waits until there is one, or until ctx ends, with an error.
+func (c *Cluster) EnterGuest(ctx context.Context) (*Term, error) {
 	for {
 		r := c.routes.Load()
 		if r.guest != nil && r.guest.enter() {
@@ -63,8 +63,8 @@ func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
 
 // EnterFor is Enter for a call that another member handed on under the view with this number. It waits until this
 // member knows that view, too, and never returns a peer: ErrMoved means that this instance does not decide for the
-// slice, and that the caller should look again.
-func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure, error) {
+// slot, and that the caller should look again.
+func (c *Cluster) EnterFor(ctx context.Context, slot int, view int64) (*Term, error) {
 	c.Notice(view)
 	for {
 		r := c.routes.Load()
@@ -72,9 +72,9 @@ func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure,
 			return nil, fmt.Errorf("%w: %w", ErrMoved, errLeft)
 		}
 		if r.view.Number >= view {
-			switch p, ok := r.enter(slice); {
-			case ok && p.Tenure != nil:
-				return p.Tenure, nil
+			switch p, ok := r.enter(slot); {
+			case ok && p.Term != nil:
+				return p.Term, nil
 			case ok:
 				return nil, fmt.Errorf("%w: view %d says %s", ErrMoved, p.View, p.Peer.ID)
 			}
@@ -95,24 +95,24 @@ func (r *routes) await(ctx context.Context) error {
 	}
 }
 
-// enter returns the decider of slice, false if there is none yet.
-func (r *routes) enter(slice int) (Place, bool) {
-	if t := r.tenureOf(slice); t != nil {
-		return Place{Tenure: t, View: r.view.Number}, t.enter()
+// enter returns the decider of slot, false if there is none yet.
+func (r *routes) enter(slot int) (Place, bool) {
+	if t := r.termOf(slot); t != nil {
+		return Place{Term: t, View: r.view.Number}, t.enter()
 	}
-	if r.membership == nil || r.owners[slice] < 0 {
+	if r.membership == nil || r.owners[slot] < 0 {
 		return Place{}, false
 	}
-	owner := r.view.Members[r.owners[slice]]
+	owner := r.view.Members[r.owners[slot]]
 	if owner.Address == "" || owner.ID == r.membership.self.ID {
 		return Place{}, false
 	}
 	return Place{Peer: owner, View: r.view.Number}, true
 }
 
-func (r *routes) tenureOf(slice int) *Tenure {
+func (r *routes) termOf(slot int) *Term {
 	if r.all != nil {
 		return r.all
 	}
-	return r.tenures[slice]
+	return r.terms[slot]
 }

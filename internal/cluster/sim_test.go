@@ -79,7 +79,7 @@ type instance struct {
 	skewed  atomic.Bool // its clock is wrong: it may not decide
 	load    atomic.Pointer[Load]
 
-	wrote atomic.Pointer[func(slice int) bool] // the slices of which all was written last; nil: none
+	wrote atomic.Pointer[func(slot int) bool] // the slots of which all was written last; nil: none
 
 	mu   sync.Mutex
 	keys map[int]*memory
@@ -174,9 +174,9 @@ func (u *units) admit(key int) int {
 
 // memory is what an owner knows of a key.
 type memory struct {
-	turn   chan struct{} // holds a token while the key is decided
-	tenure *Tenure       // that it was read in; nil: it was not
-	used   int
+	turn chan struct{} // holds a token while the key is decided
+	term *Term         // that it was read in; nil: it was not
+	used int
 }
 
 func (w *world) start(address bool) *instance {
@@ -225,19 +225,19 @@ func (w *world) pick() (in *instance, key int, rng uint64) {
 	return w.alive[w.rng.IntN(len(w.alive))], w.round*simKeys + w.rng.IntN(simKeys), w.rng.Uint64()
 }
 
-// sliceOf spreads keys over slices.
-func sliceOf(key int) int { return int(mix(uint64(key)) % Slices) }
+// slotOf spreads keys over slots.
+func slotOf(key int) int { return int(mix(uint64(key)) % Slots) }
 
 // take asks in for a unit of key.
 func (in *instance) take(ctx context.Context, key int) (bool, error) {
 	for {
-		p, err := in.cluster.Enter(ctx, sliceOf(key))
+		p, err := in.cluster.Enter(ctx, slotOf(key))
 		if err != nil {
 			return false, err
 		}
-		if p.Tenure != nil {
-			defer p.Tenure.Leave()
-			return in.decide(ctx, p.Tenure, key)
+		if p.Term != nil {
+			defer p.Term.Leave()
+			return in.decide(ctx, p.Term, key)
 		}
 		peer := in.world.peer(in, p.Peer)
 		if peer == nil {
@@ -248,7 +248,7 @@ func (in *instance) take(ctx context.Context, key int) (bool, error) {
 				return false, ctx.Err()
 			}
 		}
-		t, err := peer.cluster.EnterFor(ctx, sliceOf(key), p.View)
+		t, err := peer.cluster.EnterFor(ctx, slotOf(key), p.View)
 		if errors.Is(err, ErrMoved) {
 			time.Sleep(time.Millisecond)
 			continue
@@ -301,7 +301,7 @@ func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 }
 
 // unload writes what is in memory alone.
-func (in *instance) unload(ctx context.Context, moves func(slice int) bool) error {
+func (in *instance) unload(ctx context.Context, moves func(slot int) bool) error {
 	if moves == nil {
 		return nil
 	}
@@ -328,14 +328,14 @@ func (in *instance) memoryOf(key int) *memory {
 var errSkewed = errors.New("the clock is wrong")
 
 // decide decides a take as an owner does or, in mode Shared, as everybody.
-func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error) {
+func (in *instance) decide(ctx context.Context, t *Term, key int) (bool, error) {
 	if in.skewed.Load() {
 		return false, errSkewed
 	}
 	w, m := in.world, in.memoryOf(key)
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
-	warm := !t.Shared() && m.tenure == t
+	warm := !t.Shared() && m.term == t
 	if warm && m.used >= simLimit {
 		return false, nil
 	}
@@ -344,7 +344,7 @@ func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error
 	}
 	w.units.add(key, 1)
 	if err := in.reach(ctx); err != nil { // acknowledged
-		m.tenure = nil
+		m.term = nil
 		return false, err
 	}
 	err := t.Verify(ctx)
@@ -352,7 +352,7 @@ func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error
 		err = t.Verify(ctx)
 	}
 	if err != nil {
-		m.tenure = nil
+		m.term = nil
 		w.units.add(key, -1)
 		return false, err
 	}
@@ -360,17 +360,17 @@ func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error
 		m.used++
 	} else {
 		if err := in.reach(ctx); err != nil {
-			m.tenure = nil
+			m.term = nil
 			return false, err
 		}
-		m.tenure, m.used = t, w.units.total(key)
+		m.term, m.used = t, w.units.total(key)
 		if err := in.reach(ctx); err != nil {
-			m.tenure = nil
+			m.term = nil
 			return false, err
 		}
 	}
 	if t.Ended() {
-		m.tenure = nil
+		m.term = nil
 		w.units.add(key, -1)
 		return false, ErrOut
 	}

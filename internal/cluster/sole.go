@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// While the load is small, one member owns every slice: the batches of one owner are full, those of many are nearly
-// empty. All members own slices once the sole owner is overloaded, and one owns all again after a quiet hour.
+// While the load is small, one member owns every slot: the batches of one owner are full, those of many are nearly
+// empty. All members own slots once the sole owner is overloaded, and one owns all again after a quiet hour.
 const (
 	busyCPU    = 0.5 // share of the sole owner's processors
 	busyMemory = 0.8 // share of its --max-keys
@@ -28,7 +28,7 @@ type Load struct {
 	Memory float64 `json:"memory,omitempty"` // share of its --max-keys, 0 to 1
 }
 
-// Why is the reason why all members own slices instead of one.
+// Why is the reason why all members own slots instead of one.
 type Why string
 
 // The reasons.
@@ -40,11 +40,11 @@ const (
 	WhySilent Why = "silent"     // it did not beat, though its address did not refuse connections
 )
 
-// ownership is the way in which slices are owned in a view.
+// ownership is the way in which slots are owned in a view.
 type ownership struct {
 	mode Mode
 	sole ID  // in mode Sole
-	all  Why // empty: one of several members owns every slice
+	all  Why // empty: one of several members owns every slot
 }
 
 func (v *View) ownership() ownership { return ownership{v.Mode, v.Sole, v.All} }
@@ -70,7 +70,7 @@ func (s *membership) nextOwnership(members []Member) ownership {
 	return ownership{mode: Sole, sole: sole}
 }
 
-// nextAll returns the reason for all to own slices, empty if there is none.
+// nextAll returns the reason for all to own slots, empty if there is none.
 func (s *membership) nextAll() Why {
 	switch {
 	case s.heartbeats.isAsked():
@@ -83,7 +83,7 @@ func (s *membership) nextAll() Why {
 	return s.view.All
 }
 
-// nextSole returns the member that should own every slice, or the reason for none.
+// nextSole returns the member that should own every slot, or the reason for none.
 func (s *membership) nextSole(members []Member) (ID, Why) {
 	can := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Address == "" })
 	slices.SortFunc(can, byAge)
@@ -111,7 +111,7 @@ func byAge(a, b Member) int {
 }
 
 // youngest returns the member of can, sorted by age, that succeeds a sole owner that leaves: the last to join of those
-// that v lists, so that a restart of all members in order moves slices at most twice.
+// that v lists, so that a restart of all members in order moves slots at most twice.
 func youngest(can []Member, v *View) ID {
 	for _, m := range slices.Backward(can) {
 		if v.Lists(m.ID) {
@@ -167,7 +167,7 @@ func (p *heartbeats) steadiest(can []Member) ID {
 	return longest
 }
 
-// isAsked reports whether any member wants all members to own slices.
+// isAsked reports whether any member wants all members to own slots.
 func (p *heartbeats) isAsked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// sole returns the instance that owns every slice, as all of w agree.
+// sole returns the instance that owns every slot, as all of w agree.
 func (w *world) sole() *instance {
 	w.t.Helper()
 	w.holdMode(Sole)
 	for _, in := range w.alive {
 		if st := in.cluster.Status(); st.View.Sole == st.Self {
-			if st.Owned != Slices {
-				w.t.Errorf("the sole owner owns %d slices of %d", st.Owned, Slices)
+			if st.Owned != Slots {
+				w.t.Errorf("the sole owner owns %d slots of %d", st.Owned, Slots)
 			}
 			return in
 		}
@@ -38,7 +38,7 @@ func (w *world) restart(in *instance) {
 
 func views(in *instance) int64 { return in.cluster.Status().View.Number }
 
-// TestOneOwnsWhileLittleIsDone holds that a cluster begins with a sole owner, which keeps its tenures while others
+// TestOneOwnsWhileLittleIsDone holds that a cluster begins with a sole owner, which keeps its terms while others
 // come and go, also if it does not know all views in between.
 func TestOneOwnsWhileLittleIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,17 +46,17 @@ func TestOneOwnsWhileLittleIsDone(t *testing.T) {
 		defer end()
 		sole := w.sole()
 		p, err := sole.cluster.Enter(t.Context(), 7)
-		if err != nil || p.Tenure == nil {
+		if err != nil || p.Term == nil {
 			t.Fatalf("the sole owner decides by %+v, error %v", p, err)
 		}
-		p.Tenure.Leave()
+		p.Term.Leave()
 		others := slices.DeleteFunc(slices.Clone(w.alive), func(in *instance) bool { return in == sole })
 		w.restart(others[0])
 		w.kill(slices.Index(w.alive, others[1]))
 		w.start(true)
 		time.Sleep(5 * time.Second)
-		if w.sole() != sole || p.Tenure.Ended() {
-			t.Errorf("the sole owner changed, or its tenure of slice 7 has ended: %t", p.Tenure.Ended())
+		if w.sole() != sole || p.Term.Ended() {
+			t.Errorf("the sole owner changed, or its term of slot 7 has ended: %t", p.Term.Ended())
 		}
 		// It stands still for less than it is set out for, while one leaves and another joins.
 		before := views(sole)
@@ -65,8 +65,8 @@ func TestOneOwnsWhileLittleIsDone(t *testing.T) {
 		sole.link.mu.Unlock()
 		leaves := slices.DeleteFunc(slices.Clone(w.alive), func(in *instance) bool { return in == sole })[0]
 		w.restart(leaves)
-		if w.sole() != sole || p.Tenure.Ended() || views(sole) == before {
-			t.Errorf("after views %d to %d the sole owner changed, or its tenure has ended: %t", before, views(sole), p.Tenure.Ended())
+		if w.sole() != sole || p.Term.Ended() || views(sole) == before {
+			t.Errorf("after views %d to %d the sole owner changed, or its term has ended: %t", before, views(sole), p.Term.Ended())
 		}
 	})
 }
@@ -90,20 +90,20 @@ func TestSoleOwnerKeepsWhatItMayHave(t *testing.T) {
 		{"named anew by the view that is missing", 5, sole(5, 3, me.ID), sole(7, 6, me.ID), false},
 		{"another one", 5, sole(5, 3, me.ID), sole(6, 6, other.ID), false},
 		{"shared", 5, sole(5, 3, me.ID), View{Number: 6, Mode: Shared, Members: both}, false},
-		{"a slice of all, next", 5, View{Number: 5, Mode: Owners, Members: both}, sole(6, 6, me.ID), true},
-		{"a slice of all, one view missing", 5, View{Number: 5, Mode: Owners, Members: both}, sole(7, 7, me.ID), false},
+		{"a slot of all, next", 5, View{Number: 5, Mode: Owners, Members: both}, sole(6, 6, me.ID), true},
+		{"a slot of all, one view missing", 5, View{Number: 5, Mode: Owners, Members: both}, sole(7, 7, me.ID), false},
 		{"shared before", 5, View{Number: 5, Mode: Shared, Members: both}, sole(6, 6, me.ID), false},
 	} {
 		s := newMembership(New(newScript(), &Options{Address: "a"}))
 		s.self = me
 		s.view, s.confirmed, s.lasting = test.was, test.confirmed, t.Context()
-		tenure := s.tenure(11)
-		s.tenures[11] = tenure
+		term := s.term(11)
+		s.terms[11] = term
 		if err := s.learn(test.is); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.tenures[11] == tenure && !tenure.Ended(); got != test.stays {
-			t.Errorf("%s: the slice stays: %t, want %t", test.name, got, test.stays)
+		if got := s.terms[11] == term && !term.Ended(); got != test.stays {
+			t.Errorf("%s: the slot stays: %t, want %t", test.name, got, test.stays)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestSoleNamedAnewIsCounted(t *testing.T) {
 	older := v
 	older.Mode = "a later word"
 	if shares := older.Shares(); shares[0]+shares[1] != 0 {
-		t.Errorf("a build that does not know a mode gives %v slices to its members", shares)
+		t.Errorf("a build that does not know a mode gives %v slots to its members", shares)
 	}
 }
 
@@ -267,9 +267,9 @@ func TestCutsFromOthersThanTheSoleOwnerChangeNothing(t *testing.T) {
 	})
 }
 
-// TestOrderedRestartMovesSlicesTwice restarts all instances one after the other, beginning with any, and holds that
+// TestOrderedRestartMovesSlotsTwice restarts all instances one after the other, beginning with any, and holds that
 // at most two of these restarts change the sole owner.
-func TestOrderedRestartMovesSlicesTwice(t *testing.T) {
+func TestOrderedRestartMovesSlotsTwice(t *testing.T) {
 	for first := range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			w, end := trioOf(t, uint64(first), Sole)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A member may have units in memory alone, and write them only before their slices move. In a change of owners that
+// A member may have units in memory alone, and write them only before their slots move. In a change of owners that
 // nothing forces, such as a join, the member whose turn it is to propose the next view announces it in its beats. The
 // others write what they would lose by it while they go on deciding, and say so in theirs; then it proposes the view. A
 // member that leaves writes all first.
@@ -31,7 +31,7 @@ func (p *Plan) sum() uint64 {
 	return h.Sum64()
 }
 
-// unloading is this member's work before slices move.
+// unloading is this member's work before slots move.
 type unloading struct {
 	view int64    // in which it began
 	of   []uint64 // sums of the plans, in order; nil: the member leaves
@@ -134,20 +134,20 @@ func (p *heartbeats) unloaded(of []uint64) {
 	p.done = of
 }
 
-// movesBy returns which slices this member would lose by any of plans.
-func (s *membership) movesBy(plans []*Plan) *[Slices]bool {
-	moves := new([Slices]bool)
+// movesBy returns which slots this member would lose by any of plans.
+func (s *membership) movesBy(plans []*Plan) *[Slots]bool {
+	moves := new([Slots]bool)
 	for _, p := range plans {
 		v := View{Mode: p.Mode, Sole: p.Sole, Members: p.Members}
-		for slice, i := range v.owners() {
-			moves[slice] = moves[slice] || i < 0 || v.Members[i].ID != s.self.ID
+		for slot, i := range v.owners() {
+			moves[slot] = moves[slot] || i < 0 || v.Members[i].ID != s.self.ID
 		}
 	}
 	return moves
 }
 
-// beginUnloading ends unloading that is under way, and begins to unload slices that move for plans with these sums.
-func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
+// beginUnloading ends unloading that is under way, and begins to unload slots that move for plans with these sums.
+func (s *membership) beginUnloading(of []uint64, moves *[Slots]bool) {
 	s.stopUnloading()
 	if len(of) == 0 && !slices.Contains(moves[:], true) {
 		return
@@ -158,7 +158,7 @@ func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 	s.handing.Go(func() {
 		defer close(u.over)
 		for {
-			err := s.cluster.opts.Unload(ctx, func(slice int) bool { return moves[slice] })
+			err := s.cluster.opts.Unload(ctx, func(slot int) bool { return moves[slot] })
 			if u.done.Store(err == nil); err == nil {
 				s.cluster.look()
 				return
@@ -166,7 +166,7 @@ func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.cluster.opts.Logger.Warn("counts that are in memory alone can't be written, and slices wait to move", "error", err)
+			s.cluster.opts.Logger.Warn("counts that are in memory alone can't be written, and slots wait to move", "error", err)
 			if of == nil { // a stop does not wait for a store that takes nothing
 				return
 			}
@@ -178,7 +178,7 @@ func (s *membership) beginUnloading(of []uint64, moves *[Slices]bool) {
 	})
 }
 
-// stopUnloading ends unloading that is under way: no slice moves.
+// stopUnloading ends unloading that is under way: no slot moves.
 func (s *membership) stopUnloading() {
 	if s.unloading == nil {
 		return
@@ -196,9 +196,9 @@ func (s *membership) mayLeave() bool {
 		return true
 	}
 	if s.unloading == nil || s.unloading.of != nil {
-		all := new([Slices]bool)
-		for slice := range all {
-			all[slice] = true
+		all := new([Slots]bool)
+		for slot := range all {
+			all[slot] = true
 		}
 		s.beginUnloading(nil, all)
 	}

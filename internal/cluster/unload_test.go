@@ -42,12 +42,12 @@ func (w *world) holdNobodySetOut() {
 	}
 }
 
-// tenureOf returns a tenure that in has.
-func tenureOf(t *testing.T, in *instance) *Tenure {
+// termOf returns a term that in has.
+func termOf(t *testing.T, in *instance) *Term {
 	t.Helper()
-	for _, tenure := range in.cluster.routes.Load().tenures {
-		if tenure != nil {
-			return tenure
+	for _, term := range in.cluster.routes.Load().terms {
+		if term != nil {
+			return term
 		}
 	}
 	t.Fatal("it owns nothing")
@@ -61,12 +61,12 @@ func TestJoinWaitsForUnwrittenUnits(t *testing.T) {
 		w, end := slowTrio(t, Owners)
 		defer end()
 		before := slices.Clone(w.alive)
-		moving := tenureOf(t, before[0])
+		moving := termOf(t, before[0])
 		w.start(true)
 		time.Sleep(slow - time.Second)
 		w.holdMembers(before[0], "while they write", 3)
 		if moving.Ended() {
-			t.Error("a tenure has ended before all is written")
+			t.Error("a term has ended before all is written")
 		}
 		was := before[0].cluster.Status().View
 		time.Sleep(time.Second)
@@ -81,9 +81,9 @@ func TestJoinWaitsForUnwrittenUnits(t *testing.T) {
 				t.Fatal("nothing was written")
 			}
 			after := is.ownersByID()
-			for slice, owned := range was.ownersByID() {
-				if moves := after[slice] != mine; owned == mine && (*wrote)(slice) != moves {
-					t.Fatalf("slice %d moves: %t, and was written: %t", slice, moves, !moves)
+			for slot, owned := range was.ownersByID() {
+				if moves := after[slot] != mine; owned == mine && (*wrote)(slot) != moves {
+					t.Fatalf("slot %d moves: %t, and was written: %t", slot, moves, !moves)
 				}
 			}
 		}
@@ -91,7 +91,7 @@ func TestJoinWaitsForUnwrittenUnits(t *testing.T) {
 	})
 }
 
-// ownersByID returns the owner of each slice in v.
+// ownersByID returns the owner of each slot in v.
 func (v *View) ownersByID() (ids []ID) {
 	for _, i := range v.owners() {
 		ids = append(ids, v.Members[i].ID)
@@ -134,13 +134,13 @@ func TestLeavingWaitsForUnwrittenUnits(t *testing.T) {
 			if mode == Sole {
 				leaves = w.sole()
 			}
-			tenure := tenureOf(t, leaves)
+			term := termOf(t, leaves)
 			rest := w.others(leaves)
 			leaves.stop()
 			time.Sleep(slow - time.Second)
 			w.holdMembers(rest[0], "while it writes", 3)
-			if tenure.Ended() {
-				t.Error("a tenure has ended before all is written")
+			if term.Ended() {
+				t.Error("a term has ended before all is written")
 			}
 			<-leaves.ended
 			w.mu.Lock()
@@ -164,7 +164,7 @@ func TestDeathWaitsForNobody(t *testing.T) {
 			if mode == Sole {
 				stays = w.sole()
 			}
-			kept := tenureOf(t, stays)
+			kept := termOf(t, stays)
 			rest := w.others(stays)
 			w.start(true)
 			time.Sleep(5 * time.Second)
@@ -176,7 +176,7 @@ func TestDeathWaitsForNobody(t *testing.T) {
 			time.Sleep(2 * slow)
 			w.holdMembers(stays, "later", 3)
 			if mode == Sole && kept.Ended() {
-				t.Error("the sole owner lost a slice")
+				t.Error("the sole owner lost a slot")
 			}
 			w.holdNobodySetOut()
 		})

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Slices is the number of parts into which the keys fall. Each has one owner. With twenty members each has some 200, so
+// Slots is the number of parts into which the keys fall. Each has one owner. With twenty members each has some 200, so
 // that shares differ by a few percent.
-const Slices = 4096
+const Slots = 4096
 
 // ID is the id of a member. It is never used again: an instance that joins again has a new one.
 type ID string
@@ -29,9 +29,9 @@ type Mode string
 
 // The modes.
 const (
-	Sole   Mode = "sole"   // one member owns every slice. An older build does not know this mode, and decides nothing
-	Owners Mode = "owners" // each slice is decided by its owner alone
-	Shared Mode = "shared" // every member decides for all slices, by writing and then counting
+	Sole   Mode = "sole"   // one member owns every slot. An older build does not know this mode, and decides nothing
+	Owners Mode = "owners" // each slot is decided by its owner alone
+	Shared Mode = "shared" // every member decides for all slots, by writing and then counting
 )
 
 // View is a numbered list of members. Views follow each other by number, and are immutable. The zero View is none.
@@ -42,9 +42,9 @@ type View struct {
 	Must    []ID     `json:"must"`           // members that must confirm the view, or be out, before it is in force
 	Cuts    int      `json:"cuts,omitempty"` // number of recent times that members were cut off from each other
 
-	Sole      ID    `json:"sole,omitempty"`       // the owner of every slice, in mode Sole
+	Sole      ID    `json:"sole,omitempty"`       // the owner of every slot, in mode Sole
 	SoleSince int64 `json:"sole_since,omitempty"` // the number of the view from which on, without a gap, it is the sole owner
-	All       Why   `json:"all,omitempty"`        // why all own slices; empty: one of several does
+	All       Why   `json:"all,omitempty"`        // why all own slots; empty: one of several does
 }
 
 // Lists reports whether id is a member of v.
@@ -52,7 +52,7 @@ func (v *View) Lists(id ID) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
-// hasOwners reports whether each slice has one owner, which it has not in the zero View.
+// hasOwners reports whether each slot has one owner, which it has not in the zero View.
 func (v *View) hasOwners() bool { return v.Mode == Owners || v.Mode == Sole }
 
 // idsOf returns the ids of members, in their order.
@@ -130,11 +130,11 @@ func modeFor(members []Member) Mode {
 	return Shared
 }
 
-// owners returns the owner of each slice as an index into v's Members: by rendezvous hashing (Thaler and Ravishankar,
-// 1996) over those with an address, so that a member that joins or leaves moves only its own slices. In mode Sole one
+// owners returns the owner of each slot as an index into v's Members: by rendezvous hashing (Thaler and Ravishankar,
+// 1996) over those with an address, so that a member that joins or leaves moves only its own slots. In mode Sole one
 // member owns all. In mode Shared all are -1.
-func (v *View) owners() (owner [Slices]int16) {
-	var weights [Slices]uint64
+func (v *View) owners() (owner [Slots]int16) {
+	var weights [Slots]uint64
 	for s := range owner {
 		owner[s] = -1
 	}

@@ -75,27 +75,27 @@ func TestOwnersAreAllMembersAndMoveLittle(t *testing.T) {
 			switch a, b := before.Members[was[s]].ID, after.Members[is[s]].ID; {
 			case a == b:
 			case b != ids[n]:
-				t.Fatalf("of %d members and one more, slice %d moved from %s to %s", n, s, a, b)
+				t.Fatalf("of %d members and one more, slot %d moved from %s to %s", n, s, a, b)
 			default:
 				moved++
 			}
 		}
-		fair := Slices / (n + 1)
+		fair := Slots / (n + 1)
 		if moved < fair*3/5 || moved > fair*7/5 {
-			t.Errorf("the member that joins %d others owns %d slices of %d, want some %d", n, moved, Slices, fair)
+			t.Errorf("the member that joins %d others owns %d slots of %d, want some %d", n, moved, Slots, fair)
 		}
 	}
 }
 
 func TestWhoHasNoAddressOwnsNothingAmongOthers(t *testing.T) {
 	alone := View{Mode: modeFor([]Member{{ID: "a"}}), Members: []Member{{ID: "a"}}}
-	if alone.Mode != Owners || alone.Shares()[0] != Slices {
-		t.Errorf("alone in mode %s with %d slices, want all", alone.Mode, alone.Shares()[0])
+	if alone.Mode != Owners || alone.Shares()[0] != Slots {
+		t.Errorf("alone in mode %s with %d slots, want all", alone.Mode, alone.Shares()[0])
 	}
 	mixed := []Member{{ID: "a"}, {ID: "b", Address: "b"}}
 	two := View{Mode: modeFor(mixed), Members: mixed}
-	if two.Mode != Owners || two.Shares()[0] != 0 || two.Shares()[1] != Slices {
-		t.Errorf("mode %s, shares %v: want all slices with the one that has an address", two.Mode, two.Shares())
+	if two.Mode != Owners || two.Shares()[0] != 0 || two.Shares()[1] != Slots {
+		t.Errorf("mode %s, shares %v: want all slots with the one that has an address", two.Mode, two.Shares())
 	}
 	if mode := modeFor([]Member{{ID: "a"}, {ID: "b"}}); mode != Shared {
 		t.Errorf("two that nobody reaches decide in mode %s, want %s", mode, Shared)

@@ -438,8 +438,8 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 	}
 }
 
-// TestLocalEndsWithItsTenure holds that nothing is admitted which the end of a tenure may not have found to write.
-func TestLocalEndsWithItsTenure(t *testing.T) {
+// TestLocalEndsWithItsTerm holds that nothing is admitted which the end of a term may not have found to write.
+func TestLocalEndsWithItsTerm(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			right := &tenancy{}

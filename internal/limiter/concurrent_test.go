@@ -41,7 +41,7 @@ func TestOwnerReleasesInMemory(t *testing.T) {
 			link.engine = owns
 			asks := ownerOf(t, s, &owners{other: link}, opts, p)
 			takeSlot(t, asks)
-			time.Sleep(5 * time.Second) // what was read as the tenure began is read again
+			time.Sleep(5 * time.Second) // what was read as the term began is read again
 			first := takeSlot(t, owns)
 			if d := mustTake(t, asks); d.Allowed || d.RetryAfter > time.Minute-5*time.Second {
 				t.Fatalf("a third of two: %+v", d.Verdict)

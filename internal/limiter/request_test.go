@@ -96,7 +96,7 @@ func TestOwnerKnowsAKeyUnderAllLimits(t *testing.T) {
 				p.Guarantee = guarantee
 				e := ownerOf(t, s, ownsAll(), limiter.Options{}, p)
 				takeOf(t, e, 9)
-				time.Sleep(5 * time.Second) // what was read as the tenure began is read again
+				time.Sleep(5 * time.Second) // what was read as the term began is read again
 				takeOf(t, e, 9)
 				reads, _ := s.counts()
 				for _, limit := range []int64{2, 4, 3, 0, 4, 9} {

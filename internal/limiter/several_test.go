@@ -82,7 +82,7 @@ func (r *ring) met(call *owner.Call) (late time.Duration, lost bool) {
 	return r.meet(call)
 }
 
-// ringOwners are the owners of slices, as one of the engines knows them.
+// ringOwners are the owners of slots, as one of the engines knows them.
 type ringOwners struct {
 	ring *ring
 	self int

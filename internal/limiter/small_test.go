@@ -300,9 +300,9 @@ func TestUnload(t *testing.T) {
 	})
 }
 
-// TestSmallKeysEndWithTheirTenure holds that a unit is admitted only if the end of the tenure finds it, and that all are
+// TestSmallKeysEndWithTheirTerm holds that a unit is admitted only if the end of the term finds it, and that all are
 // written then.
-func TestSmallKeysEndWithTheirTenure(t *testing.T) {
+func TestSmallKeysEndWithTheirTerm(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s, p, right := newFakeStore(), writtenFrom(50, algorithm, 30, 24*time.Hour), &tenancy{}
@@ -322,8 +322,8 @@ func TestSmallKeysEndWithTheirTenure(t *testing.T) {
 	}
 }
 
-// TestSmallKeysOfAnEarlierTenure holds that a key in memory alone is not new to the owner's next tenure.
-func TestSmallKeysOfAnEarlierTenure(t *testing.T) {
+// TestSmallKeysOfAnEarlierTerm holds that a key in memory alone is not new to the owner's next term.
+func TestSmallKeysOfAnEarlierTerm(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s, p, of := newFakeStore(), writtenFrom(50, algorithm, 4, 24*time.Hour), &owners{right: &tenancy{}}

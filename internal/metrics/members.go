@@ -32,8 +32,8 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 		"reason")
 	asides := s.figure("ratelimitd_members_aside_total",
 		"How often this instance left the others, as its clock was beyond the tolerance.")
-	slices := s.figure("ratelimitd_members_handed_over_slices_total",
-		"Slices of the keys that this instance owned no longer, and of which it knew all keys, by whether "+
+	slots := s.figure("ratelimitd_members_handed_over_slices_total",
+		"Slots of the keys that this instance owned no longer, and of which it knew all keys, by whether "+
 			"the next owner was told them: told; or failed, and the next owner has to find out.",
 		"outcome")
 	handed := s.figure("ratelimitd_peer_calls_total",
@@ -47,16 +47,16 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 		to <- installed.is(oneIf(st.Installed))
 		to <- shared.is(oneIf(st.View.Mode == cluster.Shared))
 		to <- unreached.is(float64(len(st.Unreached)))
-		to <- owned.is(float64(st.Owned) / cluster.Slices)
-		to <- known.is(float64(st.Complete) / cluster.Slices)
+		to <- owned.is(float64(st.Owned) / cluster.Slots)
+		to <- known.is(float64(st.Complete) / cluster.Slots)
 		if owners := ownersOf(&st.View); owners != "" {
 			to <- ways.is(1, owners, string(st.View.All))
 		}
 		to <- setOut.is(float64(st.SetOut-st.Unread), "silent")
 		to <- setOut.is(float64(st.Unread), "unread")
 		to <- asides.is(float64(st.Asides))
-		to <- slices.is(float64(st.HandedOver), "told")
-		to <- slices.is(float64(st.HandedInVain), "failed")
+		to <- slots.is(float64(st.HandedOver), "told")
+		to <- slots.is(float64(st.HandedInVain), "failed")
 		to <- handed.is(float64(counts.Answered), "answered")
 		to <- handed.is(float64(counts.Failed), "failed")
 		to <- handed.is(float64(counts.Refused), "refused")

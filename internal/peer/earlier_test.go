@@ -98,8 +98,8 @@ func TestEarlierKnowledge(t *testing.T) {
 	key := store.KeyFrom([store.KeySize]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24})
 	var set seen.Set
 	set.Add(hashOf(key), time.Now().Add(time.Hour))
-	sent := knowledgeOf(3, []cluster.Handed{{Slice: SliceOf(key), Layers: set.Layers()}})
-	for _, of := range sent.GetSlices() {
+	sent := knowledgeOf(3, []cluster.Handed{{Slot: SlotOf(key), Layers: set.Layers()}})
+	for _, of := range sent.GetSlots() {
 		for _, l := range of.GetLayers() {
 			l.LeftMillis = 60_000
 		}
@@ -107,7 +107,7 @@ func TestEarlierKnowledge(t *testing.T) {
 	handed, err := handedOf(earlier(t, "knowledge", sent,
 		"0803124d08880e12480a4000000000000200000000000800000000002000000000008000000000000000000000010000"+
 			"000000040000000000100000000000400000000000000100000000102318e0d403", new(peerpb.Knowledge)))
-	if err != nil || len(handed) != 1 || handed[0].Slice != SliceOf(key) {
+	if err != nil || len(handed) != 1 || handed[0].Slot != SlotOf(key) {
 		t.Fatalf("what an earlier build knows reads as %+v, %v", handed, err)
 	}
 	var taken seen.Set

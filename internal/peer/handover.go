@@ -12,15 +12,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// HandOver sends this instance's key sets, of slices that it owned up to the view before view, to a member. It is a
+// HandOver sends this instance's key sets, of slots that it owned up to the view before view, to a member. It is a
 // cluster.HandOver.
-func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slots []cluster.Handed) error {
 	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = peerpb.NewPeerClient(conn).HandOver(meaning(ctx, to), knowledgeOf(view, slices))
+	_, err = peerpb.NewPeerClient(conn).HandOver(meaning(ctx, to), knowledgeOf(view, slots))
 	return err
 }
 
@@ -30,8 +30,8 @@ type Views interface {
 	Known() int64
 	// Self returns the id of this instance as a member, empty if it is none.
 	Self() cluster.ID
-	// Take takes over other members' key sets of slices up to the view before view.
-	Take(view int64, slices []cluster.Handed)
+	// Take takes over other members' key sets of slots up to the view before view.
+	Take(view int64, slots []cluster.Handed)
 }
 
 // HandOver takes over a peer's key sets.
@@ -39,25 +39,25 @@ func (s *Server) HandOver(ctx context.Context, k *peerpb.Knowledge) (*peerpb.Tak
 	if err := meant(ctx, s.members.Self()); err != nil {
 		return nil, err
 	}
-	slices, err := handedOf(k)
+	slots, err := handedOf(k)
 	if err != nil {
 		return nil, err
 	}
-	s.members.Take(k.GetView(), slices)
+	s.members.Take(k.GetView(), slots)
 	return &peerpb.Taken{}, nil
 }
 
-// knowledgeOf returns the message with slices.
-func knowledgeOf(view int64, slices []cluster.Handed) *peerpb.Knowledge {
+// knowledgeOf returns the message with slots.
+func knowledgeOf(view int64, slots []cluster.Handed) *peerpb.Knowledge {
 	k := &peerpb.Knowledge{View: view}
-	for _, h := range slices {
-		of := &peerpb.Slice{Number: uint32(h.Slice)} //nolint:gosec // one of cluster.Slices
+	for _, h := range slots {
+		of := &peerpb.Slot{Number: uint32(h.Slot)} //nolint:gosec // one of cluster.Slots
 		for _, l := range h.Layers {
 			of.Layers = append(of.Layers, &peerpb.Layer{
 				Bits: l.Bits, Room: uint32(max(0, l.Room)), LeftMillis: time.Until(l.Until).Milliseconds() + 1, //nolint:gosec // of some thousand
 			})
 		}
-		k.Slices = append(k.Slices, of)
+		k.Slots = append(k.Slots, of)
 	}
 	return k
 }
@@ -67,11 +67,11 @@ const maxLeft = 100 * 24 * time.Hour
 
 // handedOf returns the key sets in k, or an error that names an invalid value.
 func handedOf(k *peerpb.Knowledge) (all []cluster.Handed, err error) {
-	for _, of := range k.GetSlices() {
-		h := cluster.Handed{Slice: int(of.GetNumber())}
+	for _, of := range k.GetSlots() {
+		h := cluster.Handed{Slot: int(of.GetNumber())}
 		for _, l := range of.GetLayers() {
-			if l.GetLeftMillis() < 0 || l.GetLeftMillis() > maxLeft.Milliseconds() || h.Slice >= cluster.Slices {
-				return nil, fmt.Errorf("%w: slice %d, %d ms", errNonsense, h.Slice, l.GetLeftMillis())
+			if l.GetLeftMillis() < 0 || l.GetLeftMillis() > maxLeft.Milliseconds() || h.Slot >= cluster.Slots {
+				return nil, fmt.Errorf("%w: slot %d, %d ms", errNonsense, h.Slot, l.GetLeftMillis())
 			}
 			left := time.Duration(l.GetLeftMillis()) * time.Millisecond
 			h.Layers = append(h.Layers, seen.Layer{Bits: l.GetBits(), Room: int(l.GetRoom()), Until: time.Now().Add(left)})

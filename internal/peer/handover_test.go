@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// TestKnowledgeIsHandedOver hands two slices over a real connection, and asks for keys of them there.
+// TestKnowledgeIsHandedOver hands two slots over a real connection, and asks for keys of them there.
 func TestKnowledgeIsHandedOver(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,12 +29,12 @@ func TestKnowledgeIsHandedOver(t *testing.T) {
 	}
 	pool := NewPool(new(one), plain, slog.New(slog.DiscardHandler))
 	err = pool.HandOver(ctx, cluster.Member{ID: "there", Address: listener.Addr().String()}, 7,
-		[]cluster.Handed{{Slice: 3, Layers: full.Layers()}, {Slice: 4095, Layers: empty.Layers()}})
+		[]cluster.Handed{{Slot: 3, Layers: full.Layers()}, {Slot: 4095, Layers: empty.Layers()}})
 	stop()
 	if ended := <-done; err != nil || ended != nil {
 		t.Fatal(err, ended)
 	}
-	if taker.view != 7 || len(taker.taken) != 2 || taker.taken[0].Slice != 3 || taker.taken[1].Slice != 4095 {
+	if taker.view != 7 || len(taker.taken) != 2 || taker.taken[0].Slot != 3 || taker.taken[1].Slot != 4095 {
 		t.Fatalf("taken by view %d: %+v", taker.view, taker.taken)
 	}
 	var there seen.Set
@@ -53,14 +53,14 @@ func TestKnowledgeIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestNonsenseIsNotTaken has a peer hand over what no slice holds.
+// TestNonsenseIsNotTaken has a peer hand over what no slot holds.
 func TestNonsenseIsNotTaken(t *testing.T) {
-	for what, s := range map[string]*peerpb.Slice{
-		"no such slice": {Number: cluster.Slices, Layers: []*peerpb.Layer{{Bits: make([]uint64, 8)}}},
-		"over already":  {Layers: []*peerpb.Layer{{Bits: make([]uint64, 8), LeftMillis: -1}}},
-		"for ever":      {Layers: []*peerpb.Layer{{Bits: make([]uint64, 8), LeftMillis: 1 << 62}}},
+	for what, s := range map[string]*peerpb.Slot{
+		"no such slot": {Number: cluster.Slots, Layers: []*peerpb.Layer{{Bits: make([]uint64, 8)}}},
+		"over already": {Layers: []*peerpb.Layer{{Bits: make([]uint64, 8), LeftMillis: -1}}},
+		"for ever":     {Layers: []*peerpb.Layer{{Bits: make([]uint64, 8), LeftMillis: 1 << 62}}},
 	} {
-		if got, err := handedOf(&peerpb.Knowledge{Slices: []*peerpb.Slice{s}}); err == nil {
+		if got, err := handedOf(&peerpb.Knowledge{Slots: []*peerpb.Slot{s}}); err == nil {
 			t.Errorf("%s: taken as %+v", what, got)
 		}
 	}

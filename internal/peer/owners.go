@@ -29,25 +29,25 @@ func hashOf(key store.Key) seen.Hash {
 	return seen.Hash{A: a, B: b}
 }
 
-// SliceOf returns the slice that key belongs to.
-func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
+// SlotOf returns the slot that key belongs to.
+func SlotOf(key store.Key) int { return cluster.SlotOf(key.Prefix()) }
 
-// KeysOf returns moves for the keys of the slices; nil stays nil.
-func KeysOf(moves func(slice int) bool) func(store.Key) bool {
+// KeysOf returns moves for the keys of the slots; nil stays nil.
+func KeysOf(moves func(slot int) bool) func(store.Key) bool {
 	if moves == nil {
 		return nil
 	}
-	return func(key store.Key) bool { return moves(SliceOf(key)) }
+	return func(key store.Key) bool { return moves(SlotOf(key)) }
 }
 
 // Place returns the decider of key; see owner.Owners.
 func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
-	p, err := o.cluster.Enter(ctx, SliceOf(key))
+	p, err := o.cluster.Enter(ctx, SlotOf(key))
 	switch {
 	case err != nil:
 		return owner.Place{}, notYet(err)
-	case p.Tenure != nil:
-		return owner.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+	case p.Term != nil:
+		return owner.Place{Right: (*right)(p.Term), View: p.View}, nil
 	}
 	l := o.pool.link(p.Peer)
 	if l == nil {
@@ -65,7 +65,7 @@ func notYet(err error) error {
 
 // PlaceFor returns the right to decide a call for key that a peer handed on; see owner.Owners.
 func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error) {
-	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
+	t, err := o.cluster.EnterFor(ctx, SlotOf(key), view)
 	switch {
 	case errors.Is(err, cluster.ErrMoved):
 		return nil, fmt.Errorf("%w: %w", owner.ErrRefused, err)
@@ -84,23 +84,23 @@ func (o *Owners) Guest(ctx context.Context) (owner.Right, error) {
 	return (*right)(t), nil
 }
 
-// right is a tenure as an owner.Right.
-type right cluster.Tenure
+// right is a term as an owner.Right.
+type right cluster.Term
 
 // Owned reports whether this instance alone decides.
-func (r *right) Owned() bool { return (*cluster.Tenure)(r).Owned() }
+func (r *right) Owned() bool { return (*cluster.Term)(r).Owned() }
 
-// Began returns when the tenure began.
-func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
+// Began returns when the term began.
+func (r *right) Began() time.Time { return (*cluster.Term)(r).Began() }
 
 // IsNew reports whether nothing is counted for key.
 func (r *right) IsNew(key store.Key, life time.Duration) bool {
-	return (*cluster.Tenure)(r).IsNew(hashOf(key), life)
+	return (*cluster.Term)(r).IsNew(hashOf(key), life)
 }
 
 // Note notes that units are about to be counted for key.
 func (r *right) Note(key store.Key, life time.Duration) error {
-	t := (*cluster.Tenure)(r)
+	t := (*cluster.Term)(r)
 	if !t.Owned() {
 		return nil
 	}
@@ -111,15 +111,15 @@ func (r *right) Note(key store.Key, life time.Duration) error {
 }
 
 // Leave ends this use of the right.
-func (r *right) Leave() { (*cluster.Tenure)(r).Leave() }
+func (r *right) Leave() { (*cluster.Term)(r).Leave() }
 
 // Verified returns when the latest successful check began.
-func (r *right) Verified() time.Time { return (*cluster.Tenure)(r).Verified() }
+func (r *right) Verified() time.Time { return (*cluster.Term)(r).Verified() }
 
 // Verify returns nil if the right still holds.
 func (r *right) Verify(ctx context.Context) error {
 	ctx, span := tracing.Verify(ctx)
-	err := (*cluster.Tenure)(r).Verify(ctx)
+	err := (*cluster.Term)(r).Verify(ctx)
 	span.Verified(err)
 	if errors.Is(err, cluster.ErrOut) {
 		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)

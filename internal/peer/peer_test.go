@@ -56,8 +56,8 @@ func (*views) Known() int64 { return 9 }
 
 func (v *views) Self() cluster.ID { return v.self }
 
-func (v *views) Take(view int64, slices []cluster.Handed) {
-	v.view, v.taken = view, append(v.taken, slices...)
+func (v *views) Take(view int64, slots []cluster.Handed) {
+	v.view, v.taken = view, append(v.taken, slots...)
 }
 
 // serve runs a server that decides by f, and returns its address and what stops it.

@@ -415,7 +415,7 @@ func (in *simInstance) lookThrough(ctx context.Context, found func(int, seen.Has
 				return err
 			}
 		}
-		found(SliceOf(key), hashOf(key), time.Now().Add(48*time.Hour))
+		found(SlotOf(key), hashOf(key), time.Now().Add(48*time.Hour))
 	}
 	if in.w.chance(10 * in.w.fails) {
 		return errors.New("no answer")
@@ -489,12 +489,12 @@ type simOwners struct {
 }
 
 func (o *simOwners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
-	p, err := o.cluster.Enter(ctx, SliceOf(key))
+	p, err := o.cluster.Enter(ctx, SlotOf(key))
 	switch {
 	case err != nil:
 		return owner.Place{}, notYet(err)
-	case p.Tenure != nil:
-		return owner.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+	case p.Term != nil:
+		return owner.Place{Right: (*right)(p.Term), View: p.View}, nil
 	}
 	return owner.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
 }

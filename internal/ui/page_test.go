@@ -132,7 +132,7 @@ func TestPageFits(t *testing.T) {
 func (b *tab) fits(width int) {
 	b.t.Helper()
 	wide := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll("body *")]
-		.filter((e) => e.getBoundingClientRect().right > %d.5).map((e) => e.outerHTML.slice(0, 90))`, width))
+		.filter((e) => e.getBoundingClientRect().right > %d.5).map((e) => e.outerHTML.slot(0, 90))`, width))
 	if len(wide) > 0 {
 		b.t.Errorf("beyond the edge are\n%s", strings.Join(wide, "\n"))
 	}

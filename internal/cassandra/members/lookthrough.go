@@ -43,7 +43,7 @@ const (
 
 // LookThrough calls found with each key for which something is counted, of all namespaces: with all keys whose writes
 // were acknowledged at LOCAL_QUORUM before the call. It is a cluster.LookThrough.
-func (m *Members) LookThrough(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error {
+func (m *Members) LookThrough(ctx context.Context, found func(slot int, key seen.Hash, until time.Time)) error {
 	c, err := m.reach()
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				if keys++; len(key) == store.KeySize {
 					of := store.KeyFrom([store.KeySize]byte(key))
 					a, b := of.Rest()
-					found(cluster.SliceOf(of.Prefix()), seen.Hash{A: a, B: b}, until)
+					found(cluster.SlotOf(of.Prefix()), seen.Hash{A: a, B: b}, until)
 				}
 			}
 			if err := rows.Close(); err != nil {

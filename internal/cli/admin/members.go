@@ -72,7 +72,7 @@ func printMembers(ctx context.Context, store cluster.Store, out io.Writer) error
 		if address == "" {
 			address = "-"
 		}
-		owns := fmt.Sprintf("%.1f %%", 100*float64(list.Shares[i])/cluster.Slices)
+		owns := fmt.Sprintf("%.1f %%", 100*float64(list.Shares[i])/cluster.Slots)
 		if list.View.Mode == cluster.Shared {
 			owns = "shared"
 		}

@@ -65,8 +65,8 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 			return p.engine.Unload(ctx, peer.KeysOf(moves))
 		},
 		MayUnload: func() bool { return p.engine.MayUnload() },
-		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
-			return p.pool.HandOver(ctx, to, view, slices)
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slots []cluster.Handed) error {
+			return p.pool.HandOver(ctx, to, view, slots)
 		},
 	})
 	p.pool = peer.NewPool(p.cluster, p.creds, log)

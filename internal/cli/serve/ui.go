@@ -120,7 +120,7 @@ func membersOfUI(status *cluster.Status) ui.Members {
 	shares := status.View.Shares()
 	for i, member := range status.View.Members {
 		m.List = append(m.List, ui.Member{
-			ID: string(member.ID), Address: member.Address, Share: float64(shares[i]) / cluster.Slices, Self: member.ID == status.Self,
+			ID: string(member.ID), Address: member.Address, Share: float64(shares[i]) / cluster.Slots, Self: member.ID == status.Self,
 		})
 	}
 	return m

@@ -83,7 +83,7 @@ type commonID struct {
 	plan  *demand.Plan
 }
 
-// maxCommons bounds the shared ones, of 150 bytes each: as many as 16 policies need in all slices.
+// maxCommons bounds the shared ones, of 150 bytes each: as many as 16 policies need in all slots.
 const maxCommons = 1 << 16
 
 // get returns the shared common of right and plan.
@@ -535,7 +535,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 	later, unnoted := !own.small && (t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key)), count.RecordedNo
 	if later {
-		c.behind.add(t, own, k) // before Note: units that the end of the tenure does not find in time are not admitted
+		c.behind.add(t, own, k) // before Note: units that the end of the term does not find in time are not admitted
 		unnoted = count.RecordedUnknown
 	}
 	if !own.small && (later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts)) {

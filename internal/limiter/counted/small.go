@@ -24,7 +24,7 @@ type smallKeys struct {
 	behind *behind
 	number atomic.Int64
 	moving atomic.Pointer[func(store.Key) bool] // keys that get another owner, and do not become small; nil: none
-	ended  atomic.Bool                          // some keys of tenures that have ended may be left
+	ended  atomic.Bool                          // some keys of terms that have ended may be left
 }
 
 // Bounds of small keys.
@@ -110,7 +110,7 @@ func (c *counted) settleSmall(ctx context.Context, t *demand.Target, own *units,
 		if err = k.right.Note(t.Key, k.plan.Life()); err == nil && !room {
 			err = c.behind.writeKey(ctx, t.Key)
 		}
-	} else if k.right.Verified().IsZero() { // the end of the tenure may not have found own
+	} else if k.right.Verified().IsZero() { // the end of the term may not have found own
 		err = owner.ErrRightEnded
 	}
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *owned) outgrow(key store.Key) bool {
 
 // outgrowIn moves the units of k, the small key of sh, to behind. The shard is locked.
 func (o *owned) outgrowIn(sh *ownedShard, key store.Key, k *keyState) {
-	_ = k.right.Note(key, k.plan.Life()) // before they can be written; those of a tenure that has ended are written, too
+	_ = k.right.Note(key, k.plan.Life()) // before they can be written; those of a term that has ended are written, too
 	o.dropSmall(sh, key)
 	k.mu.Lock()
 	k.small = false
@@ -213,7 +213,7 @@ func (o *owned) over() store.Instant {
 	return o.overBy(now)
 }
 
-// thinOut writes small keys of shards that are nearly full, so that new ones find room, and those of tenures that have
+// thinOut writes small keys of shards that are nearly full, so that new ones find room, and those of terms that have
 // ended.
 func (o *owned) thinOut() {
 	if o.small.number.Load() == 0 {
@@ -254,10 +254,10 @@ func (o *owned) outgrowAll(ctx context.Context, which func(store.Key, *keyState)
 	return true
 }
 
-// isEnded reports whether the tenure of k's owner has ended.
+// isEnded reports whether the term of k's owner has ended.
 func isEnded(_ store.Key, k *keyState) bool { return k.right.Verified().IsZero() }
 
-// outgrowEnded is outgrowAll for keys of tenures that have ended. Those that it does not reach follow later.
+// outgrowEnded is outgrowAll for keys of terms that have ended. Those that it does not reach follow later.
 func (o *owned) outgrowEnded(ctx context.Context) {
 	if !o.outgrowAll(ctx, isEnded) {
 		o.small.ended.Store(true)

@@ -412,7 +412,7 @@ func (x *Back) GetAgain() bool {
 type Knowledge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	View          int64                  `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	Slices        []*Slice               `protobuf:"bytes,2,rep,name=slices,proto3" json:"slices,omitempty"`
+	Slots         []*Slot                `protobuf:"bytes,2,rep,name=slots,proto3" json:"slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -454,15 +454,15 @@ func (x *Knowledge) GetView() int64 {
 	return 0
 }
 
-func (x *Knowledge) GetSlices() []*Slice {
+func (x *Knowledge) GetSlots() []*Slot {
 	if x != nil {
-		return x.Slices
+		return x.Slots
 	}
 	return nil
 }
 
-// A slice's keys that something may be counted for; there are no others.
-type Slice struct {
+// A slot's keys that something may be counted for; there are no others.
+type Slot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Layers        []*Layer               `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
@@ -470,20 +470,20 @@ type Slice struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Slice) Reset() {
-	*x = Slice{}
+func (x *Slot) Reset() {
+	*x = Slot{}
 	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Slice) String() string {
+func (x *Slot) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Slice) ProtoMessage() {}
+func (*Slot) ProtoMessage() {}
 
-func (x *Slice) ProtoReflect() protoreflect.Message {
+func (x *Slot) ProtoReflect() protoreflect.Message {
 	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -495,19 +495,19 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Slice.ProtoReflect.Descriptor instead.
-func (*Slice) Descriptor() ([]byte, []int) {
+// Deprecated: Use Slot.ProtoReflect.Descriptor instead.
+func (*Slot) Descriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Slice) GetNumber() uint32 {
+func (x *Slot) GetNumber() uint32 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *Slice) GetLayers() []*Layer {
+func (x *Slot) GetLayers() []*Layer {
 	if x != nil {
 		return x.Layers
 	}
@@ -1052,11 +1052,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\x12\x12\n" +
 	"\x04kept\x18\a \x01(\x03R\x04kept\x12\x18\n" +
 	"\arepeats\x18\b \x01(\bR\arepeats\x12\x14\n" +
-	"\x05again\x18\t \x01(\bR\x05again\"R\n" +
+	"\x05again\x18\t \x01(\bR\x05again\"O\n" +
 	"\tKnowledge\x12\x12\n" +
-	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
-	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
-	"\x05Slice\x12\x16\n" +
+	"\x04view\x18\x01 \x01(\x03R\x04view\x12.\n" +
+	"\x05slots\x18\x02 \x03(\v2\x18.ratelimitd.peer.v1.SlotR\x05slots\"Q\n" +
+	"\x04Slot\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x121\n" +
 	"\x06layers\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.LayerR\x06layers\"P\n" +
 	"\x05Layer\x12\x12\n" +
@@ -1134,7 +1134,7 @@ var file_peer_proto_goTypes = []any{
 	(*Call)(nil),           // 2: ratelimitd.peer.v1.Call
 	(*Back)(nil),           // 3: ratelimitd.peer.v1.Back
 	(*Knowledge)(nil),      // 4: ratelimitd.peer.v1.Knowledge
-	(*Slice)(nil),          // 5: ratelimitd.peer.v1.Slice
+	(*Slot)(nil),           // 5: ratelimitd.peer.v1.Slot
 	(*Layer)(nil),          // 6: ratelimitd.peer.v1.Layer
 	(*Taken)(nil),          // 7: ratelimitd.peer.v1.Taken
 	(*ReportQuestion)(nil), // 8: ratelimitd.peer.v1.ReportQuestion
@@ -1147,8 +1147,8 @@ var file_peer_proto_goTypes = []any{
 var file_peer_proto_depIdxs = []int32{
 	2,  // 0: ratelimitd.peer.v1.Calls.calls:type_name -> ratelimitd.peer.v1.Call
 	3,  // 1: ratelimitd.peer.v1.Call.back:type_name -> ratelimitd.peer.v1.Back
-	5,  // 2: ratelimitd.peer.v1.Knowledge.slices:type_name -> ratelimitd.peer.v1.Slice
-	6,  // 3: ratelimitd.peer.v1.Slice.layers:type_name -> ratelimitd.peer.v1.Layer
+	5,  // 2: ratelimitd.peer.v1.Knowledge.slots:type_name -> ratelimitd.peer.v1.Slot
+	6,  // 3: ratelimitd.peer.v1.Slot.layers:type_name -> ratelimitd.peer.v1.Layer
 	11, // 4: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
 	0,  // 5: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
 	12, // 6: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict

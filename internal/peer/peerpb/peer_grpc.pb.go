@@ -32,7 +32,7 @@ const (
 type PeerClient interface {
 	// Decide carries calls one way and their answers the other way, in any order.
 	Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Calls, Answers], error)
-	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
+	// HandOver says what the owner of slots up to the view before this one knew of them in the end.
 	HandOver(ctx context.Context, in *Knowledge, opts ...grpc.CallOption) (*Taken, error)
 	// Report says what this instance counted of what is asked.
 	Report(ctx context.Context, in *ReportQuestion, opts ...grpc.CallOption) (*ReportAnswer, error)
@@ -85,7 +85,7 @@ func (c *peerClient) Report(ctx context.Context, in *ReportQuestion, opts ...grp
 type PeerServer interface {
 	// Decide carries calls one way and their answers the other way, in any order.
 	Decide(grpc.BidiStreamingServer[Calls, Answers]) error
-	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
+	// HandOver says what the owner of slots up to the view before this one knew of them in the end.
 	HandOver(context.Context, *Knowledge) (*Taken, error)
 	// Report says what this instance counted of what is asked.
 	Report(context.Context, *ReportQuestion) (*ReportAnswer, error)
