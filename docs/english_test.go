@@ -27,7 +27,10 @@ var strange = []struct {
 	{regexp.MustCompile(`(?i)\bwho \w+ again\b`), "name the actor: a caller that returns"},
 	{regexp.MustCompile(`\b(?:what|units that are) given back\b`), "say refunded units"},
 	{regexp.MustCompile(`\bwhat became of\b`), "say the outcome of"},
-	{regexp.MustCompile(`\breturns what (?:answers|has|makes|opens|publishes|reads|says|sends|serves|tells)\b`), "name it: a collector, a parser, a check"},
+	{
+		regexp.MustCompile(`\breturns what (?:answers|has|makes|opens|publishes|reads|says|sends|serves|tells)\b`),
+		"name it: a collector, a parser, a check",
+	},
 	{regexp.MustCompile(`\bgo(?:es)? by what\b`), "say depends on"},
 	{regexp.MustCompile(`(?:^|[^.][.!] )(?:Who|What|Whatever) [a-z]+\b[^?]*?\.(?: |$)`), "begin with a noun, and not with a clause"},
 }
