@@ -34,6 +34,8 @@ CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 # enough, of a hundred programs.
 export GORACE ?= atexit_sleep_ms=100
 
+MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B
+
 localcassandra := go run ./internal/cassandra/cassandratest/cmd/localcassandra
 
 .DEFAULT_GOAL := help
@@ -124,13 +126,14 @@ monitoring: ## the dashboard is current, each alert fires, and what they ask for
 client-tools:
 	cd clients/typescript && npm ci --silent --no-audit --no-fund
 	clients/python/check --install
+	cd clients && $(MVN) -pl java compile
 
 .PHONY: clients
 clients: client-tools ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml; Go's is among all tests
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
 	cd clients/typescript && npm run --silent lint && npm test --silent
 	clients/python/check
-	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B verify
+	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd $(MVN) verify
 	clients/generated/check
 
 .PHONY: hosts

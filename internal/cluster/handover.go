@@ -143,7 +143,7 @@ func (s *membership) handOver(ctx context.Context, ended []*Term, view *View) {
 				if err := s.cluster.opts.HandOver(ctx, member, view.Number, handed[:n]); err != nil {
 					s.cluster.handedInVain.Add(int64(len(handed)))
 					s.cluster.opts.Logger.Info("a slot's next owner has to read its counts", "member", member.ID,
-						"slices", len(handed), "view", view.Number, "error", err)
+						"slots", len(handed), "view", view.Number, "error", err)
 					return
 				}
 				s.cluster.handedOver.Add(int64(n))
@@ -232,13 +232,13 @@ func (s *membership) lookOnce(ctx context.Context, begun []*Term) (again bool) {
 		}
 	})
 	if err != nil {
-		s.cluster.opts.Logger.Info("new keys are read until all are known", "slices", len(wanted), "error", err)
+		s.cluster.opts.Logger.Info("new keys are read until all are known", "slots", len(wanted), "error", err)
 		return !errors.Is(err, ErrTooManyKeys)
 	}
 	for _, t := range wanted {
 		t.known.complete.Store(true)
 	}
-	s.cluster.opts.Logger.Info("all keys are known", "slices", len(wanted), "took", time.Since(began))
+	s.cluster.opts.Logger.Info("all keys are known", "slots", len(wanted), "took", time.Since(began))
 	return false
 }
 

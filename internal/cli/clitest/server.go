@@ -33,7 +33,7 @@ func Start(t testing.TB, environ []string, flags ...string) *Server {
 func StartCommand(t testing.TB, command string, environ []string, flags ...string) *Server {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{Log: newLog(), More: newLog(), ended: make(chan struct{})}
+	s := &Server{Log: NewLog(), More: NewLog(), ended: make(chan struct{})}
 	s.Stop = func() {
 		http.DefaultClient.CloseIdleConnections() // it would wait for them to leave
 		stop()
@@ -174,7 +174,8 @@ type Log struct {
 	wrote chan struct{} // holds one token when there is something new
 }
 
-func newLog() *Log { return &Log{wrote: make(chan struct{}, 1)} }
+// NewLog returns an empty Log.
+func NewLog() *Log { return &Log{wrote: make(chan struct{}, 1)} }
 
 // Write appends p.
 func (l *Log) Write(p []byte) (int, error) {

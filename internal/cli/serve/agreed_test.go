@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -111,20 +110,18 @@ func TestPoliciesOfItsOwnAreTold(t *testing.T) {
 	hosts, keyspace, namespace := cassandratest.Hosts(t), cassandratest.CommonKeyspace(t), rand.Text()
 	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace,
 		"--namespace="+namespace)
-	var log bytes.Buffer
+	log := clitest.NewLog()
 	limits, err := inprocess.Open(t.Context(), "policies: [{name: sms, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}]",
 		&inprocess.Options{
 			Cassandra: &inprocess.Cassandra{Hosts: hosts, Keyspace: keyspace},
 			Namespace: namespace,
-			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
+			Logger:    slog.New(slog.NewTextHandler(log, nil)),
 		})
 	if err != nil {
 		t.Fatal(err)
 	}
+	log.WaitFor(t, `setting=policies here="its own" there="those in the store"`, 1) // once Cassandra is reached
 	if err := limits.Close(); err != nil {
 		t.Error(err)
-	}
-	if want := `setting=policies here="its own" there="those in the store"`; !strings.Contains(log.String(), want) {
-		t.Errorf("no %s in the log:\n%s", want, &log)
 	}
 }

@@ -23,7 +23,7 @@ const (
 	// configure makes the image's configuration that of the Java nodes: an acknowledged write is on disk, and a
 	// dropped keyspace is gone without a snapshot. The image has no environment variables for either.
 	configure = `sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' ` +
-		`-e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 1ms/' -e '/^auto_snapshot:/d' /etc/cassandra/cassandra.yaml && ` +
+		`-e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 10ms/' -e '/^auto_snapshot:/d' /etc/cassandra/cassandra.yaml && ` +
 		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && ` + slackenAndRun
 	// tune sets what Options.Tuned means, and leaves the rest as the image has it.
 	tune = `yaml=/etc/cassandra/cassandra.yaml; ` +
