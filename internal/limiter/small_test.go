@@ -16,7 +16,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
-	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // writtenFrom returns a policy of one limit whose keys are in memory alone below a share of it.
@@ -340,12 +339,9 @@ func TestSmallKeysOfAnEarlierTerm(t *testing.T) {
 // TestWriteFromOvershootIsBounded kills owner after owner of a key, and holds that all of them admit no more than the limit
 // and, for each death, write_from of it and what came within an interval and two store timeouts.
 func TestWriteFromOvershootIsBounded(t *testing.T) {
-	const stretch = demand.DefaultSyncInterval + 2*timeout
-	runs, beyond := uint64(60), 0
-	if race.Enabled {
-		runs = 15
-	}
-	for seed := range runs {
+	const runs, stretch = 60, demand.DefaultSyncInterval + 2*timeout
+	beyond := 0
+	for seed := range uint64(runs) {
 		bubble(t, fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
 			all := writtenFirst()

@@ -28,7 +28,9 @@ func (l *lost) Write(context.Context, *store.Write) error {
 	return store.ErrConflict
 }
 
-func (l *lost) Read(context.Context, *store.Query) (store.State, error) { return store.State{}, errLost }
+func (l *lost) Read(context.Context, *store.Query) (store.State, error) {
+	return store.State{}, errLost
+}
 
 // TestClaimInDoubt checks that a claim whose earlier attempt may be stored is not taken for another caller's.
 func TestClaimInDoubt(t *testing.T) {
