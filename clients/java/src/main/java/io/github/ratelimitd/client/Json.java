@@ -197,7 +197,11 @@ final class Json {
         }
         String number = text.substring(from, at);
         if (!whole) {
-            return Double.valueOf(number);
+            Double value = Double.valueOf(number);
+            if (value.isInfinite()) { // it is larger than any double
+                throw unreadable();
+            }
+            return value;
         }
         try {
             return Long.valueOf(number);
