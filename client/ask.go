@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
-// asked is one call while it waits, is sent and is answered.
+// asked is one call, from when it waits until it is answered.
 type asked struct {
 	call    Call
 	members []byte // of call, as appendMembers makes them
@@ -55,7 +55,7 @@ func (c *Client) write(a *asked, call Call) error {
 	return nil
 }
 
-var seed = maphash.MakeSeed() // of slotOf
+var seed = maphash.MakeSeed() // for slotOf
 
 // slotOf returns where d is counted among alike demands.
 func slotOf(d *Demand) join.Slot {
@@ -84,7 +84,7 @@ func (a *asked) reset() {
 	}
 }
 
-// tries has a answered, or gives up. kept says that nobody else uses a any more.
+// tries asks until a is answered or no try is left. kept reports whether nobody else uses a any more.
 func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, failed *CallError) {
 	recorded := RecordedNo
 	tries := c.newTries()
@@ -105,21 +105,21 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 	}
 }
 
-// failure returns why the answer is not what was asked for, or nil.
+// failure returns the error of an answer that does not fit the call, or nil.
 func (a *asked) failure() error {
 	confirm := a.call.Op == OpConfirm
 	switch {
 	case a.answer.decided && !confirm, a.answer.confirmed && confirm:
 		return nil
-	case a.answer.decided || a.answer.confirmed: // it is to something else
+	case a.answer.decided || a.answer.confirmed: // it answers another kind of call
 		return foreign(&transport.ForeignError{Status: a.answer.status, Why: jsonscan.ErrUnreadable.Error()})
 	}
 	p := a.answer.problem
 	return &p
 }
 
-// try asks once, and waits until a is answered or its time is over. sent says that it may
-// have reached the service; kept, that nobody else uses a any more.
+// try asks once, and waits until a is answered or its time is over. sent reports whether it may have reached the
+// service, kept whether nobody else uses a any more.
 func (c *Client) try(ctx context.Context, a *asked) (sent, kept bool, err error) {
 	if err := c.queue.Enter(a.joined); err != nil {
 		return false, true, queueError(err)

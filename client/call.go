@@ -15,7 +15,7 @@ const (
 	OpCheck  Op = "check"  // would this be allowed now? Records nothing
 	OpRecord Op = "record" // records the event, whatever the limit
 	OpTake   Op = "take"   // checks and records as one step
-	// OpConfirm says that what a receipt is for turned out to be real. It is for a Batch: alone it is Client.Confirm.
+	// OpConfirm confirms that the units of a receipt were real. It is for a Batch; a single one is Client.Confirm.
 	OpConfirm Op = "confirm"
 )
 
@@ -29,18 +29,16 @@ type Demand struct {
 	Limit int64
 }
 
-// CostNothing is the cost, of a Demand or a Call that settles a reservation, that gives back all that it holds.
+// CostNothing is the cost, in a Demand or a Call that settles a reservation, that frees all its units.
 const CostNothing int64 = -1
 
-// Call is one question with all that it may have. Check, Record and Take are shorter for
-// most.
+// Call is one question with all its options. For most, Check, Record and Take are shorter.
 type Call struct {
 	Op Op
 	// Demands stand or fall together: all are recorded or none is. Up to 16, none twice. A
 	// record with a Reservation needs none, and a confirm has none.
 	Demands []Demand
-	// Reserve has a check that allows hold the units for so long, in whole milliseconds from
-	// 1 to an hour; 0: it holds nothing.
+	// Reserve is how long a check that allows holds the units, in whole milliseconds, from 1 to an hour; 0: it holds none.
 	Reserve time.Duration
 	// Reservation is the one of a check, for a record to settle; empty: none.
 	Reservation string
@@ -55,8 +53,7 @@ type Call struct {
 	IdempotencyKey string
 }
 
-// Bounds of what the service takes, as far as they keep one call from spoiling those that it
-// travels with.
+// The service's bounds, as far as they keep one call from spoiling the others of its request.
 const (
 	maxReserve   = time.Hour
 	maxKeyLen    = 255
@@ -76,8 +73,8 @@ func (c *Call) repeatable(recorded Recorded) bool {
 	return recorded == RecordedNo || c.IdempotencyKey != "" || c.Op == OpConfirm
 }
 
-// recordedAfter returns what c has left after a try that failed with err. sent says that it may have
-// reached the service.
+// recordedAfter returns whether c's units count after a try that failed with err. sent says that it may have reached
+// the service.
 func (c *Call) recordedAfter(err error, sent bool) Recorded {
 	if c.Op == OpConfirm {
 		return stillCounts(err, sent)
@@ -85,8 +82,8 @@ func (c *Call) recordedAfter(err error, sent bool) Recorded {
 	return recordedOf(err, c.leavesUnits(), sent)
 }
 
-// Validate says, as a *Problem, why c could not be sent, or would spoil the calls that share its
-// request. The service finds all other mistakes.
+// Validate returns a *Problem if c could not be sent, or would spoil the calls that share its request. The service
+// finds all other mistakes.
 func (c *Call) Validate() error {
 	switch {
 	case c.Op == OpConfirm:
@@ -123,7 +120,7 @@ func (c *Call) validateConfirm() error {
 	return nil
 }
 
-// wantReceipt says what a receipt must be.
+// wantReceipt is the detail of a refused receipt.
 const wantReceipt = "It must be given back as it was answered."
 
 func isReceipt(text string) bool { return text != "" && utf8.ValidString(text) }

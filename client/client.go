@@ -24,9 +24,8 @@ type Client struct {
 	lines      line.Lines // of Wait
 }
 
-// New returns a client of the service at baseURL, such as http://127.0.0.1:8080. A nil opts
-// means the zero Options. It asks nothing yet. The error says what is wrong with baseURL or
-// opts.
+// New returns a client of the service at baseURL, such as http://127.0.0.1:8080. A nil opts means the zero Options. New
+// sends nothing. It fails if baseURL or opts is invalid.
 func New(baseURL string, opts *Options) (*Client, error) {
 	c := &Client{opts: opts.withDefaults()}
 	var err error
@@ -62,7 +61,7 @@ func (c *Client) Check(ctx context.Context, demands ...Demand) (Decision, error)
 	return c.Do(ctx, Call{Op: OpCheck, Demands: demands})
 }
 
-// Record records demands, whatever the limits, and tells where that leaves them.
+// Record records demands, whatever the limits, and returns the resulting counts.
 func (c *Client) Record(ctx context.Context, demands ...Demand) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpRecord, Demands: demands})
 }
@@ -72,19 +71,20 @@ func (c *Client) Take(ctx context.Context, demands ...Demand) (Decision, error) 
 	return c.Do(ctx, Call{Op: OpTake, Demands: demands})
 }
 
-// Reserve checks demands and, if they are allowed, holds their units for so long. A Settle or a SettleAt of
-// the Decision's Reservation makes them count, a Release frees them; without these they are free again in time.
+// Reserve checks demands and, if they are allowed, holds their units for the duration hold. A Settle or a SettleAt of
+// the Decision's Reservation makes them count, and a Release frees them; otherwise they are free again after hold.
 func (c *Client) Reserve(ctx context.Context, hold time.Duration, demands ...Demand) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpCheck, Demands: demands, Reserve: hold})
 }
 
-// Settle records what a Reserve holds.
+// Settle records the units that a Reserve holds.
 func (c *Client) Settle(ctx context.Context, reservation string) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpRecord, Reservation: reservation})
 }
 
-// SettleAt records what a Reserve was for, at the units that each of its demands used: 0 or more. Less than it holds
-// gives the rest back, and more counts whatever the limit: see Decision.Over. The first settlement has the say.
+// SettleAt records the units that each demand of a Reserve actually used: 0 or more. Held units that were not used are
+// freed, and units beyond those held count whatever the limit: see Decision.Over. Only the first settlement takes
+// effect.
 func (c *Client) SettleAt(ctx context.Context, reservation string, units int64) (Decision, error) {
 	return c.Do(ctx, Settlement(reservation, units))
 }
@@ -100,8 +100,8 @@ func Settlement(reservation string, units int64) Call {
 	return Call{Op: OpRecord, Reservation: reservation, Cost: units}
 }
 
-// Release frees at once what a Reserve holds. Its errors are those of Refund: ErrNoReceipt says that it was settled or
-// released before, or is over.
+// Release frees at once the units that a Reserve holds. Its errors are those of Refund: ErrNoReceipt means that it was
+// settled or released before, or is over.
 func (c *Client) Release(ctx context.Context, reservation string) error {
 	return c.Refund(ctx, reservation)
 }

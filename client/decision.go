@@ -40,16 +40,16 @@ const (
 // Recorded says whether the units of a call count.
 type Recorded string
 
-// What Recorded may be. The empty string goes by the decision: what a take or record allows
-// counts, and nothing else.
+// The values of Recorded. If it is empty, the decision tells: units of a take or record that is allowed count, and no
+// others.
 const (
 	RecordedYes     Recorded = "yes"
 	RecordedNo      Recorded = "no"
 	RecordedUnknown Recorded = "unknown"
 )
 
-// Decision is the service's answer to a call. Of several demands it speaks of the tightest
-// limit, but for Allowed, WouldAllow, RetryAfter and Degraded, which are those of all.
+// Decision is the service's answer to a call. With several demands it describes the tightest limit, except that
+// Allowed, WouldAllow, RetryAfter and Degraded are those of all.
 type Decision struct {
 	Allowed    bool
 	WouldAllow bool // the verdict: that of Allowed, but for a policy in mode shadow
@@ -70,8 +70,8 @@ type Decision struct {
 	Over       int64    // of these, the units that the reservation did not hold: they count whatever the limit
 
 	Receipt     string     // refunds the recorded units, once; empty: none were recorded
-	Release     string     // a receipt, too, of units under concurrent limits, to be refunded when the request ended; empty: there are none
-	Reservation string     // by which a record settles what a check holds; empty: it holds nothing
+	Release     string     // the receipt of units under concurrent limits, to be refunded when the request ends; empty: there are none
+	Reservation string     // by which a record settles the units that a check holds; empty: it holds none
 	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
 	Demands     []Decision // one for each of several demands, in their order; nil: there was one
 }
@@ -87,6 +87,6 @@ type LimitDecision struct {
 	Remaining  int64
 	ResetAfter time.Duration
 	RetryAfter time.Duration // Never when no wait helps
-	Shadow     bool          // it denies nothing, and says in WouldDeny what it would deny
+	Shadow     bool          // it denies nothing; WouldDeny reports what it would deny
 	WouldDeny  bool
 }

@@ -11,7 +11,7 @@ import (
 // decoder reads the bodies of answers.
 type decoder struct{ *jsonscan.Scanner }
 
-// answer is the service's answer to one call: a decision, that it is confirmed, or a problem.
+// answer is the service's answer to one call: a decision, a confirmation or a problem.
 type answer struct {
 	index    int // of its operation, in a line
 	status   int
@@ -37,8 +37,7 @@ func (s decoder) readAnswer(status int, a *answer) error {
 	return s.Err()
 }
 
-// readResults reads the body of a batch's answer, with a result for each of n operations,
-// which at tells.
+// readResults reads the body of a batch's answer, with a result for each of n operations, which at returns.
 func (s decoder) readResults(n int, at func(int) *answer) error {
 	found := false
 	s.Object(func(name []byte) {
@@ -73,7 +72,7 @@ func (s decoder) readResultList(n int, at func(int) *answer) {
 	}
 }
 
-// readLine reads a line of a batch's answer, of which index tells the operation.
+// readLine reads a line of a batch's answer; index is that of its operation.
 func (s decoder) readLine(a *answer) error {
 	a.index = -1
 	s.readMembers(a)
@@ -103,7 +102,7 @@ func (s decoder) settle(a *answer, status int) {
 	default:
 		s.Fail()
 	}
-	a.kind, a.title, a.detail, a.field = nil, nil, nil, nil // of a body that others get
+	a.kind, a.title, a.detail, a.field = nil, nil, nil, nil // parts of a body whose memory is reused
 }
 
 // readMembers reads an object of an answer.
@@ -159,8 +158,7 @@ func (s decoder) readDemands() (list []Decision) {
 	return list
 }
 
-// readDecisionMember reads the value of the member of that name into d, and goes past one
-// that it does not know.
+// readDecisionMember reads the value of the member called name into d, and skips an unknown one.
 func (s decoder) readDecisionMember(name []byte, d *Decision, decided, verdictGiven *bool) {
 	switch string(name) {
 	case "allowed":
@@ -256,7 +254,7 @@ func (s decoder) milliseconds() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readProblem returns the problem that body is; false if it is none.
+// readProblem reads a problem from body; false if body is not one.
 func readProblem(status int, body []byte) (Problem, bool) {
 	a := answer{}
 	s := decoder{jsonscan.New(body, nil)}

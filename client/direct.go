@@ -10,9 +10,9 @@ import (
 type direct struct {
 	op         string // and the route
 	body       []byte
-	idempotent bool                 // it may be repeated, whatever became of it
-	recorded   func(error) Recorded // what it has left if it failed so
-	read       func(*reply) error   // what came back
+	idempotent bool                 // it may be repeated, even if it took effect
+	recorded   func(error) Recorded // whether units count after such an error
+	read       func(*reply) error   // of a successful answer
 }
 
 // direct makes a request, and repeats it where it surely was not done, or is idempotent. Its error

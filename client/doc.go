@@ -1,9 +1,9 @@
 // Package client asks a ratelimitd: may this phone number have another code?
 //
-// Make one Client for a process with New, and ask it from as many goroutines as there are:
-// calls that are made at the same time share requests. A lone call goes at once, as a request
-// of its own. While some requests are under way, further calls wait and go as one batch as soon
-// as one of those is back. Each call keeps a deadline, a cancellation and an answer of its own.
+// Make one Client for a process with New, and use it from all goroutines: calls that are made at the same time share
+// requests. A lone call is sent at once, as a request of its own. While some requests are under way, further calls wait
+// and go as one batch as soon as one of those is answered. Each call keeps a deadline, a cancellation and an answer of
+// its own.
 //
 // A denial is no error: Decision.Allowed is false. An error says that there is no decision.
 // RecordedOf tells whether units may count all the same, and errors.Is whether the call was
@@ -18,6 +18,6 @@
 // requests fail at once while the service is gone, line has calls wait in turn, and jsonscan reads JSON. None of them
 // imports another. This package writes calls and reads answers.
 //
-// The package knows nothing of the server's packages, of policies' algorithms or of stores,
-// and its module needs little beside the standard library: README.md lists it.
+// The package does not import the server's packages, and knows neither algorithms nor stores. Its module needs little
+// beside the standard library: README.md lists its dependencies.
 package client

@@ -33,7 +33,7 @@ type CallError struct {
 	Err      error
 }
 
-// Error says what failed and, where that is not plain, that it may count.
+// Error names the operation that failed and, unless that is obvious, says that it may count.
 func (e *CallError) Error() string {
 	text := "ratelimitd: " + e.Op + ": " + e.Err.Error()
 	if e.Recorded == RecordedUnknown {
@@ -45,8 +45,7 @@ func (e *CallError) Error() string {
 // Unwrap returns the reason.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// RecordedOf returns what err says of the units of its call: empty where it is no error of a
-// call.
+// RecordedOf returns whether the units of the call count that failed with err: empty if err is not an error of a call.
 func RecordedOf(err error) Recorded {
 	if call := (*CallError)(nil); errors.As(err, &call) {
 		return call.Recorded
@@ -54,7 +53,7 @@ func RecordedOf(err error) Recorded {
 	return ""
 }
 
-// Problem is an answer that is no decision, as RFC 9457 has it.
+// Problem is an answer without a decision, in the form of RFC 9457.
 type Problem struct {
 	Type       string // a URI, or about:blank
 	Title      string
@@ -103,7 +102,7 @@ func refuse(field, detail string) *Problem { return &Problem{Field: field, Detai
 // foreignError is an answer that ratelimitd does not give, as an ErrUnavailable.
 type foreignError struct{ *transport.ForeignError }
 
-// Is reports that nobody decided.
+// Is reports whether target is ErrUnavailable.
 func (foreignError) Is(target error) bool { return target == ErrUnavailable }
 
 // foreign returns err, of an answer that ratelimitd does not give, as an ErrUnavailable; else it
@@ -127,11 +126,11 @@ func (e *noAnswerError) Error() string { return "no answer: " + e.cause.Error() 
 // Unwrap returns the cause.
 func (e *noAnswerError) Unwrap() error { return e.cause }
 
-// Is reports that nobody decided.
+// Is reports whether target is ErrUnavailable.
 func (e *noAnswerError) Is(target error) bool { return target == ErrUnavailable }
 
-// noAnswer returns err, of a request with ctx, as the error that it is for its calls. If the
-// callers went away, that is not the service's doing.
+// noAnswer returns err, of a request with ctx, as the error of its calls. If the callers went away, it is not the
+// service's fault.
 func noAnswer(ctx context.Context, err error) error {
 	if f := (*transport.ForeignError)(nil); errors.As(err, &f) {
 		return foreign(err)
@@ -143,8 +142,8 @@ func noAnswer(ctx context.Context, err error) error {
 	return &noAnswerError{err, transport.NotSent(err)}
 }
 
-// causeOf returns why a request ended: what cancelled it, or err. The cause that callers gave
-// to a context of theirs is not taken over: it says nothing of the service.
+// causeOf returns why a request ended: the cause of its cancellation, or err. It ignores the cause that callers gave to
+// a context of theirs, which tells nothing about the service.
 func causeOf(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -169,7 +168,7 @@ func queueError(err error) error {
 	return err
 }
 
-// errTimeout is that a call had no answer in time.
+// errTimeout is the error of a call without an answer in time.
 var errTimeout = new(timeoutError)
 
 type timeoutError struct{ _ byte } // so that it has an address of its own

@@ -41,8 +41,8 @@ func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int, in *li
 	return c.exchange(ctx, &r, in, func(r *reply) error { return r.readAll(calls) })
 }
 
-// exchange sends r, unless requests fail at once, and has read make sense of the reply. in
-// takes it in lines; nil: none are asked for. The error is a *Problem, or an ErrUnavailable.
+// exchange sends r, unless requests fail at once, and passes the reply to read. in takes it in lines; nil: none are
+// asked for. The error is a *Problem, or an ErrUnavailable.
 func (c *Client) exchange(ctx context.Context, r *transport.Request, in *lines, read func(*reply) error) error {
 	err := c.breaker.Do(func() error {
 		back := replies.Get().(*reply)
@@ -83,7 +83,7 @@ func (r *reply) decoder() decoder { return decoder{jsonscan.New(r.Body, r.names)
 // unreadable returns the reply as the error of one that ratelimitd does not give.
 func (r *reply) unreadable() error { return foreign(r.Foreign(jsonscan.ErrUnreadable.Error())) }
 
-// problem returns the problem that the reply is, or that it is none.
+// problem reads a problem from the reply; if it is not one, the error says so.
 func (r *reply) problem() error {
 	p, ok := readProblem(r.Status, r.Body)
 	if !ok {
@@ -131,7 +131,7 @@ func (r *reply) readAll(calls []*asked) error {
 // batchRetryAfter is the Retry-After of a 503, which results of a batch don't have.
 const batchRetryAfter = time.Second
 
-// outOfBatch makes p what it would be if its call had gone alone.
+// outOfBatch turns p into the problem that its call would have had alone.
 func (p *Problem) outOfBatch() {
 	if _, field, ok := strings.Cut(p.Field, "]."); ok && strings.HasPrefix(p.Field, "operations[") {
 		p.Field = field
@@ -146,7 +146,7 @@ type lines struct {
 	group *join.Group[*asked]
 	calls []*asked
 	names jsonscan.Names
-	heard func() // is called when some answers have come
+	heard func() // called when some answers have come
 }
 
 // ReadLine reads the answer to a call.

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
 )
 
-// Because is what decides, in an Explanation.
+// Because is the reason of the verdict in an Explanation.
 type Because string
 
 // The reasons.
@@ -31,7 +31,7 @@ type Explanation struct {
 	Policy     string
 	Key        string // the hash that the identifier is counted under, in hex
 	Allowed    bool
-	WouldAllow bool `json:"would_allow"` // the verdict, whatever the mode makes of it
+	WouldAllow bool `json:"would_allow"` // the verdict, regardless of the policy's mode
 	Because    Because
 	Detail     string        // Because in a sentence
 	RetryAfter time.Duration // 0 when allowed, Never when no wait helps
@@ -43,13 +43,13 @@ type Explanation struct {
 	Override   *OverrideInForce // nil: there is none
 	Block      *Block           // that follows a denial; nil: there is none
 	ResetAt    time.Time        `json:"reset_at"` // up to when counts are forgotten; zero: none are
-	Derived    []Explanation    // the same of what the policy derives from the identifier
+	Derived    []Explanation    // the same for the identifiers derived from this one
 }
 
 // LimitExplanation is the explanation of one limit.
 type LimitExplanation struct {
 	LimitDecision
-	PolicyLimit int64 `json:"policy_limit"` // what the policy gives, where an override gives another Limit
+	PolicyLimit int64 `json:"policy_limit"` // the policy's limit, if an override gives another Limit
 }
 
 // OverrideInForce is an administrator's exception for an identifier.
@@ -75,9 +75,9 @@ type Block struct {
 	Strikes int64 // how many there were in a row
 }
 
-// Explain tells why identifier would be allowed or denied now: every limit's state, and what else
-// decides. It records nothing. It needs a token with the scope admin, where the service asks for
-// tokens. Its error is a *CallError; a client that fails open gives one, too.
+// Explain returns why identifier would be allowed or denied now: the state of every limit, and everything else that
+// decides. It records nothing. It needs a token with the scope admin, where the service asks for tokens. Its error is a
+// *CallError; a client that fails open gives one, too.
 func (c *Client) Explain(ctx context.Context, policy, identifier string) (Explanation, error) {
 	body, err := targetOf(policy, identifier)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *reply) readExplanation(e *Explanation) error {
 	return nil
 }
 
-// explanationView is an Explanation as the service writes it: its own members take the place of those of the same name.
+// explanationView is an Explanation as the service writes it: its members shadow those of the same name.
 type explanationView struct {
 	Explanation
 	RetryAfter milliseconds      `json:"retry_after_ms"`
@@ -137,7 +137,7 @@ func (m *milliseconds) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// read fills in e. It returns false if v is no explanation.
+// read fills in e. It returns false if v is not an explanation.
 func (v *explanationView) read(e *Explanation) bool {
 	*e = v.Explanation
 	e.RetryAfter = time.Duration(v.RetryAfter)

@@ -13,28 +13,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
-// OnUnavailable says what a call gives while no ratelimitd answers.
+// OnUnavailable selects the result of calls while no ratelimitd answers.
 type OnUnavailable int
 
 // The choices.
 const (
 	// FailClosed gives an error that is ErrUnavailable.
 	FailClosed OnUnavailable = iota
-	// FailOpen gives a Decision that allows and is Degraded. It is for a service that is gone
-	// or late: what a service that answers denies, or cannot decide by its policy's
-	// on_store_error, stands. Each such call is counted (Client.FailedOpen) and told
-	// (Options.FailedOpen), and the log has a line a second.
+	// FailOpen gives a Decision that allows and is Degraded. It is for a service that is gone or late: an answer of the
+	// service stands, even one by on_store_error. Each such call is counted (Client.FailedOpen) and reported
+	// (Options.FailedOpen), and logged at most once a second.
 	FailOpen
 )
 
 // Options of a Client. The zero value suits most.
 type Options struct {
 	Timeout       time.Duration // of a call, with all its tries; zero: DefaultTimeout
-	OnUnavailable OnUnavailable // what a call gives while no ratelimitd answers; zero: FailClosed
+	OnUnavailable OnUnavailable // the result of calls while no ratelimitd answers; zero: FailClosed
 
-	// FailedOpen learns of every call that FailOpen allowed, with its policies and identifiers,
-	// and of the *CallError that it would have had. It is called on the goroutine of the call,
-	// and must not block. It may be nil.
+	// FailedOpen is called with every call that FailOpen allowed, with its policies and identifiers, and with the
+	// *CallError that it would have returned. It is called on the goroutine of the call, and must not block. It may be
+	// nil.
 	FailedOpen func(call Call, err error)
 
 	// Retries is how often a call that was not answered is tried again, where that cannot
@@ -89,7 +88,7 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// check says what is wrong with o.
+// check returns an error if o is invalid.
 func (o *Options) check() error {
 	switch {
 	case o.Timeout < 0:

@@ -6,10 +6,9 @@ import (
 	"net/http"
 )
 
-// Refund gives back, once, the units that receipt was given for. Its error is a *CallError: it
-// is ErrNoReceipt if there is nothing to give back, or not any more, and its Recorded says
-// whether the units still count. A refund whose answer was lost is not tried again: a second one
-// would find nothing, like a forged one.
+// Refund refunds, once, the units of receipt. Its error is a *CallError: it is ErrNoReceipt if there is nothing to
+// refund, or not any more, and its Recorded says whether the units still count. A refund whose answer was lost is not
+// tried again: a second one would find nothing, like a forged one.
 func (c *Client) Refund(ctx context.Context, receipt string) error {
 	if !isReceipt(receipt) {
 		return &CallError{"refund", RecordedYes, refuse("receipt", wantReceipt)}
@@ -28,7 +27,7 @@ func stillCounts(err error, sent bool) Recorded {
 	case !sent:
 		return RecordedYes
 	case errors.As(err, &p) && p.Status < http.StatusInternalServerError:
-		return "" // it is not known what for
+		return "" // the receipt is unknown, and so are its units
 	case recorded == RecordedNo && p == nil:
 		return RecordedYes // nobody was asked
 	default:

@@ -32,8 +32,8 @@ func (c *Client) newTries() tries {
 	return t
 }
 
-// again waits until it is time for another try. It returns false if there is none: err is no
-// failure that passes, or the call's time would be over, as timeout says then.
+// again waits until it is time for another try. It returns false if there is none: err is not temporary, or the call's
+// time, of which timeout receives the end, would be over.
 func (t *tries) again(ctx context.Context, err error, timeout <-chan time.Time) bool {
 	wait := t.waitAfter(err)
 	if t.left == 0 || wait == 0 || !time.Now().Add(wait).Before(t.until) {

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -12,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// strange are words that comments have instead of the actor or the term, by the rules in CONTRIBUTING.md.
+// strange are words that stand for the actor or the term in comments, against the rules in CONTRIBUTING.md.
 var strange = []struct {
 	words *regexp.Regexp
 	cure  string
@@ -32,13 +33,22 @@ var strange = []struct {
 		"name it: a collector, a parser, a check",
 	},
 	{regexp.MustCompile(`\bgo(?:es)? by what\b`), "say depends on"},
+	{regexp.MustCompile(`\bas [a-z]+ has it\b`), "name it: in the form of RFC 9457"},
+	{regexp.MustCompile(`\b(?:comes?|came) to be\b`), "say how it starts, or is made"},
+	{regexp.MustCompile(`\bhow it (?:came|comes)\b`), "name it: the outcome, the cause"},
+	{regexp.MustCompile(`\bfinds? fault\b`), "say reports a violation"},
+	{regexp.MustCompile(`\b[Tt]he error says what is wrong\b`), "say when it fails"},
 	{regexp.MustCompile(`(?:^|[^.][.!] )(?:Who|What|Whatever) [a-z]+\b[^?]*?\.(?: |$)`), "begin with a noun, and not with a clause"},
 }
 
 // strangeInTests are the words that comments of tests don't have either.
 var strangeInTests = regexp.MustCompile(`(?i)\bwhoever\b|\b(?:as|by|for|from|of|only|than|through|to|when|with) who [a-z]+\b`)
 
-// TestCommentsAreEnglish looks for the strangest words in comments of the program and its rooms. Fewer are looked for in tests.
+// strangeInMessages are the words that errors, help and log lines don't have either.
+var strangeInMessages = regexp.MustCompile(`\b(?:that|those|the ones) there are\b|\bis none of\b|\b(?:as|by|for|from|of|than|to|with) who [a-z]+\b|` +
+	`%[qs] is no [a-z]+:|\bwho asks\b|\bgo(?:es)? by\b|\bsays what it\b`)
+
+// TestCommentsAreEnglish checks that comments and messages have none of the strangest words, and comments of tests fewer.
 func TestCommentsAreEnglish(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one goroutine reads all Go files")
@@ -65,12 +75,23 @@ func TestCommentsAreEnglish(t *testing.T) {
 	}
 }
 
+// checkComments checks the comments of a file and, outside of tests and the core, its messages.
 func checkComments(t *testing.T, path string) {
 	t.Helper()
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "../internal/limiter/") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+				if found := strangeInMessages.FindString(text.Value); found != "" {
+					t.Errorf("%s: %q in a message: write as in the table of CONTRIBUTING.md", files.Position(text.Pos()), found)
+				}
+			}
+			return true
+		})
 	}
 	for _, group := range file.Comments {
 		if strings.HasSuffix(path, "_test.go") {
@@ -94,14 +115,15 @@ func strangeIn(comment string) (found, cure string) {
 	return "", ""
 }
 
-// TestStrangeWordsAreFound has sentences of each kind, and some that are none.
+// TestStrangeWordsAreFound checks that a sentence of each kind is found, and no good one.
 func TestStrangeWordsAreFound(t *testing.T) {
 	for _, comment := range []string{
 		"Whoever takes the last unit knows.", "so that whoever asks waits", "A clock that was set is not gone by.", "who tries again is denied",
 		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
 		"start for who has locked w", "It must not block. nil: nobody does.", "a server that asks nobody who they are",
 		"It holds that who counts is told.", "It refuses those who have no scope.",
-		"f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
+		"a header, as ratelimitd has it", "how services come to be", "It finds fault with a slow answer.", "New opens it. The error says what is wrong.",
+		"It shows how it came.", "f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
 	} {
 		if found, _ := strangeIn(comment); found == "" {
 			t.Errorf("%q passes", comment)

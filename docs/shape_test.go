@@ -133,7 +133,7 @@ var (
 	fenced      = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	target      = regexp.MustCompile(`\]\([^)]*\)`)
 	sentenceEnd = regexp.MustCompile(`[.?!:;]["*)_]*(\s|$)`)
-	stiff       = regexp.MustCompile(`(?i)\bwhoever\b|\bwho comes again\b|\bwhat is given back\b`)
+	stiff       = regexp.MustCompile(`(?i)\bwhoever\b|\bwho comes again\b|\bwhat is given back\b|\bgo(?:es)? by\b|\bwhat it came to\b|\bbecomes? of\b`)
 	listItem    = regexp.MustCompile(`(?m)^ *([-*]|\d+\.) `)
 )
 

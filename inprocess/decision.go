@@ -17,7 +17,7 @@ func engineCall(c *client.Call) limiter.Call {
 		Op: count.Op(c.Op), Demands: make([]limiter.Demand, len(c.Demands)),
 		IdempotencyKey: c.IdempotencyKey, Reserve: c.Reserve, Reservation: c.Reservation, Cost: c.Cost,
 	}
-	if c.Op == client.OpCheck && c.Reserve == 0 { // it can be repeated as it is
+	if c.Op == client.OpCheck && c.Reserve == 0 { // it can be repeated without harm
 		call.IdempotencyKey = ""
 	}
 	for i, d := range c.Demands {
@@ -63,7 +63,7 @@ func decisionOf(a *limiter.Answer) client.Decision {
 	return d
 }
 
-// demandOf returns d, whose own verdict is told if it is in mode shadow.
+// demandOf returns d as a client's decision, with its own verdict if it is in mode shadow.
 func demandOf(d *count.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,

@@ -37,10 +37,9 @@ type Limits struct {
 	lines  line.Lines // of Wait
 }
 
-// Open decides by policies, the text of a policies file. A nil opts means the zero Options.
-// The error lists every mistake of policies, or says why the store can't be opened; ctx
-// ends the opening only. A Cassandra that can't be reached does not: until it is, policies decide
-// as their on_store_error says, and Ready says what is waited for.
+// Open decides by policies, the text of a policies file. A nil opts means the zero Options. The error lists every
+// mistake of policies, or says why the store can't be opened; ctx ends the opening only. A Cassandra that can't be
+// reached does not: until it is, policies decide as their on_store_error says, and Ready returns the reason.
 func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) {
 	parsed, err := policyfile.Parse("policies", []byte(policies))
 	if err != nil {
@@ -105,9 +104,8 @@ func (l *Limits) Ready(ctx context.Context) error {
 	return l.store.ready(ctx)
 }
 
-// Close writes the counts that are still to be, and closes the store; its error is what
-// could not be stored. Further calls give client.ErrClosed; it is to be called once, when no
-// call is under way.
+// Close writes the counts that are not stored yet, and closes the store; its error says that some could not be stored.
+// Further calls give client.ErrClosed; it is to be called once, when no call is under way.
 func (l *Limits) Close() error {
 	close(l.closed)
 	return errors.Join(l.stop(), l.store.close())
@@ -118,7 +116,7 @@ func (l *Limits) Check(ctx context.Context, demands ...client.Demand) (client.De
 	return l.Do(ctx, client.Call{Op: client.OpCheck, Demands: demands})
 }
 
-// Record records demands, whatever the limits, and tells where that leaves them.
+// Record records demands, whatever the limits, and returns the resulting counts.
 func (l *Limits) Record(ctx context.Context, demands ...client.Demand) (client.Decision, error) {
 	return l.Do(ctx, client.Call{Op: client.OpRecord, Demands: demands})
 }
@@ -133,17 +131,17 @@ func (l *Limits) Reserve(ctx context.Context, hold time.Duration, demands ...cli
 	return l.Do(ctx, client.Call{Op: client.OpCheck, Demands: demands, Reserve: hold})
 }
 
-// Settle records what a Reserve holds.
+// Settle records the units that a Reserve holds.
 func (l *Limits) Settle(ctx context.Context, reservation string) (client.Decision, error) {
 	return l.Do(ctx, client.Call{Op: client.OpRecord, Reservation: reservation})
 }
 
-// SettleAt records what a Reserve was for, as a client.Client's does.
+// SettleAt records the units that each demand of a Reserve used, like that of a client.Client.
 func (l *Limits) SettleAt(ctx context.Context, reservation string, units int64) (client.Decision, error) {
 	return l.Do(ctx, client.Settlement(reservation, units))
 }
 
-// Release frees at once what a Reserve holds.
+// Release frees at once the units that a Reserve holds.
 func (l *Limits) Release(ctx context.Context, reservation string) error {
 	return l.Refund(ctx, reservation)
 }
@@ -178,7 +176,7 @@ func (l *Limits) Do(ctx context.Context, call client.Call) (client.Decision, err
 	return decisionOf(&answer), nil
 }
 
-// refuses says why call is not decided at all.
+// refuses returns an error if call can't be decided at all.
 func (l *Limits) refuses(ctx context.Context, call *client.Call) error {
 	select {
 	case <-l.closed:
@@ -229,14 +227,14 @@ func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Resul
 	return results, nil
 }
 
-// Refund gives back, once, what receipt was given for. Its error, a *client.CallError, is
-// client.ErrNoReceipt where there is nothing to give back, or nothing any more.
+// Refund refunds, once, the units of receipt. Its error, a *client.CallError, is client.ErrNoReceipt if there is
+// nothing to refund, or not any more.
 func (l *Limits) Refund(ctx context.Context, receipt string) error {
 	return l.other(ctx, "refund", func() error { return l.engine.Refund(ctx, receipt) })
 }
 
-// Confirm says, once, that what receipt was given for turned out to be real. Its error, a
-// *client.CallError, is client.ErrNoReceipt where the receipt was refunded or its window is over.
+// Confirm confirms, once, that the units of receipt were real. Its error, a *client.CallError, is client.ErrNoReceipt
+// where the receipt was refunded or its window is over.
 func (l *Limits) Confirm(ctx context.Context, receipt string) error {
 	return l.other(ctx, "confirm", func() error {
 		_, err := l.engine.Confirm(ctx, receipt)
@@ -267,7 +265,7 @@ func (l *Limits) other(ctx context.Context, op string, do func() error) error {
 		return nil
 	}
 	p := problemFrom(api.ProblemOf(nil, "", err))
-	recorded := p.Recorded // of a refund that is refused it is not known what for
+	recorded := p.Recorded // the units of a refused receipt are unknown
 	if recorded == "" && op == "reset" {
 		recorded = client.RecordedNo
 	}

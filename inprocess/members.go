@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// membership has the parts that a process needs to decide together with others that share its Cassandra. It owns
-// no keys while there are others, as they could not reach it: it hands calls on.
+// membership has the parts that a process needs to decide together with others that share its Cassandra. It owns no
+// keys while there are others, as they could not reach it, and hands calls on.
 type membership struct {
 	cluster *cluster.Cluster
 	engine  *limiter.Engine // that decides; known once it runs

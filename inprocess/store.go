@@ -24,7 +24,7 @@ type backend struct {
 	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
 	ready      func(context.Context) error         // nil: always
 	canPromise func([]policy.Policy) error         // nil: whatever they say
-	members    *membership                         // that share the store; nil: there are none
+	members    *membership                         // of the instances that share the store; nil: there are none
 	settings   *members.Settings                   // that members have
 	skewed     func() bool
 	run        []func(context.Context) error

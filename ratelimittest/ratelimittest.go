@@ -21,8 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// patience is how long a busy machine may take for what takes microseconds, so that no test
-// fails by it: the store timeout, and the time of a call unless Options say otherwise.
+// patience is far longer than any step takes, so that no test fails on a busy machine: the store timeout, and the time
+// of a call unless Options say otherwise.
 const patience = time.Minute
 
 // Server is a ratelimitd of one test. Make one with New.

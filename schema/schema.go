@@ -1,5 +1,4 @@
-// Package schema holds the migrations of the Cassandra tables as numbered CQL
-// files. It knows what they say, and nothing of how they are applied.
+// Package schema holds the migrations of the Cassandra tables as numbered CQL files. It does not apply them.
 package schema
 
 import (

@@ -4,14 +4,13 @@
 //	mux.Handle("POST /withdraw", limit.Policy("withdraw", httplimit.Cost(2))(withdraw))
 //	r.With(limit.Policy("withdraw", httplimit.Cost(2))).Post("/withdraw", withdraw) // chi
 //
-// A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
-// one that is allowed gets the headers too. Several policies take one request to the service,
-// and stand or fall together. While the service does not decide, requests pass, unless
-// Options.FailClosed is set. Each is counted (Limiter.Undecided) and told (Options.Undecided),
-// and the log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
-// A rule with After charges a request once it is done, for the bytes of its response, say, and the
-// next one is denied when the quota is spent. Units under concurrent limits are released when the handler
-// has returned or panicked; a stream holds them until its end.
+// A request that is denied is answered with 429 and the headers of ratelimitd's own answers; one that is allowed gets
+// the headers too. Several policies take one request to the service, and stand or fall together. While the service does
+// not decide, requests pass, unless Options.FailClosed is set. Each is counted (Limiter.Undecided) and reported
+// (Options.Undecided), and logged at most once a second. Limiter.Verify finds out at the start whether all policies are
+// there. A rule with After charges a request once it is done, for the bytes of its response, say, and the next one is
+// denied when the quota is spent. Units under concurrent limits are released when the handler has returned or panicked;
+// a stream holds them until its end.
 //
 // A caller is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
@@ -34,8 +33,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Decider decides for a Limiter: a *client.Client, or an engine in this process. It releases units under concurrent
-// limits if it has a method Refund, as both have; else they count until their hold ends.
+// Decider decides for a Limiter: a *client.Client, or the Limits of package inprocess. If it has a method Refund, as
+// both have, units under concurrent limits are released by it; otherwise they count until their hold ends.
 type Decider interface {
 	Do(ctx context.Context, call client.Call) (client.Decision, error)
 }
@@ -54,12 +53,11 @@ type Options struct {
 	// 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
 
-	// Undecided learns of every call that nobody decided, with its policies and identifiers, and
-	// why: the request passed or, under FailClosed, was refused; a call that records is a charge
-	// that is lost. It is called on the goroutine of the request, and must not block. It may
-	// be nil.
+	// Undecided is called with every call that was not decided, with its policies and identifiers, and with the error. The
+	// request passed or, under FailClosed, was refused; a call that records is a lost charge. It is called on the
+	// goroutine of the request, and must not block. It may be nil.
 	Undecided func(r *http.Request, call client.Call, err error)
-	Logger    *slog.Logger // a line a second of what Undecided learns; nil: slog.Default()
+	Logger    *slog.Logger // logs calls without a decision, at most one line a second; nil: slog.Default()
 }
 
 // Limiter makes middleware. It is safe for concurrent use; make one with New.
@@ -132,7 +130,7 @@ func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 			if r = l.admit(w, r, client.OpTake, l.demands(r, now)); r == nil {
 				return
 			}
-			if r != asked { // somebody decided
+			if r != asked { // there is a decision
 				d, _ := DecisionOf(r)
 				defer l.release(r, d.Release)
 			}
@@ -157,7 +155,7 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 		refused(w, err)
 	case errors.Is(err, client.ErrCostTooLarge):
 		tooLarge(w)
-	case err != nil && r.Context().Err() != nil: // who asked is gone
+	case err != nil && r.Context().Err() != nil: // the client is gone
 		unavailable(w)
 	case err != nil && l.opts.FailClosed:
 		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests are refused", err)
@@ -181,13 +179,13 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	return nil
 }
 
-// releaser is a Decider that gives back the units of a receipt.
+// releaser is a Decider that can free the units of a receipt.
 type releaser interface {
 	Refund(ctx context.Context, receipt string) error
 }
 
-// release gives back the units that counted while r was under way; release is empty if there are none. The client of r may be
-// gone. Units that can't be given back count until their hold ends.
+// release frees the units that counted while r was under way; release is empty if there are none. The client of r may
+// be gone. Units that can't be freed count until their hold ends.
 func (l *Limiter) release(r *http.Request, release string) {
 	limits, ok := l.limits.(releaser)
 	if release == "" || !ok {
@@ -201,8 +199,7 @@ func (l *Limiter) release(r *http.Request, release string) {
 
 type decisionKey struct{}
 
-// DecisionOf returns what allowed r, for a handler that refunds its receipt; false if nobody
-// decided.
+// DecisionOf returns the decision that allowed r, for a handler that refunds its receipt; false if there is none.
 func DecisionOf(r *http.Request) (client.Decision, bool) {
 	d, ok := r.Context().Value(decisionKey{}).(client.Decision)
 	return d, ok
@@ -257,8 +254,8 @@ func LimitOf(limit func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.limit = limit }
 }
 
-// By says whom a request is counted for. If identify returns nothing, that is the address, so that
-// nobody gets around a limit by leaving a header out.
+// By sets how a request's sender is identified. If identify returns an empty string, the address counts, so that nobody
+// gets around a limit by leaving a header out.
 func By(identify Identify) RuleOption {
 	return func(rule *Rule) { rule.identify = identify }
 }

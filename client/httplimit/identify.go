@@ -19,9 +19,9 @@ const separator = "\n"
 // that nobody uses up the limit of that address.
 func Header(name string) Identify { return origin.Header(name).Name }
 
-// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". A request with both
-// identifies nobody: the service goes by one of them, and a client that made up the other anew for
-// each request would have a limit for each.
+// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". A request with both identifies nobody:
+// the service behind uses one of them, and a client that made up a new value of the other for each request would have a
+// limit for each.
 func APIKey() Identify { return origin.APIKey().Name }
 
 // User identifies by the user name of basic authentication, which the service must have
@@ -50,9 +50,9 @@ func Combine(all ...Identify) Identify {
 	}
 }
 
-// IP identifies by the client's address: that of the connection or, while that is one of
-// trusted, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client, and an address
-// that stands for one of IPv4 is that one. It knows nobody for whom one of trusted says something else than an address.
+// IP identifies by the client's address: that of the connection or, while that is one of trusted, the one that it
+// forwards for by X-Forwarded-For. Of IPv6, a /64 is one client, and an address that stands for one of IPv4 is that
+// one. It identifies nobody if one of trusted forwards something other than an address.
 func IP(trusted ...netip.Prefix) Identify {
 	return func(r *http.Request) string {
 		address, _ := origin.Proxies(trusted).Client(r) // empty where it is hidden

@@ -60,7 +60,7 @@ func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) boo
 	}
 }
 
-// SkipAny returns an Options.Skip of what any of these skips.
+// SkipAny returns an Options.Skip of all requests that any of these skips.
 func SkipAny(skips ...func(*http.Request) bool) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return slices.ContainsFunc(skips, func(skip func(*http.Request) bool) bool { return skip(r) })

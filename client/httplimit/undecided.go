@@ -13,15 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/throttle"
 )
 
-// Undecided returns how many requests nobody decided, and how many charges were lost: a
-// metric that should stay at 0.
+// Undecided returns the number of requests without a decision and of lost charges: a metric that should stay at 0.
 //
 //	prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "ratelimit_undecided_total"},
 //		func() float64 { return float64(limit.Undecided()) })
 func (l *Limiter) Undecided() uint64 { return l.undecided.Load() }
 
-// tellUndecided counts and tells that nobody decided call, of r. The log has it if nothing was
-// logged for a second.
+// tellUndecided counts and reports that call, of r, was not decided, and logs it unless a line was logged within the
+// last second.
 func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *throttle.Second, what string, err error) {
 	total := l.undecided.Add(1)
 	if l.opts.Undecided != nil {
@@ -37,7 +36,7 @@ func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *thro
 	l.opts.Logger.ErrorContext(r.Context(), what, "policies", policies, "error", err, "undecided", total)
 }
 
-// name remembers which policies rules name.
+// name notes the policies of rules, for Verify.
 func (l *Limiter) name(rules []Rule) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

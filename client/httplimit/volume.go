@@ -45,7 +45,7 @@ func Report(ctx context.Context, objects int64) {
 	}
 }
 
-// split tells rules that take from those that are charged after the response.
+// split separates rules that take units from those that are charged after the response.
 func split(rules []Rule) (now, after []Rule) {
 	for _, rule := range rules {
 		if rule.after == nil {
@@ -63,8 +63,7 @@ type measures struct {
 	by      []Measure
 }
 
-// measures returns what r is to be charged with, by whom it came from now: handlers change
-// requests.
+// measures returns the charges of r, with the sender's identifier as it is now, because handlers change requests.
 func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
 	for _, rule := range rules {
 		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: 1, Limit: rule.limitOf(r)}
@@ -75,8 +74,8 @@ func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
 	return all
 }
 
-// serve has next answer r, and charges what that comes to: also where it panics, as one that
-// cuts off its answer does.
+// serve calls next for r and charges the resulting units, even if next panics, as a handler that aborts its answer
+// does.
 func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures, next http.Handler) {
 	if len(later.demands) == 0 {
 		next.ServeHTTP(w, r)
@@ -100,8 +99,7 @@ func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures,
 // maxUnits is the maximum of one demand.
 const maxUnits = 1_000_000_000_000
 
-// charge records what x comes to, whatever the limits. The client of x may be gone; what it
-// got counts.
+// charge records the units of x, whatever the limits. The client of x may be gone; its part of the answer counts.
 func (l *Limiter) charge(x *Exchange, later *measures) {
 	call := client.Call{Op: client.OpRecord}
 	for i, d := range later.demands {

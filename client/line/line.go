@@ -54,8 +54,9 @@ type caller struct {
 	late     bool          // there is no room before its deadline
 }
 
-// Do calls ask, in turn among the callers of key, until that is done. ask returns how long to wait before the next time.
-// The error is ErrNoRoom as soon as it is known that this is after ctx's deadline, ErrFull, or ctx's.
+// Do calls ask, in turn among the callers of key, until ask reports that it is done. ask returns how long to wait
+// before the next time. The error is ErrNoRoom as soon as it is known that this is after ctx's deadline, ErrFull, or
+// ctx's.
 func (l *Lines) Do(ctx context.Context, key string, ask func() (wait time.Duration, done bool)) error {
 	c, err := l.enter(ctx, key)
 	if err != nil {
@@ -155,7 +156,7 @@ func (l *Lines) pause(ctx context.Context, key string, c *caller, wait time.Dura
 	}
 }
 
-// tell ends the callers behind the first whose deadline is before until.
+// tell wakes the callers behind the first whose deadline is before until: they are late.
 func (l *Lines) tell(key string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

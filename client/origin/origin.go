@@ -1,8 +1,8 @@
 // Package origin identifies the sender of a request: the client's address behind proxies that are
 // trusted, or what a header says.
 //
-// All ways into the service go by it, so that one client is one identifier whichever way a request comes.
-// It knows nothing of policies. The service shares it, and may change it in any release.
+// All ways into the service use it, so that a client has the same identifier in all of them. It knows nothing of
+// policies. It is shared with the service, and may change in any release.
 package origin
 
 import (
@@ -23,8 +23,8 @@ const (
 	Everybody = "all\n"
 	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
 	Hashed = "sha256\n"
-	// Named is in front of a name that could pass for an address, which a header is free to say:
-	// nobody uses up the limit of an address by it.
+	// Named is in front of a name that could pass for an address, as a header may have any text: so nobody uses up the
+	// limit of an address.
 	Named = "name\n"
 	// maxIdentifierLen is ratelimitd's maximum, in bytes.
 	maxIdentifierLen = 1024
@@ -46,7 +46,7 @@ const (
 	kindAll    = "all"
 )
 
-// ParseSource reads what identifies:
+// ParseSource reads a Source:
 //
 //	ip           the client's address
 //	header:NAME  the value of a header
@@ -99,7 +99,7 @@ func APIKey() Source { return Source{kind: kindAPIKey} }
 // User returns the Source user.
 func User() Source { return Source{kind: kindUser} }
 
-// Headers returns the names of the headers that s goes by, in canonical form.
+// Headers returns the names of the headers that s reads, in canonical form.
 func (s Source) Headers() []string {
 	switch s.kind {
 	case kindHeader:
@@ -133,8 +133,8 @@ func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
 	return Bounded(Unidentified + address), nil
 }
 
-// Name returns what r says of its sender, empty if it does not, or says it twice. One that could
-// pass for an address is marked.
+// Name returns the sender's name in r; empty if r has none, or has it twice. A name that could pass for an address is
+// marked.
 func (s Source) Name(r *http.Request) string {
 	name := s.read(r)
 	if isAddress(strings.TrimSpace(name)) {
@@ -143,7 +143,7 @@ func (s Source) Name(r *http.Request) string {
 	return name
 }
 
-// read returns what r says of its sender, empty if it does not.
+// read returns the sender's name in r, empty if there is none.
 func (s Source) read(r *http.Request) string {
 	switch s.kind {
 	case kindHeader:

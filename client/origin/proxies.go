@@ -27,7 +27,7 @@ func ParseProxies(text string) (Proxies, error) {
 			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%.64q is no address and no prefix: write them such as 10.0.0.0/8 or 192.0.2.7", part)
+			return nil, fmt.Errorf("%.64q is neither an address nor a prefix: write them such as 10.0.0.0/8 or 192.0.2.7", part)
 		}
 		proxies = append(proxies, prefix)
 	}
@@ -49,7 +49,7 @@ func (p Proxies) contain(address netip.Addr) bool {
 	return false
 }
 
-// ErrHidden says that a proxy does not tell for which address it forwards.
+// ErrHidden means that a proxy hides the address that it forwards for.
 var ErrHidden = errors.New("X-Forwarded-For has something else than an address where a trusted proxy writes its client's")
 
 // Client returns the address that r comes from: that of the connection or, while that is one of
@@ -106,7 +106,7 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return address.Unmap().WithZone(""), err == nil
 }
 
-// isAddress reports whether text could be what Client returns.
+// isAddress reports whether Client could return text.
 func isAddress(text string) bool {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return true

@@ -1,8 +1,7 @@
 // Command ratelimitd serves rate limits over HTTP and keeps the counts in memory
 // or in Apache Cassandra. It also asks such a server, from a shell.
 //
-// This package is what the process is: signals, clock, version. Its commands are those of
-// internal/cli.
+// This package has the parts that depend on the process: signals, clock, version. The commands are in internal/cli.
 package main
 
 import (

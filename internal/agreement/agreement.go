@@ -1,6 +1,6 @@
-// Package agreement finds out whether instances that count together have the settings that all
-// of them must have. Each publishes a statement of its own, and reads those of the others. A
-// different hash key keeps an instance from beginning; anything else is told, and no more.
+// Package agreement finds out whether instances that count together have the settings that all of them must have. Each
+// publishes a statement of its own, and reads those of the others. A different hash key keeps an instance from
+// starting; other differences are only reported.
 //
 // It does not know where statements are kept, nor what the settings are for.
 package agreement
@@ -87,7 +87,7 @@ func (a *Agreement) Join(ctx context.Context) error {
 	return nil
 }
 
-// refusal says why this instance may not begin.
+// refusal returns the error of an instance that may not start.
 func refusal(d *Disagreement) error {
 	return fmt.Errorf("--hash-key-file: %w: this one would hash identifiers with %s, and instance %q does with %s; each would count "+
 		"apart, and callers would get their limit from both: give all instances the same file, or change the key step by step as in "+
@@ -202,7 +202,7 @@ func (a *Agreement) Disagreements() map[string]int {
 	return counts
 }
 
-// Warnings returns a sentence that names no instance and no policy, if there is something to warn of.
+// Warnings returns a sentence, without the name of an instance or a policy, if settings differ.
 func (a *Agreement) Warnings() []string {
 	found := *a.known.Load()
 	if len(found) == 0 {

@@ -22,7 +22,7 @@ type Statement struct {
 	Policies map[string]Policy `json:"policies"` // by name
 }
 
-// HashKey tells hash keys apart, and says nothing of the secret.
+// HashKey distinguishes hash keys without revealing the secret.
 type HashKey struct {
 	ID    string `json:"id"`
 	Check string `json:"check"` // hexadecimal
@@ -50,7 +50,7 @@ const (
 	PoliciesOfStore  = "those in the store" // which has all instances that follow it agree
 )
 
-// checked is what a hash key's check value is the keyed digest of.
+// checked is the text whose keyed digest is a hash key's check value.
 const checked = "ratelimitd: the hash key of all instances"
 
 // checkLen is the length of a check value in bytes: enough for no two keys to have the same.
@@ -67,7 +67,7 @@ func HashKeysOf(all []keys.HashKey) []HashKey {
 	return checks
 }
 
-// PoliciesOf returns what an instance in datacenter says of the policies of its engine.
+// PoliciesOf returns the statement, by an instance in datacenter, about the policies of its engine.
 func PoliciesOf(engine *limiter.Engine, datacenter string) map[string]Policy {
 	said := make(map[string]Policy)
 	for _, p := range engine.Policies() {

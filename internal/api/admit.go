@@ -12,11 +12,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// open are the scopes of a route without authentication.
+// open is the scope of routes without authentication.
 const open auth.Scope = 0
 
-// otherSites refuses what changes something and was sent by a browser for a page of another site: a browser
-// shows a client certificate, and the address of this machine, whichever page has it ask (CSRF).
+// otherSites refuses changes by pages of other sites (CSRF): for any page, a browser sends its client certificate, and
+// requests from this machine's address.
 var otherSites = http.NewCrossOriginProtection()
 
 // admit authenticates the caller, and refuses one that has none of scopes, before any of the body is read.
@@ -36,7 +36,7 @@ func (s *Server) admit(x *exchange, r *http.Request, scopes auth.Scope) error {
 	case 0:
 	case 1:
 		authorization = credentials[0]
-	default: // what is in between might go by another one of them
+	default: // a proxy in between might use another one
 		return auth.ErrNotBearer
 	}
 	caller, err := s.opts.Keyring.Caller(authorization, certificateOf(r))
@@ -55,10 +55,10 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// scrapeRoom is the memory that /metrics takes for a slow reader: some series for each limit.
+// scrapeRoom is the memory of an answer of /metrics to a slow reader, with some series for each limit.
 const scrapeRoom = 4 << 20
 
-// guard admits to next, which takes scrapeRoom, only callers that have one of scopes.
+// guard passes requests of callers with one of scopes on to next, which takes scrapeRoom.
 func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
@@ -74,7 +74,7 @@ func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 	})
 }
 
-// scopeError is the error of a caller that is known and has none of the scopes that are needed.
+// scopeError is the error of a known caller without any of the needed scopes.
 type scopeError struct{ needed auth.Scope }
 
 // Error names the scopes.
@@ -93,8 +93,7 @@ func needs(caller *auth.Caller, scopes auth.Scope) error {
 	}
 }
 
-// mayUse refuses a caller that may only ask about other policies. It does not say whether
-// there is this one.
+// mayUse returns an error if caller may not use policy. It does not tell whether the policy exists.
 func mayUse(caller *auth.Caller, policy string) error {
 	if caller.MayUse(policy) {
 		return nil
@@ -102,7 +101,7 @@ func mayUse(caller *auth.Caller, policy string) error {
 	return &decode.Error{Kind: auth.ErrForbidden, Field: "policy", Detail: "The caller is not permitted to use this policy."}
 }
 
-// decodeCaller returns the caller of a request that has nothing else to read.
+// decodeCaller returns the caller of a request without a body.
 func decodeCaller(_ *http.Request, m *scratch) (*auth.Caller, error) { return m.caller, nil }
 
 // permitted returns an error if caller may not do what c asks for. A reservation was permitted when it was made.
@@ -133,8 +132,7 @@ func scopeOf(op count.Op) auth.Scope {
 	return auth.Decide
 }
 
-// challengeOf returns the value of WWW-Authenticate for err, as RFC 6750 has it: empty for
-// an error that has nothing to do with the caller.
+// challengeOf returns the value of WWW-Authenticate (RFC 6750) for err, empty unless err is about the caller.
 func challengeOf(err error) string {
 	const bearer = `Bearer realm="ratelimitd"`
 	missing := (*scopeError)(nil)

@@ -11,13 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// maxAlike is how many operations that ask alike are decided at the same time: as many as
-// an engine takes to a store together.
+// maxAlike is the maximum of equal operations that are decided at the same time, as many as an engine sends to a store
+// together.
 const maxAlike = 64
 
-// inLane decides operations that must come one after the other. Those in a row that ask
-// alike are decided at the same time: over a store that waits they share what it answers,
-// and which is first among them makes no difference but to the order of the answers.
+// inLane decides operations in their order. Equal ones in a row are decided at the same time, so that they share
+// requests to a store. Which of them is decided first only matters for the order of the answers.
 func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, lane []int, tell func(at ...int)) {
 	for len(lane) > 0 {
 		n := alike(ops, lane)
@@ -32,8 +31,7 @@ func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, l
 	}
 }
 
-// alike returns how many of lane, from the first one on, ask the same of one demand and
-// nothing else.
+// alike returns the number of operations at the start of lane with the same single demand.
 func alike(ops []operation, lane []int) (n int) {
 	first := &ops[lane[0]].asked
 	for n = 1; n < min(maxAlike, len(lane)); n++ {
@@ -44,13 +42,12 @@ func alike(ops []operation, lane []int) (n int) {
 	return n
 }
 
-// plain reports whether c is of one demand, without an idempotency key or a reservation.
+// plain reports whether c has one demand, and neither an idempotency key nor a reservation.
 func plain(c *decode.Call) bool {
 	return len(c.Demands) == 1 && c.IdempotencyKey == "" && c.Reserve == 0 && c.Reservation == ""
 }
 
-// atOnce decides operations that ask alike, and reports the answers in the order of the operations: the units that were
-// admitted first are those of the first operations.
+// atOnce decides equal operations at the same time, and gives the first of them the answers that were admitted first.
 func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, lane []int) {
 	var all sync.WaitGroup
 	for _, at := range lane {
@@ -68,7 +65,7 @@ func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, l
 	}
 }
 
-// before puts admitted calls first, and of those the one that found less used.
+// before orders admitted calls first, and among them those that found fewer units used.
 func before(a, b encode.Decided) int {
 	switch {
 	case a.Allowed == b.Allowed:

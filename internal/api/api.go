@@ -1,11 +1,11 @@
 // Package api serves a limiter.Engine over HTTP: JSON in, decisions and RFC 9457
 // problems out. openapi.yaml is its contract and is served with it.
 //
-// Every route is one line below; every handler decodes, calls and encodes by way
-// of handle, and every error becomes a status in the one table of package encode.
+// Every route is one line below. Every handler decodes, calls and encodes by handle, and every error gets its status
+// from the table in package encode.
 //
-// The package knows nothing of stores, of policy files or of Prometheus, and it
-// puts no identifier into a URL, a log line, a header or an error.
+// The package knows nothing about stores, policy files or Prometheus. It puts no identifier into a URL, a log line, a
+// header or an error.
 package api
 
 import (
@@ -36,53 +36,51 @@ import (
 type Options struct {
 	Logger  *slog.Logger                // of requests; nil: nothing is logged
 	Metrics http.Handler                // of GET /metrics; nil: that route is unknown
-	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
+	Ready   func(context.Context) error // its error makes readyz a 503; nil: always ready
 	Headers encode.HeaderFamilies       // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
 	Keyring *auth.Keyring               // of callers and their scopes; nil: everybody may ask for everything
-	Hosts   *Hosts                      // that requests may be sent to without authentication; nil: any
+	Hosts   *Hosts                      // host names that requests without authentication may have; nil: any
 
-	// Audit learns of every act of an administrator, and of each caller that was refused; nil: nothing is
-	// audited. Its lines hold no identifier.
+	// Audit logs each action of an administrator and each refused caller, without identifiers; nil: nothing is logged.
 	Audit *audit.Log
 
-	// Overshoot tells how far callers went past the limits of a policy, with the top worst keys, on that instance; empty:
-	// on all. The error is limiter.ErrUnknownPolicy, or UnknownInstance's. nil: that route is unknown.
+	// Overshoot reports how far callers went past the limits of a policy, with the top worst keys, on one instance, or on
+	// all if instance is empty. Its error is limiter.ErrUnknownPolicy, or that of UnknownInstance. nil: there is no such
+	// route.
 	Overshoot func(ctx context.Context, policy string, top int, instance string) (Overshoot, error)
 
-	// Shadow tells what shadows of a policy would have denied, of which it fills in all but the policy and its numbers.
-	// nil: that route is unknown.
+	// Shadow reports the denials that shadows of a policy would have made. The handler adds the policy and its numbers.
+	// nil: there is no such route.
 	Shadow func(ctx context.Context, policy string) encode.Shadow
 
-	// UI is the live page; nil: its routes are unknown.
+	// UI is the live page; nil: there are no such routes.
 	UI *UI
 
-	// Policies keeps versions of the policies that instances share; nil: the routes that change them are unknown.
+	// Policies keeps versions of the policies that instances share; nil: there are no routes that change them.
 	Policies Policies
 
-	// ForwardAuth says which gateways may ask by GET /v1/forward-auth, and how they identify.
+	// ForwardAuth has the gateways that may call GET /v1/forward-auth, and the sources of identifiers.
 	ForwardAuth ForwardAuth
 
-	// Observe learns of every answered request: the route as written in the
-	// OpenAPI document, or RouteUnknown, and the id of its trace, empty unless somebody
-	// will see that. It must not block. It may be nil.
+	// Observe is called after every request, with the route as in the OpenAPI document, or RouteUnknown, and the id of its
+	// trace if it is sampled. It must not block, and may be nil.
 	Observe func(route string, status int, d time.Duration, trace string)
 
 	// Tracer begins spans of requests and decisions; nil: nothing is traced.
 	Tracer *tracing.Tracer
 
-	// Warnings returns what readyz says beside ready, for people. nil: nothing.
+	// Warnings returns the warnings of readyz, for people; nil: there are none.
 	Warnings func() []string
 
-	// Reached learns of every request that BoundBodies refused. It must not block. It may be nil.
+	// Reached is called for every request that BoundBodies refused. It must not block, and may be nil.
 	Reached func(connections.Bound)
 }
 
-// BoundBodies is the bound of the memory that bodies take which are being read or answered: a large one is
-// refused.
+// BoundBodies is the bound of memory for the bodies of requests in progress. Beyond it, large bodies are refused.
 const BoundBodies connections.Bound = "bodies"
 
-// Bounds lists the bounds of memory that a client can reach.
+// Bounds are the bounds of memory that a client can reach.
 var Bounds = []connections.Bound{connections.Full, connections.Idle, BoundBodies}
 
 // Server is the HTTP face of an engine. It is safe for concurrent use; make one
@@ -93,9 +91,9 @@ type Server struct {
 	mux       *chi.Mux
 	exchanges sync.Pool // of *exchange
 	memory    *memory.Pool
-	inMemory  bool // no decision waits for anybody
+	inMemory  bool // the store is in this process
 
-	refused throttle.Statuses // of requests that were refused or failed, by status: strangers can cause as many as they like
+	refused throttle.Statuses // of refused and failed requests, by status: strangers can cause any number
 	panics  throttle.Lines
 }
 
@@ -188,9 +186,8 @@ type answer interface {
 	Render(h http.Header, b []byte) (status int, body []byte)
 }
 
-// handle returns the handler of one route for callers that have one of the scopes: read
-// makes the input from the request, do does the work, and its answer is written. An
-// error of either is answered as the problem that it is.
+// handle returns the handler of a route for callers with one of scopes. read decodes the request, do does the work, and
+// its answer is written. An error of either is answered as a problem.
 func handle[In any](
 	s *Server,
 	scopes auth.Scope,
@@ -220,7 +217,7 @@ func handle[In any](
 			s.auditRefusal(x, r, b.refused)
 		}
 		if flow && r.Context().Err() != nil {
-			x.status = encode.StatusClientGone // nobody has read all of it; the log should not blame the store
+			x.status = encode.StatusClientGone // the client left; the log should not blame the store
 			return
 		}
 		if p, ok := a.(partial); ok && p.failure() != nil {
@@ -232,12 +229,10 @@ func handle[In any](
 	}
 }
 
-// partial is an answer of which parts may have failed: its failure is the first error
-// that is the server's, nil if there is none.
+// partial is an answer whose parts may have failed. Its failure is the first server error, nil if there is none.
 type partial interface{ failure() error }
 
-// fail answers with the problem that err is, and hands err to the request's log
-// line.
+// fail answers with the problem for err, and passes err to the log line of the request.
 func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	if errors.Is(err, decode.ErrBusy) && s.opts.Reached != nil {
 		s.opts.Reached(BoundBodies)
@@ -246,7 +241,7 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	p := encode.ProblemOf(err)
 	p.Challenge = challengeOf(err)
 	if r.Context().Err() != nil && p.Status == http.StatusServiceUnavailable {
-		p.Status = encode.StatusClientGone // nobody reads it; the log should not blame the store
+		p.Status = encode.StatusClientGone // the client left; the log should not blame the store
 	}
 	x.err, x.kind = err, p.Kind
 	x.write(p)

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// asker is the sender of a request and the request's name, for the audit log.
+// asker is the sender of a request, and the request's id, for the audit log.
 type asker struct {
 	caller    *auth.Caller
 	subject   string // of the client's certificate, where the caller has no name
@@ -29,7 +29,7 @@ func (m *scratch) askerOf(r *http.Request) asker {
 	return a
 }
 
-// name returns the caller's name, else what the certificate says of it.
+// name returns the caller's name, else the subject of its certificate.
 func (a *asker) name() string {
 	switch {
 	case a.caller != nil && a.caller.Name != "":
@@ -40,12 +40,11 @@ func (a *asker) name() string {
 	return audit.Anonymous
 }
 
-// keyDigits is how much of a key, in hex, a line of the audit log has: enough to find it
-// again by "ratelimitd key", and too little to be asked for.
+// keyDigits is the number of hex digits of a key in the audit log: enough to recognize it with "ratelimitd key", and
+// too few to make calls about it.
 const keyDigits = 16
 
-// audit logs the act of a, and its outcome. It has no identifier: of that, the first
-// digits of its key.
+// audit logs the action of a, and its outcome, with the first digits of the key in place of the identifier.
 func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter.Demand, err error, more ...slog.Attr) {
 	if s.opts.Audit == nil {
 		return
@@ -63,7 +62,7 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 	s.opts.Audit.Did(ctx, did)
 }
 
-// auditRefusal logs that r was refused with err, if it was because of its caller, or of where it was sent.
+// auditRefusal logs that r was refused with err, if err is about the caller or the host name.
 func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	if s.opts.Audit == nil || reasonOf(err) == "" {
 		return
@@ -74,8 +73,8 @@ func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	})
 }
 
-// reasonOf returns why a request was refused because of its caller, in words that hold nothing
-// of it; empty: that is not why.
+// reasonOf returns the reason of a refusal that is about the caller, without parts of the request; empty for other
+// errors.
 func reasonOf(err error) string {
 	if missing := (*scopeError)(nil); errors.As(err, &missing) {
 		return missing.Error()

@@ -21,16 +21,15 @@ import (
 const (
 	maxBatchLen   = 1 << 20 // bytes: 1000 operations of a kilobyte
 	maxOperations = 1000
-	// batchWorkers is how many operations are decided at the same time: at a few
-	// milliseconds each a full batch takes a tenth of a second, and one batch leaves
-	// the store to others.
+	// batchWorkers is the number of operations decided at the same time. At a few milliseconds each, a full batch takes a
+	// tenth of a second, and leaves room for others at the store.
 	batchWorkers = 32
-	// batchTime is how long operations of a batch begin: with the last one's store
-	// timeout it ends before a shutdown cuts it off, and before its writeTimeout.
+	// batchTime is the time within which operations of a batch are begun. With the store timeout of the last one, the
+	// batch ends before a shutdown would cut it off, and before writeTimeout.
 	batchTime = 4 * time.Second
 )
 
-// operation is one of a batch: a call, and what is wrong with it.
+// operation is one call of a batch, with its error.
 type operation struct {
 	call
 	err     error
@@ -86,8 +85,8 @@ func (m *scratch) readOperations(v decode.Value) ([]operation, error) {
 	return m.operations, nil
 }
 
-// readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation", "receipt"} and
-// what a body has. It is for caller, who may not be permitted to ask for it.
+// readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation", "receipt"} and the members of a call.
+// Its error may be that caller is not permitted to make it.
 func (o *operation) readFrom(v decode.Value, caller *auth.Caller) {
 	c := &o.asked
 	c.Caller = caller.Name
@@ -103,7 +102,7 @@ func (o *operation) readFrom(v decode.Value, caller *auth.Caller) {
 	}
 }
 
-// roomOf returns the room of deciding ops and answering them.
+// roomOf returns the memory for deciding and answering ops.
 func (m *scratch) roomOf(ops []operation) (sum int64) {
 	for i := range ops {
 		c := &ops[i].asked
@@ -128,11 +127,11 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 	return newBatched(b.ops), nil
 }
 
-// inTurn decides one operation after the other until ctx ends: where none waits for anybody, all of
-// them are done within milliseconds, and sooner than they are shared out.
+// inTurn decides one operation after the other until ctx ends. Over a store in memory, that is faster than sharing them
+// among goroutines.
 func (s *Server) inTurn(ctx context.Context, ops []operation) {
 	for i := range ops {
-		if ctx.Err() != nil { // nobody waits for the rest
+		if ctx.Err() != nil { // the client left
 			return
 		}
 		if o := &ops[i]; o.err == nil {
@@ -141,8 +140,7 @@ func (s *Server) inTurn(ctx context.Context, ops []operation) {
 	}
 }
 
-// inLanes decides operations that are independent of each other, as their lanes say, at the same
-// time, and tells which have been.
+// inLanes decides operations of different lanes at the same time, and calls tell with those that are decided.
 func (s *Server) inLanes(ctx context.Context, ops []operation, lanes [][]int, tell func(at ...int)) {
 	began := s.opts.Now()
 	var next atomic.Int64
@@ -157,7 +155,7 @@ func (s *Server) inLanes(ctx context.Context, ops []operation, lanes [][]int, te
 	workers.Wait()
 }
 
-// nobody is told which operations have been decided.
+// nobody ignores which operations are decided.
 func nobody(...int) {}
 
 // operateInTime decides one operation if there is time left for it.
@@ -184,7 +182,7 @@ func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
 	return c.asked.Failed(count.RecordedUnknown, errPanic)
 }
 
-// errNotBegun is an operation that the time of its batch did not suffice for.
+// errNotBegun is the error of an operation that could not begin within the time of its batch.
 var errNotBegun = &decode.Error{
 	Kind:   store.ErrOverloaded,
 	Detail: "Its batch took " + strconv.Itoa(int(batchTime.Seconds())) + " seconds before it: send it again, in a smaller batch.",

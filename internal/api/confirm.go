@@ -13,7 +13,7 @@ type confirmed struct {
 	Replayed  bool `json:"replayed,omitempty"`
 }
 
-// confirm says that what receipt was given for turned out to be real, once.
+// confirm confirms the units of receipt, once.
 func (s *Server) confirm(ctx context.Context, receipt string) (answer, error) {
 	done, err := s.engine.Confirm(ctx, receipt)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// call is a check, a record or a take, alone or in a batch, or a confirmation in one, and its answer, once there is one.
+// call is a check, a record or a take, or a confirmation in a batch, and later its answer.
 type call struct {
 	asked   decode.Call
 	decided encode.Decided
@@ -18,8 +18,8 @@ type call struct {
 	confirmation limiter.Confirmation
 }
 
-// decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and what else op takes:
-// "reserve_ms", "reservation", the header Idempotency-Key.
+// decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and the other members of op: "reserve_ms",
+// "reservation", and the header Idempotency-Key.
 func decodeCall(op count.Op) func(r *http.Request, m *scratch) (*call, error) {
 	names := decode.NamesOf(op)
 	return func(r *http.Request, m *scratch) (*call, error) {
@@ -53,7 +53,7 @@ func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
 	return &c.decided, nil
 }
 
-// ask has the engine decide c, or confirm what it says.
+// ask lets the engine decide c, or confirm its receipt.
 func (s *Server) ask(ctx context.Context, c *call) error {
 	if c.asked.Op == decode.OpConfirm {
 		return s.confirmIn(ctx, c)
@@ -66,7 +66,7 @@ func (s *Server) ask(ctx context.Context, c *call) error {
 	return nil
 }
 
-// do has the engine decide c, as a part of the trace of ctx.
+// do lets the engine decide c, within the trace of ctx.
 func (s *Server) do(ctx context.Context, c *limiter.Call) (limiter.Answer, error) {
 	ctx, span := s.opts.Tracer.Decide(ctx, c.Op)
 	a, err := s.engine.Do(ctx, c)

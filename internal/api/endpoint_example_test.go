@@ -29,7 +29,7 @@ type remainingView struct {
 // decodeRemaining reads {"policy", "identifier"}.
 func decodeRemaining(r *http.Request, m *scratch) (limiter.Demand, error) { return m.readKey(r) }
 
-// remaining tells how many units somebody has left.
+// remaining returns how many units an identifier has left.
 func (s *Server) remaining(ctx context.Context, d limiter.Demand) (answer, error) {
 	decision, err := s.engine.Check(ctx, d)
 	if err != nil {

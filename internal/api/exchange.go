@@ -14,34 +14,33 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// exchange is a request on its way through the server: the response, of which the status
-// and the error are remembered, and memory that the request borrows. It ends with the
-// request, and the next one has it.
+// exchange is a request in progress: its response, with the status and the error, and memory that is reused by later
+// requests.
 type exchange struct {
 	http.ResponseWriter
 	request *http.Request
 	status  int   // 0: none yet
 	err     error // that was answered as a problem, or as a part of the answer; nil: none was
-	kind    error // of err, in words that hold nothing of the request
+	kind    error // of err, without parts of the request
 	span    tracing.Span
 
 	scratch
 }
 
-// scratch is memory that one request borrows: its body, what that says, and its answer.
+// scratch is the reused memory of a request: its body, the decoded call, and the answer.
 type scratch struct {
-	caller     *auth.Caller // who asks; nil for whom nobody asked
+	caller     *auth.Caller // nil without authentication
 	requestID  string
 	body       decode.Body
-	call       call        // what the body says
+	call       call        // in the body
 	operations []operation // likewise, of a batch
 	out        []byte
 
 	share memory.Share // the charged memory, beyond the free part
 }
 
-// begin returns an exchange for what w answers to r. It is to be ended. The memory that an earlier
-// request left may be more than this one needs: where there is no room for it, it does without.
+// begin returns an exchange for r, to be ended by end. If there is no room for the memory of an earlier request, it
+// drops that.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := s.exchanges.Get().(*exchange)
 	x.ResponseWriter, x.request = w, r
@@ -52,18 +51,17 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// Bounds of what an exchange keeps: the rare long answer, or a list of many policies,
-// does not stay in memory.
+// Bounds of the memory that an exchange keeps: rare long answers do not stay in memory.
 const (
 	maxKeptAnswer     = 128 << 10 // bytes, where a decision takes about half a kilobyte
 	maxKeptOperations = 128       // at some 500 bytes each
 )
 
-// end forgets the request, and keeps x for another one.
+// end forgets the request, and keeps x for a later one.
 func (s *Server) end(x *exchange) {
 	x.share.Release()
 	if !x.body.Reset() || cap(x.out) > maxKeptAnswer || cap(x.operations) > maxKeptOperations {
-		return // somebody sent or was told more than most
+		return // it is larger than most
 	}
 	clear(x.operations)
 	*x = exchange{scratch: scratch{body: x.body, operations: x.operations[:0], out: x.out, share: x.share}}
@@ -75,7 +73,7 @@ func (m *scratch) readJSON(r *http.Request, most int64) (decode.Value, error) {
 	return m.body.ReadJSON(r, most, &m.share)
 }
 
-// readKey reads {"policy", "identifier"} from the body of r, of a policy that the caller may use.
+// readKey reads {"policy", "identifier"} from the body of r. The caller must be permitted to use the policy.
 func (m *scratch) readKey(r *http.Request) (limiter.Demand, error) {
 	return m.readDemand(r, decode.KeyNames)
 }
@@ -92,7 +90,7 @@ func (m *scratch) readDemand(r *http.Request, names []string) (d limiter.Demand,
 	return d, err
 }
 
-// reserve charges room for an answer. If there is none, nothing was done.
+// reserve charges room for an answer. Its error says that nothing was counted.
 func (m *scratch) reserve(room int64) error {
 	if !m.share.Reserve(m.body.Len(), room) {
 		return &decode.CallError{Recorded: count.RecordedNo, Err: decode.ErrBusy}
@@ -140,12 +138,12 @@ func (x *exchange) Write(b []byte) (int, error) {
 // Unwrap returns the response for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// measuredLen is how long a body is that net/http finds out the length of itself, for
-// nothing: "under a few KB", as http.ResponseWriter has it.
+// measuredLen is the length up to which net/http sets Content-Length itself: "under a few KB", as http.ResponseWriter
+// says.
 const measuredLen = 1 << 10
 
-// write answers a. It reports false, and has sent nothing, where there is no room for a long answer
-// to a request that changes nothing.
+// write sends a. If there is no room for a long answer to a request that changes nothing, it sends nothing and returns
+// false.
 func (x *exchange) write(a answer) (sent bool) {
 	h := x.Header()
 	if reserved := x.share.Reserved(); reserved > maxKeptAnswer {
@@ -162,6 +160,6 @@ func (x *exchange) write(a answer) (sent bool) {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	x.WriteHeader(status)
-	_, _ = x.ResponseWriter.Write(body) // it fails when the client is gone, and there is nobody else to tell
+	_, _ = x.ResponseWriter.Write(body) // it fails if the client is gone
 	return true
 }

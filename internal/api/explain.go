@@ -20,11 +20,11 @@ import (
 // explained is the answer of explain.
 type explained struct {
 	*limiter.Explanation
-	policy   *policy.Policy // as it is in force for the identifier, without an override
+	policy   *policy.Policy // in force for the identifier, without an override
 	override *overrideView
 }
 
-// The rules that can decide, in the words of explain. A rule about numbers has its policy.Reason.
+// Values of because: the rules that can decide. A rule about numbers has its policy.Reason.
 const (
 	becauseOff      = "off"      // the policy neither decides nor counts
 	becauseOverride = "override" // one that allows or blocks
@@ -45,7 +45,7 @@ func decodeExplain(r *http.Request, m *scratch) (a admin, err error) {
 	return a, err
 }
 
-// explain tells everything that has a say in what somebody is answered.
+// explain answers with everything that affects decisions about an identifier.
 func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
 	x, err := s.engine.Explain(ctx, a.Demand)
 	s.audit(ctx, &a.by, "explain", &a.Demand, err)
@@ -155,8 +155,7 @@ func wouldDeny(l *count.LimitDecision) *bool {
 	return &would
 }
 
-// policyLimit returns what limit i is without an override. A reload may have come in
-// between.
+// policyLimit returns the number of limit i without an override. A reload may have changed the limits.
 func (e *explained) policyLimit(i int) int64 {
 	if i < len(e.policy.Limits) {
 		return e.policy.Limits[i].Limit
@@ -164,7 +163,7 @@ func (e *explained) policyLimit(i int) int64 {
 	return e.Counted.Limits()[i].Limit.Limit
 }
 
-// waitOf returns a wait in milliseconds; nil: none helps.
+// waitOf returns a wait in milliseconds, nil if waiting does not help.
 func waitOf(wait time.Duration) *int64 {
 	if wait == count.Never {
 		return nil
@@ -173,7 +172,7 @@ func waitOf(wait time.Duration) *int64 {
 	return &ms
 }
 
-// because says in a word and in a sentence what decides.
+// because returns the rule that decides, as a word and as a sentence.
 func (e *explained) because() (word, sentence string) {
 	d := &e.Answer
 	switch {

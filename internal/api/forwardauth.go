@@ -17,28 +17,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// ForwardAuth are the options of GET /v1/forward-auth, by which gateways ask about the
-// requests that they serve. The zero value trusts no gateway, so that nobody may ask.
+// ForwardAuth has the options of GET /v1/forward-auth, by which gateways ask about the requests that they serve. The
+// zero value trusts no gateway, and so refuses all calls.
 type ForwardAuth struct {
 	TrustedProxies origin.Proxies  // the gateways, and the proxies in front of them
-	Identify       []origin.Source // what identify= may name, its default first; none: the address alone
+	Identify       []origin.Source // permitted values of identify=, its default first; none: the address alone
 }
 
-// statusHeader tells a gateway that can only be answered 403 what the status would be.
+// statusHeader has the actual status for a gateway that only understands 403.
 const statusHeader = "X-Ratelimit-Status"
 
 // The parameters of forward-auth.
 var forwardParams = []string{"policy", "identify", "cost", "deny-status"}
 
-// forwarded is the question of a gateway, and the answer once there is one.
+// forwarded is the question of a gateway, and later its answer.
 type forwarded struct {
 	limiter.Call
 	denyStatus int
 	encode.Decided
 }
 
-// decodeForward reads what a gateway asks: who, from the headers that it forwards; all else
-// from the query.
+// decodeForward reads the question of a gateway: the identifier from the forwarded headers, all else from the query.
 func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) {
 	gateways := &s.opts.ForwardAuth
 	trusted := gateways.TrustedProxies
@@ -83,8 +82,8 @@ func denyStatus(given []string) (int, error) {
 	return status, nil
 }
 
-// forwardDemands returns one demand for each policy. Sources and costs are one for all
-// policies, or one for each, in their order.
+// forwardDemands returns a demand for each policy. There is one source and cost for all policies, or one for each, in
+// their order.
 func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.Demand, error) {
 	policies := query["policy"]
 	if n := len(policies); n == 0 || n > policy.MaxDemands {
@@ -154,7 +153,7 @@ func forwardCost(query url.Values, i int) (int64, error) {
 	return cost, decode.Under("cost", err)
 }
 
-// forwardAuth takes what a gateway asks for.
+// forwardAuth takes the demands of a gateway.
 func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) {
 	a, err := s.do(ctx, &f.Call)
 	if err != nil {
@@ -168,7 +167,7 @@ func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) 
 	return f, nil
 }
 
-// Render writes a denial whole, since the gateway hands it on, and else the headers alone.
+// Render writes the whole denial, which the gateway passes on, or only the headers of an admission.
 func (f *forwarded) Render(h http.Header, b []byte) (status int, body []byte) {
 	if f.Allowed {
 		encode.SetHeaders(h, &f.Decision, f.Families)

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// health is the answer of healthz and of a readyz that is well.
+// health is the answer of healthz, and of readyz if it is ready.
 type health struct {
 	Status   string   `json:"status"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -19,16 +19,16 @@ type health struct {
 
 func decodeNothing(*http.Request, *scratch) (struct{}, error) { return struct{}{}, nil }
 
-// healthz says that the process lives, whatever the store does.
+// healthz answers ok while the process lives, whatever the state of the store.
 func (s *Server) healthz(context.Context, struct{}) (answer, error) {
 	return encode.Document{Content: health{Status: "ok"}}, nil
 }
 
-// waitsForStore is the answer of readyz while the store was never reached.
+// waitsForStore is the detail of readyz until the store is reached for the first time.
 const waitsForStore = "Not ready: the store has not been reached since the start, and is waited for; the log says why."
 
-// readyz says whether decisions can be made, and what a person should look at all the same. Why
-// not is for the log alone, as it may name hosts, but for a store that is waited for.
+// readyz answers whether decisions can be made, with warnings. The reason why not may name hosts, so only the log has
+// it, except that the store has not been reached yet.
 func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 	if s.opts.Ready != nil {
 		err := s.opts.Ready(ctx)

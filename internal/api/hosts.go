@@ -10,20 +10,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// Hosts are names that requests may be sent to without authentication. Addresses
-// and localhost go without saying, and are all that the zero value has.
+// Hosts are the host names that requests without authentication may have. Addresses and localhost are always permitted.
 //
-// A page in a browser on this machine can have its own name lead here, and ask as if it were
-// a page of this server (DNS rebinding). It can do so by no address, and by no other name.
+// Otherwise a web page could let its own name resolve to this machine, and send requests as a page of this server (DNS
+// rebinding). It cannot do that by an address, or by a name that it does not own.
 type Hosts map[string]struct{}
 
 // hostName is a DNS name without its last dot.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-// maxHostLen is that of a DNS name in bytes.
+// maxHostLen is the maximum length of a DNS name in bytes.
 const maxHostLen = 253
 
-// ParseHosts parses names with commas between; none: the zero value.
+// ParseHosts parses names separated by commas. An empty text is the zero value.
 func ParseHosts(text string) (Hosts, error) {
 	if text == "" {
 		return nil, nil
@@ -32,14 +31,14 @@ func ParseHosts(text string) (Hosts, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name := strings.ToLower(strings.TrimSpace(part))
 		if len(name) > maxHostLen || !hostName.MatchString(name) {
-			return nil, fmt.Errorf("%q is no name of a host: use names such as limits.example.org, without a port, with commas between", part)
+			return nil, fmt.Errorf("%q is not the name of a host: use names such as limits.example.org, without a port, with commas between", part)
 		}
 		hosts[name] = struct{}{}
 	}
 	return hosts, nil
 }
 
-// accept reports whether a request may name host, which may have a port.
+// accept reports whether requests for host, which may have a port, are permitted.
 func (h Hosts) accept(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -54,7 +53,7 @@ func (h Hosts) accept(host string) bool {
 	return err == nil
 }
 
-// addressed refuses requests to a name that is none of this server's, where there is no authentication.
+// addressed returns an error for a request without authentication to another name than those of this server.
 func (s *Server) addressed(host string) error {
 	if s.opts.Hosts == nil || !s.opts.Keyring.Open() || s.opts.Hosts.accept(host) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// Problem is a server's answer instead of a decision, for callers that ask the engine without a server.
+// Problem is an error as a server would answer it, for callers that use the engine without a server.
 type Problem struct {
 	Type, Title   string
 	Status        int
@@ -21,8 +21,8 @@ type Problem struct {
 	RetryAfter    time.Duration
 }
 
-// ProblemOf returns what a server answers to c, of which the engine says err, and recorded of
-// its units; c is nil where it is no check, record or take.
+// ProblemOf returns the answer of a server to the call c, which failed with err and left its units as recorded. c is
+// nil for other calls than checks, records and takes.
 func ProblemOf(c *limiter.Call, recorded count.Recorded, err error) *Problem {
 	if c == nil {
 		return exported(encode.ProblemOf(decode.Undone(err)))
@@ -45,7 +45,7 @@ func exported(p *encode.Problem) *Problem {
 type Outcome struct {
 	limiter.Answer
 	Problem  *Problem // nil: Answer is the decision
-	NotBegun bool     // its turn did not come in time, as Problem says, or before the context ended
+	NotBegun bool     // it was not begun before its batch or the context ended
 }
 
 // Batch decides calls as POST /v1/batch does: each on its own, and those of one policy and
@@ -63,7 +63,7 @@ func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 	outcomes := make([]Outcome, len(ops))
 	for i := range ops {
 		outcomes[i].Answer = ops[i].decided.Answer
-		if ops[i].err == nil && ops[i].decided.Policy == nil { // its turn did not come
+		if ops[i].err == nil && ops[i].decided.Policy == nil { // it was not begun
 			ops[i].err = ops[i].asked.Failed(count.RecordedNo, errNotBegun)
 		}
 		if ops[i].err != nil {

@@ -4,10 +4,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
-// canonical returns how an identifier is counted under a policy.
+// canonical returns the canonical form of an identifier under a policy.
 type canonical func(policy string, id keys.Identifier) keys.Identifier
 
-// canonical is that of the engine. A panic is not lost: the operation panics again when it is decided, alone.
+// canonical is the engine's. It recovers from a panic, because the operation panics again when it is decided.
 func (s *Server) canonical(policy string, id keys.Identifier) (as keys.Identifier) {
 	defer func() {
 		if recover() != nil {
@@ -38,11 +38,10 @@ func lanesOf(ops []operation, as canonical) (lanes [][]int) {
 	return lanes
 }
 
-// joints has for each operation an earlier one that it must come after, or itself.
+// joints has for each operation an earlier one that it must follow, or itself.
 type joints []int
 
-// joint is a key of what operations may share: a policy and identifier, or, without a policy,
-// an idempotency key.
+// joint is a policy and identifier, or an idempotency key without a policy, that operations may share.
 type joint struct{ policy, name string }
 
 func joinOperations(ops []operation, as canonical) joints {
@@ -64,7 +63,7 @@ func joinOperations(ops []operation, as canonical) joints {
 	return j
 }
 
-// join joins i to the last operation that shares what it shares.
+// join joins i to the last operation with the same joint.
 func (j joints) join(i int, by joint, last map[joint]int) {
 	if earlier, ok := last[by]; ok {
 		a, b := j.first(earlier), j.first(i)

@@ -20,19 +20,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// RouteUnknown stands for the route of a request that none matches. Paths
-// themselves are never reported: anything may be in them.
+// RouteUnknown is reported for a request without a route. Its path is never reported, because anything may be in it.
 const RouteUnknown = "unknown"
 
 // requestIDHeader carries the request's id both ways.
 const requestIDHeader = "X-Request-Id"
 
-// maxRequestIDLen bounds the request ids that are taken over: a UUID, a ULID and
-// a trace's id are all shorter.
+// maxRequestIDLen is the maximum length of request ids from clients. A UUID, a ULID and the id of a trace are shorter.
 const maxRequestIDLen = 128
 
-// requestID returns the id of r for its answer and for the log: the client's where that
-// is sane, else a new one.
+// requestID returns the id of r for its answer and for the log: the client's if it is acceptable, else a new one.
 func requestID(r *http.Request) []string {
 	if id := r.Header[requestIDHeader]; len(id) == 1 && isRequestID(id[0]) {
 		return id
@@ -40,8 +37,7 @@ func requestID(r *http.Request) []string {
 	return []string{newRequestID()}
 }
 
-// newRequestID returns 128 random bits in base 32: no two ids are alike, and nothing
-// depends on nobody guessing one.
+// newRequestID returns 128 random bits in base 32. They need not be hard to guess.
 func newRequestID() string {
 	const alphabet, half = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 13
 	var id [2 * half]byte
@@ -58,13 +54,12 @@ func newRequestID() string {
 // traces have them, 26 of base 32 as a ULID has them.
 var randomID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-9A-Z]{26})$`)
 
-// maxDigits is how many digits in a row an id may have that is not of those. The shortest phone
-// numbers and addresses that are anybody's have one more.
+// maxDigits is the maximum of digits in a row in other ids. The shortest phone numbers and addresses have one more.
 const maxDigits = 6
 
-// isRequestID reports whether id is short and plain enough for a log line. Phone numbers and
-// addresses are not to get there by mistake: it has no '+', '@' and ':', and unless it is
-// random, and no padded number, it has a letter, and few digits in a row, whatever separates them.
+// isRequestID reports whether id is short and plain enough for a log line. To keep out phone numbers and addresses, it
+// must not contain '+', '@' or ':', and unless it looks random, it must have a letter, and few digits in a row,
+// whatever separates them.
 func isRequestID(id string) bool {
 	letters, digits := false, 0
 	for _, c := range []byte(id) {
@@ -83,8 +78,7 @@ func isRequestID(id string) bool {
 	return len(id) <= maxRequestIDLen && (letters && digits <= maxDigits || randomID.MatchString(id) && tracing.IsOpaque(id))
 }
 
-// observe gives every request its exchange and its id, times it, hands it to
-// Options.Observe and logs it.
+// observe gives every request its exchange and its id, measures its time, calls Options.Observe and logs it.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := s.begin(w, r)
@@ -107,7 +101,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// trace begins the span of a request that asks for something that takes more than a look at this process.
+// trace begins the span of a request below /v1.
 func (s *Server) trace(r *http.Request) (*http.Request, tracing.Span) {
 	if s.opts.Tracer == nil || !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return r, tracing.Span{}
@@ -125,7 +119,7 @@ func routeOf(r *http.Request) string {
 	return RouteUnknown
 }
 
-// methodOf returns the method if it is one of HTTP's own; anything may be in others.
+// methodOf returns the method if it is a standard one, else other, because anything may be in it.
 func methodOf(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -152,14 +146,14 @@ func (s *Server) logRequest(r *http.Request, route string, x *exchange, took tim
 	switch {
 	case failed != nil:
 		attrs = append(attrs, slog.Any("error", failed))
-	case x.kind != nil: // what a caller got wrong may hold what they sent
+	case x.kind != nil: // the error itself may contain parts of the request
 		attrs = append(attrs, slog.Any("error", x.kind))
 	}
 	s.opts.Logger.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// levelOf returns how loudly a status is logged: what a limiter is for quietly,
-// mistakes of callers at info, failures of the service at warn.
+// levelOf returns the level at which a status is logged: decisions at debug, mistakes of callers at info, failures of
+// the service at warn.
 func levelOf(status int) slog.Level {
 	switch {
 	case status >= http.StatusInternalServerError:
@@ -196,7 +190,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// logPanic logs the cause of a panic where it is recovered.
+// logPanic logs a recovered panic.
 func (s *Server) logPanic(ctx context.Context, where string, cause any) {
 	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
 		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)

@@ -11,9 +11,9 @@ var contentTypeYAML = []string{"application/yaml"} // RFC 9512
 //go:embed openapi.yaml
 var openAPI []byte
 
-// openapi answers GET /openapi.yaml. It copies nothing: clients that do not read take no memory.
+// openapi answers GET /openapi.yaml. It copies nothing, so that clients that do not read take no memory.
 func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h["Content-Type"], h["Content-Length"] = contentTypeYAML, []string{strconv.Itoa(len(openAPI))}
-	_, _ = w.Write(openAPI) // it fails when the client is gone, and there is nobody else to tell
+	_, _ = w.Write(openAPI) // it fails if the client is gone
 }

@@ -25,14 +25,14 @@ type admin struct {
 	by asker
 }
 
-// overridden is whom an administrator asks about an override of: an identifier or, if prefix is not empty, all that begin
-// with it.
+// overridden is an administrator's request about the override of an identifier or, if prefix is not empty, of all
+// identifiers with that prefix.
 type overridden struct {
 	admin
 	prefix string
 }
 
-// adminOverride is an override that somebody wants to put in force.
+// adminOverride is a request for an override.
 type adminOverride struct {
 	overridden
 	override demand.Override
@@ -57,7 +57,7 @@ type overrideList struct {
 	Total     int            `json:"total"`
 }
 
-// maxListed bounds the overrides of one answer: those without end, and then those that end first.
+// maxListed is the maximum of overrides in an answer: first those without end, then by the time of their end.
 const maxListed = 1000
 
 var (
@@ -75,19 +75,30 @@ func decodeAdmin(r *http.Request, m *scratch) (a admin, err error) {
 
 // decodeOverridden reads {"policy", "identifier"} or {"policy", "prefix"}.
 func decodeOverridden(r *http.Request, m *scratch) (o overridden, err error) {
+	err = o.read(r, m, overriddenNames, o.readMember)
+	return o, err
+}
+
+// read fills in o from the body of r, which may have members of these names and must have the required ones.
+func (o *overridden) read(
+	r *http.Request, m *scratch, names []string, readMember func(name string, v decode.Value) error, required ...string,
+) error {
 	o.by = m.askerOf(r)
 	body, err := m.readJSON(r, decode.MaxBody)
 	if err != nil {
-		return o, err
+		return err
 	}
-	seen, err := decode.ReadObject(body, overriddenNames, o.readMember)
+	seen, err := decode.ReadObject(body, names, readMember)
 	if err == nil {
 		err = requireOverridden(seen)
 	}
-	if err != nil {
-		return o, err
+	if err == nil {
+		err = seen.Require(required...)
 	}
-	return o, mayUse(m.caller, o.Policy)
+	if err != nil {
+		return err
+	}
+	return mayUse(m.caller, o.Policy)
 }
 
 func (o *overridden) readMember(name string, v decode.Value) (err error) {
@@ -100,7 +111,7 @@ func (o *overridden) readMember(name string, v decode.Value) (err error) {
 	return err
 }
 
-// requireOverridden returns the error of an object that does not say whom an override is for, or says it twice.
+// requireOverridden returns an error unless an object has either an identifier or a prefix.
 func requireOverridden(seen decode.Members) error {
 	switch {
 	case !seen.Has("prefix"):
@@ -111,24 +122,10 @@ func requireOverridden(seen decode.Members) error {
 	return seen.Require("policy")
 }
 
-// decodeOverride reads what decodeOverridden does and "kind", "limits" and "expires_in_ms".
+// decodeOverride is decodeOverridden with the members "kind", "limits" and "expires_in_ms".
 func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
-	o.by = m.askerOf(r)
-	body, err := m.readJSON(r, decode.MaxBody)
-	if err != nil {
-		return o, err
-	}
-	seen, err := decode.ReadObject(body, overrideNames, o.readMember)
-	if err == nil {
-		err = requireOverridden(seen)
-	}
-	if err == nil {
-		err = seen.Require("kind", "expires_in_ms")
-	}
-	if err != nil {
-		return o, err
-	}
-	return o, mayUse(m.caller, o.Policy)
+	err = o.read(r, m, overrideNames, o.readMember, "kind", "expires_in_ms")
+	return o, err
 }
 
 func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
@@ -140,7 +137,7 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	case "limits":
 		o.override.Limits, err = readOverrideLimits(v)
 	case "expires_in_ms":
-		if v == "null" { // said aloud: without the member, nobody knows
+		if v == "null" { // it must be explicit, so a missing member is an error
 			return nil
 		}
 		var ms int64
@@ -215,7 +212,7 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 	return s.viewOne(&o.Demand, &set), nil
 }
 
-// getOverride tells which override is in force.
+// getOverride answers with the override in force.
 func (s *Server) getOverride(_ context.Context, a overridden) (answer, error) {
 	var o demand.Override
 	var there bool
@@ -234,7 +231,7 @@ func (s *Server) getOverride(_ context.Context, a overridden) (answer, error) {
 	return s.viewOne(&a.Demand, &o), nil
 }
 
-// deleteOverride ends the override that is in force, if there is one.
+// deleteOverride ends the override in force, if there is one.
 func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, error) {
 	var err error
 	if a.prefix != "" {
@@ -250,7 +247,7 @@ func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, erro
 	return encode.Nothing{}, nil
 }
 
-// details returns what the audit log says of o, about which was done what err says: a refused one may have an
+// details returns the attributes of o for the audit log, none if err is not nil: a refused request may have an
 // identifier in the wrong place.
 func (o *overridden) details(err error) []slog.Attr {
 	if err != nil || o.prefix == "" {
@@ -259,7 +256,7 @@ func (o *overridden) details(err error) []slog.Attr {
 	return []slog.Attr{slog.String("prefix", o.prefix)}
 }
 
-// overrides lists those in force under the policies that caller may use.
+// overrides lists the overrides in force under the policies that caller may use.
 func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, error) {
 	list := overrideList{Overrides: []overrideView{}}
 	all := s.engine.Overrides.All()
@@ -275,7 +272,7 @@ func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, erro
 	return encode.Document{Content: list}, nil
 }
 
-// viewOne returns the answer about somebody's override, whose policy is in force.
+// viewOne returns the answer about an override, whose policy is in force.
 func (s *Server) viewOne(d *limiter.Demand, o *demand.Override) answer {
 	key, _ := s.engine.KeyOf(d.Policy, d.Identifier)
 	return encode.Document{Content: s.viewOverride(&overrides.Keyed{Key: key, Policy: d.Policy, Override: *o})}

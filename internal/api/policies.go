@@ -46,7 +46,7 @@ type limitView struct {
 	Name      string           `json:"name"`
 	Algorithm string           `json:"algorithm"`
 	Limit     int64            `json:"limit"`
-	Max       int64            `json:"max,omitempty"` // that a request may bring
+	Max       int64            `json:"max,omitempty"` // of a request's limit
 	By        map[string]int64 `json:"by,omitempty"`
 	WindowMS  int64            `json:"window_ms"`
 	Window    policy.Calendar  `json:"window,omitempty"`
@@ -77,7 +77,7 @@ type deriveView struct {
 	When     policy.When `json:"when,omitempty"`
 }
 
-// choiceView has one of both.
+// choiceView has either allow or deny.
 type choiceView struct {
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
@@ -95,8 +95,7 @@ type consistencyView struct {
 	Read  policy.Level `json:"read"`
 }
 
-// decodePolicyName reads the name in the path. One that is not decodable is the
-// name of no policy.
+// decodePolicyName reads the name in the path. A name that can't be decoded is that of an unknown policy.
 func decodePolicyName(r *http.Request, m *scratch) (string, error) {
 	name, err := url.PathUnescape(chi.URLParam(r, "name"))
 	if err != nil {
@@ -105,7 +104,7 @@ func decodePolicyName(r *http.Request, m *scratch) (string, error) {
 	return name, mayUse(m.caller, name)
 }
 
-// policies lists those that caller may use.
+// policies lists the policies that caller may use.
 func (s *Server) policies(_ context.Context, caller *auth.Caller) (answer, error) {
 	version, inForce := s.engine.Version()
 	list := policyList{Version: version, Policies: []policyView{}}

@@ -22,18 +22,17 @@ import (
 
 // Policies keeps versions of the policies that instances share.
 type Policies interface {
-	// Apply makes text, which is that of a file, the latest version, if that is still have; AnyVersion: whatever is.
-	// It returns its changes as attributes of a log line. Errors wrap encode.ErrNotLatest,
-	// encode.ErrFromFile or, with what is wrong in the text, limiter.ErrInvalid; after any other, the text may come
-	// into force.
+	// Apply makes text, the contents of a file, the latest version, if have still is the latest, or have is AnyVersion. It
+	// returns its changes as attributes of a log line. Errors wrap encode.ErrNotLatest, encode.ErrFromFile or, with the
+	// mistakes in the text, limiter.ErrInvalid. After any other error, the text may come into force.
 	Apply(ctx context.Context, text []byte, have int64, by string) (PolicyVersion, []slog.Attr, error)
-	// Versions returns those that are kept, the latest first.
+	// Versions returns the versions that are kept, the latest first.
 	Versions(ctx context.Context) ([]PolicyVersion, error)
-	// Version returns one with its text. The error wraps encode.ErrNoVersion if it is not kept.
+	// Version returns a version with its text. The error wraps encode.ErrNoVersion if it is not kept.
 	Version(ctx context.Context, number int64) (PolicyVersion, []byte, error)
 }
 
-// AnyVersion is what Apply takes for whatever version is the latest.
+// AnyVersion lets Apply replace any latest version.
 const AnyVersion int64 = -1
 
 // PolicyVersion describes a version of the policies.
@@ -68,17 +67,17 @@ func (t tagged) Render(h http.Header, b []byte) (status int, body []byte) {
 	return t.Document.Render(h, b)
 }
 
-// maxPolicies bounds a text of policies, in bytes. One byte more is too large for a file, too.
+// maxPolicies is the maximum size of a text of policies in bytes, as for files.
 const maxPolicies = 1 << 20
 
-// newPolicies is what PUT /v1/policies asks for.
+// newPolicies is a request of PUT /v1/policies.
 type newPolicies struct {
 	by   asker
 	text []byte
 	have int64
 }
 
-// decodePolicies reads a file of policies, in YAML or JSON, and which version it replaces.
+// decodePolicies reads a file of policies, in YAML or JSON, and the version that it replaces.
 func decodePolicies(r *http.Request, m *scratch) (p newPolicies, err error) {
 	if err := mayUseAll(m.caller); err != nil {
 		return p, err
@@ -93,7 +92,7 @@ func decodePolicies(r *http.Request, m *scratch) (p newPolicies, err error) {
 		return p, err
 	}
 	text, err := m.body.ReadText(r, maxPolicies, &m.share)
-	p.text, p.by = bytes.Clone(text), m.askerOf(r) // the text is kept, and the body's memory is the next request's
+	p.text, p.by = bytes.Clone(text), m.askerOf(r) // the text is kept, and the memory of the body reused
 	return p, err
 }
 
@@ -119,7 +118,7 @@ func versionOf(ifMatch []string) (int64, error) {
 	return number, nil
 }
 
-// mayUseAll refuses requests about all policies to a caller that may use only some.
+// mayUseAll returns an error if caller may only use some policies.
 func mayUseAll(caller *auth.Caller) error {
 	if caller.MayUseAll() {
 		return nil
@@ -149,7 +148,7 @@ func (s *Server) applyPolicies(ctx context.Context, p newPolicies) (answer, erro
 
 const storeAway = "The store does not answer. Try again shortly."
 
-// withoutStore returns err with these words where the store did not answer: nothing is counted here.
+// withoutStore returns err with this detail if the store did not answer. The usual detail is about counts.
 func withoutStore(err error, detail string) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return &decode.Error{Kind: store.ErrUnavailable, Detail: detail}
@@ -157,7 +156,7 @@ func withoutStore(err error, detail string) error {
 	return err
 }
 
-// policyVersions lists those that are kept.
+// policyVersions lists the versions that are kept.
 func (s *Server) policyVersions(ctx context.Context, _ *auth.Caller) (answer, error) {
 	all, err := s.opts.Policies.Versions(ctx)
 	if err != nil {
@@ -166,7 +165,7 @@ func (s *Server) policyVersions(ctx context.Context, _ *auth.Caller) (answer, er
 	return encode.Document{Content: policyVersionList{append([]PolicyVersion{}, all...)}}, nil
 }
 
-// decodePolicyVersion reads the number in the path. One that is no number is that of no version.
+// decodePolicyVersion reads the number in the path. Other text is that of an unknown version.
 func decodePolicyVersion(r *http.Request, m *scratch) (int64, error) {
 	if err := mayUseAll(m.caller); err != nil {
 		return 0, err
@@ -178,7 +177,7 @@ func decodePolicyVersion(r *http.Request, m *scratch) (int64, error) {
 	return number, nil
 }
 
-// policyVersion tells a version with its text.
+// policyVersion answers with a version and its text.
 func (s *Server) policyVersion(ctx context.Context, number int64) (answer, error) {
 	v, text, err := s.opts.Policies.Version(ctx, number)
 	if err != nil {

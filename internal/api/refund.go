@@ -19,7 +19,7 @@ type refunded struct {
 func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 	body, err := m.readJSON(r, decode.MaxBody)
 	if failed := (*decode.CallError)(nil); errors.As(err, &failed) {
-		failed.Recorded = count.RecordedYes // what the receipt is for still counts
+		failed.Recorded = count.RecordedYes // the units of the receipt still count
 	}
 	if err != nil {
 		return "", err
@@ -34,7 +34,7 @@ func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 	return receipt, err
 }
 
-// refund gives back what receipt was given for, once.
+// refund refunds the units of receipt, once.
 func (s *Server) refund(ctx context.Context, receipt string) (answer, error) {
 	if err := s.engine.Refund(ctx, receipt); err != nil {
 		return nil, decode.Undone(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Bounds of one connection. Decisions take milliseconds and at most the store's
-// timeout, so each bound is there for clients that are slow or hostile.
+// Bounds of a connection. Decisions take milliseconds, and at most the store's timeout; the bounds are for slow or
+// hostile clients.
 const (
 	readHeaderTimeout = 5 * time.Second  // headers fit a few packets; longer is a client that holds connections open
 	readTimeout       = 10 * time.Second // a megabyte of batch at 1 Mbit/s
@@ -19,8 +19,8 @@ const (
 	maxHeaderBytes    = 16 << 10         // no request of this API needs more than a kilobyte; proxies add some
 )
 
-// NewHTTPServer returns a server for s with every timeout and bound set, but for
-// that of connections, which connections.Limit sets. Its address, TLS and error log are left to the caller.
+// NewHTTPServer returns a server for s with all timeouts and bounds, except that of connections, which
+// connections.Limit sets. The caller sets its address, TLS and error log.
 func NewHTTPServer(s *Server) *http.Server {
 	return &http.Server{
 		Handler:           s,
@@ -33,19 +33,18 @@ func NewHTTPServer(s *Server) *http.Server {
 	}
 }
 
-// ownRoute is the key of a connection's *chi.Context, beside chi's own: that may be one of
-// another router, which Server is part of.
+// ownRoute is the key of a connection's *chi.Context. chi's own key may have that of another router of which Server is
+// a part.
 type ownRoute struct{}
 
-// withRoute gives a connection what chi notes of a request on its way: for each request of
-// its own, chi would make one, and copy the request.
+// withRoute gives a connection a *chi.Context. Otherwise chi would make one for each request, and copy the request.
 func withRoute(ctx context.Context, _ net.Conn) context.Context {
 	route := chi.NewRouteContext()
 	return context.WithValue(context.WithValue(ctx, ownRoute{}, route), chi.RouteCtxKey, route)
 }
 
-// routed returns r ready for chi to route. By HTTP/1, requests of a connection come one
-// after the other; by HTTP/2 they don't, and chi has to make one for each.
+// routed prepares r for routing by chi. HTTP/1 has one request of a connection at a time, which can use the
+// connection's context; for HTTP/2, chi makes one for each.
 func (s *Server) routed(r *http.Request) *http.Request {
 	route, own := r.Context().Value(ownRoute{}).(*chi.Context)
 	switch {

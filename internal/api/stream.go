@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// mediaLines is JSON texts in lines: https://github.com/ndjson/ndjson-spec.
+// mediaLines is the media type of newline-delimited JSON: https://github.com/ndjson/ndjson-spec.
 const mediaLines = "application/x-ndjson"
 
 var contentTypeLines = []string{mediaLines}
@@ -30,8 +30,8 @@ func acceptsLines(h http.Header) bool {
 	return false
 }
 
-// streamed is a batch whose results are sent when they are there, each in a line of its own:
-// who is denied from memory waits for nobody whose store is asked.
+// streamed is a batch whose results are sent as soon as they are known, each on a line of its own. A denial from memory
+// does not wait for operations that ask the store.
 type streamed struct {
 	*batched
 	server *Server
@@ -40,7 +40,7 @@ type streamed struct {
 
 // send decides the operations and sends their results, and returns all of them.
 func (a *streamed) send(x *exchange) *batched {
-	ready := make(chan int, len(a.ops)) // closed when nobody works on the operations any more
+	ready := make(chan int, len(a.ops)) // closed when all operations have ended
 	lanes := lanesOf(a.ops, a.server.canonical)
 	tell := func(at ...int) {
 		for _, i := range at {
@@ -56,7 +56,7 @@ func (a *streamed) send(x *exchange) *batched {
 		defer close(ready)
 		a.server.inLanes(a.ctx, a.ops, lanes, tell)
 	}()
-	defer func() { // also where something panics: the operations are the next request's then
+	defer func() { // also after a panic, because the next request reuses the operations
 		for range ready {
 		}
 	}()
@@ -67,7 +67,7 @@ func (a *streamed) send(x *exchange) *batched {
 		left--
 		b, left = a.gather(b, ready, left)
 		x.out = b
-		_, _ = x.Write(b) // it fails when the client is gone, and what was begun is decided all the same
+		_, _ = x.Write(b) // it fails if the client is gone; operations that have begun are decided nevertheless
 		if left > 0 {
 			_ = control.Flush()
 		}

@@ -8,16 +8,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// UI is the live page, and its figures as documents of JSON: of an instance, or of all if it is empty. may reports whether a
-// caller may ask about a policy; of the name "", whether about any. Errors are UnknownInstance's.
+// UI is the live page, and its figures as JSON documents, of one instance, or of all if instance is empty. may reports
+// whether the caller may use a policy, or all policies for the name "". Errors are those of UnknownInstance.
 type UI struct {
-	Page    http.Handler // of /ui, and of what it loads below that
+	Page    http.Handler // of /ui and the files below
 	State   func(ctx context.Context, instance string, may func(policy string) bool) (any, error)
 	History func(ctx context.Context, instance, policy string, may func(policy string) bool) (any, error) // of all policies if it is empty
 }
 
-// routeUI adds the live page. The page itself is open, as a browser that follows a link shows no token,
-// and there are no figures in it; it asks for them as any client does.
+// routeUI adds the routes of the live page. The page itself needs no token, because a browser that follows a link sends
+// none. It has no figures, and requests them like any client.
 func (s *Server) routeUI() {
 	s.mux.Method(http.MethodGet, "/ui", s.opts.UI.Page)
 	s.mux.Method(http.MethodGet, "/ui/", http.RedirectHandler("../ui", http.StatusPermanentRedirect))
@@ -26,7 +26,7 @@ func (s *Server) routeUI() {
 	s.mux.Get("/ui/history", handle(s, auth.Admin, decodeHistory, s.uiHistory))
 }
 
-// stateQuery asks how instances are; all if instance is empty.
+// stateQuery is a request for the state of an instance, of all if instance is empty.
 type stateQuery struct {
 	caller   *auth.Caller
 	instance string
@@ -38,7 +38,7 @@ func decodeState(r *http.Request, m *scratch) (q stateQuery, err error) {
 	return q, err
 }
 
-// historyQuery asks for the last hour of a policy; of all if it is empty.
+// historyQuery is a request for the last hour under a policy, under all if policy is empty.
 type historyQuery struct {
 	stateQuery
 	policy string
@@ -52,7 +52,7 @@ func decodeHistory(r *http.Request, m *scratch) (q historyQuery, err error) {
 	return q, mayUse(m.caller, q.policy)
 }
 
-// uiState tells how instances are.
+// uiState answers with the state of instances.
 func (s *Server) uiState(ctx context.Context, q stateQuery) (answer, error) {
 	state, err := s.opts.UI.State(ctx, q.instance, q.caller.MayUse)
 	return encode.Document{Content: state}, err

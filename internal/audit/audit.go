@@ -1,8 +1,7 @@
-// Package audit writes the actions of administrators, refusals and reloads: a line
-// of a structured log for each.
+// Package audit logs the actions of administrators, refusals and reloads, each as a line of a structured log.
 //
-// It is given names of callers and policies, and the first digits of hashed keys. It does
-// not know identifiers, so that there are none in its lines.
+// It gets names of callers and policies, and the first digits of hashed keys, but no identifiers, so that its lines
+// have none.
 package audit
 
 import (
@@ -16,14 +15,14 @@ import (
 // Message is the message of every line.
 const Message = "audit"
 
-// Anonymous is the caller where there is no authentication, or where the caller is not known.
+// Anonymous is the name of an unknown caller, and of all callers without authentication.
 const Anonymous = "anonymous"
 
 // The outcomes.
 const (
 	done    = "done"
 	failed  = "failed"
-	refused = "refused" // who asks may not
+	refused = "refused" // the caller has no permission
 )
 
 // Log writes lines. It is safe for concurrent use; make one with New.
@@ -32,32 +31,31 @@ type Log struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	began  time.Time             // of the second that told is about
-	told   map[refusals]struct{} // that have their line of this second
-	untold int64                 // refusals without a line since the last one that has one
+	began  time.Time             // the second of told
+	told   map[refusals]struct{} // refusals with a line in this second
+	untold int64                 // refusals without a line since the last line
 }
 
-// refusals are those that tell the same: they share a line a second, so that a client that tries tokens neither fills
-// the disk nor hides refusals of another.
+// refusals are equal refusals, which have one line a second, so that a client that tries tokens neither fills the disk
+// nor hides the refusals of another.
 type refusals struct{ who, where, reason string }
 
-// maxTold is how many refusals have a line of their own within a second: more than routes
-// and reasons make of a few callers.
+// maxTold is the maximum of lines in a second, more than the routes and reasons of a few callers.
 const maxTold = 1000
 
-// New returns a Log that writes by log, and goes by now to tell one second from another.
+// New returns a Log that writes to log, and uses the clock now.
 func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, told: make(map[refusals]struct{})}
 }
 
-// Act is something that somebody did.
+// Act is an action to log.
 type Act struct {
-	Name      string // what: "override.set"
+	Name      string // such as "override.set"
 	Who       string // a caller's name; empty: Anonymous
 	Failed    bool
-	Policy    string // that it is about; empty: none that is in force
-	Key       string // the first digits of the hashed key that it is about; empty: none
-	RequestID string // empty: it was no request
+	Policy    string // of the action; empty: none that is in force
+	Key       string // the first digits of the hashed key; empty: none
+	RequestID string // empty: it was not a request
 	More      []slog.Attr
 }
 
@@ -85,12 +83,12 @@ func (l *Log) Did(ctx context.Context, a *Act) {
 type Refusal struct {
 	Who       string // a caller's name; empty: Anonymous
 	Where     string // the route, never a path
-	Reason    string // in words that hold nothing of the request
+	Reason    string // without parts of the request
 	RequestID string // empty: it has none
 }
 
-// Refused writes r, if none of the same caller, route and reason was written within the second,
-// and how many refusals of all were not before.
+// Refused writes r with the number of refusals that were left out before, unless one with the same caller, route and
+// reason was written within the second.
 func (l *Log) Refused(ctx context.Context, r *Refusal) {
 	before, tell := l.tell(refusals{r.Who, r.Where, r.Reason})
 	if !tell {
@@ -106,7 +104,7 @@ func (l *Log) Refused(ctx context.Context, r *Refusal) {
 	l.log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
 }
 
-// tell reports whether a refusal is to be written, with how many were not before.
+// tell reports whether to write a refusal, and the number of those that were left out before.
 func (l *Log) tell(of refusals) (before int64, tell bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package auth authenticates and authorizes callers: they show a bearer token or a client
-// certificate, each with scopes and, where that is wanted, with the policies that it may
-// use. It reads them from a file that holds digests of tokens, never tokens.
+// Package auth authenticates and authorizes callers, which have a bearer token or a client certificate, scopes, and
+// perhaps a list of the policies that they may use. It reads them from a file that contains digests of tokens, never
+// tokens.
 //
-// It does not know HTTP or gRPC: servers hand it what a caller showed, and it hands back a
-// Caller or says what is missing.
+// It does not know HTTP or gRPC: given the credentials of a request, it returns a Caller or an error.
 package auth
 
 import (
@@ -22,15 +21,15 @@ type Scope uint8
 
 // The scopes.
 const (
-	Decide  Scope = 1 << iota // check and take; what stands in for them in other protocols
+	Decide  Scope = 1 << iota // check and take, and their counterparts in other protocols
 	Record                    // record and refund
-	Admin                     // reset, overrides, explain, policies and how far callers go past them
+	Admin                     // reset, overrides, explain, policies, overshoot and shadows
 	Metrics                   // read the metrics
 
 	all = Decide | Record | Admin | Metrics
 )
 
-// scopes are the names of all scopes, as the file has them.
+// scopes are the names of all scopes, as in the file.
 var scopes = []struct {
 	name string
 	Scope
@@ -61,36 +60,36 @@ func (s Scope) names() (names []string) {
 // String returns the names of the scopes, as in "decide or record".
 func (s Scope) String() string { return strings.Join(s.names(), " or ") }
 
-// Caller is an authenticated caller. The zero Caller may ask for nothing.
+// Caller is an authenticated caller. The zero Caller has no permissions.
 type Caller struct {
-	Name      string // as the file has it; empty: nobody was asked for a name
+	Name      string // in the file; empty: there is no file
 	scopes    Scope
 	policies  map[string]struct{} // that it may use
-	anyPolicy bool                // it may use those that policies does not hold, too
+	anyPolicy bool                // it may use all policies
 }
 
-// anyone is the caller of a server without authentication, and certified the one of
-// a server that asks for a certificate and nothing else. They may do everything.
+// anyone is the caller of a server without authentication, and certified that of a server that only verifies
+// certificates. Both have all permissions.
 var anyone, certified = &Caller{scopes: all, anyPolicy: true}, &Caller{scopes: all, anyPolicy: true}
 
 // May reports whether c has any of these scopes.
 func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
 
-// MayUse reports whether c may ask about a policy.
+// MayUse reports whether c may use a policy.
 func (c *Caller) MayUse(policy string) bool {
 	_, may := c.policies[policy]
 	return may || c.anyPolicy
 }
 
-// MayUseAll reports whether c may ask about every policy, whatever its name.
+// MayUseAll reports whether c may use every policy.
 func (c *Caller) MayUseAll() bool { return c.anyPolicy }
 
-// idle reports whether a scope of c is about policies, and it may use none.
+// idle reports whether c has a scope for policies, but may use no policy.
 func (c *Caller) idle() bool {
 	return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0
 }
 
-// Callers are all that a file lists. They do not change.
+// Callers are the callers in a file. They are immutable.
 type Callers struct {
 	byToken       map[digest]*Caller
 	byCertificate map[certificateName]*Caller
@@ -99,11 +98,10 @@ type Callers struct {
 // digest is the SHA-256 of a token.
 type digest [sha256.Size]byte
 
-// Len returns how many callers there are.
+// Len returns the number of callers.
 func (c *Callers) Len() int { return len(c.byToken) + len(c.byCertificate) }
 
-// Idle returns the names, in order, of callers that may use no policy, though their scopes
-// are about some.
+// Idle returns the sorted names of callers that have a scope for policies, but may use no policy.
 func (c *Callers) Idle() []string {
 	names := make(map[string]struct{})
 	for _, callers := range []iter.Seq[*Caller]{maps.Values(c.byToken), maps.Values(c.byCertificate)} {
@@ -116,19 +114,19 @@ func (c *Callers) Idle() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Certificates reports whether some callers are known by their certificate.
+// Certificates reports whether some callers are identified by their certificate.
 func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
 
-// Errors of callers that may not ask.
+// Errors of refused callers.
 var (
-	// ErrUnauthenticated is wrapped by errors of callers that are not authenticated.
+	// ErrUnauthenticated is wrapped by errors of unknown callers.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrForbidden is wrapped by errors of authenticated callers that may not ask for this.
+	// ErrForbidden is wrapped by errors of known callers without the permission.
 	ErrForbidden = errors.New("not permitted")
 
 	ErrNoToken      = unauthenticated("no bearer token was sent")
 	ErrUnknownToken = unauthenticated("the bearer token is not known")
-	ErrNotBearer    = unauthenticated("the credentials are no bearer token")
+	ErrNotBearer    = unauthenticated("the credentials are not a bearer token")
 )
 
 type unauthenticated string
@@ -145,31 +143,29 @@ type Keyring struct {
 	mutual  bool
 }
 
-// NewKeyring returns a Keyring of a server whose listeners ask for a client certificate
-// and verify it, if mutual says so.
+// NewKeyring returns a Keyring of a server. mutual says that its listeners verify client certificates.
 func NewKeyring(mutual bool) *Keyring { return &Keyring{mutual: mutual} }
 
-// Callers returns those in force, nil if there is no authentication.
+// Callers returns the callers in force, nil if there are none.
 func (k *Keyring) Callers() *Callers { return k.callers.Load() }
 
 // Set puts callers in force in place of all others.
 func (k *Keyring) Set(callers *Callers) { k.callers.Store(callers) }
 
-// Open reports whether every client that reaches the server may ask for everything.
+// Open reports whether the server has no authentication.
 func (k *Keyring) Open() bool { return !k.mutual && k.callers.Load() == nil }
 
-// Bounds of tokens: longer ones are not hashed.
+// maxTokenLen is the maximum length of tokens, in bytes. Longer ones are not hashed.
 const maxTokenLen = 512
 
 // scheme is in front of a token in the header Authorization, in any case.
 const scheme = "bearer "
 
-// Caller returns the caller by this value of the header Authorization, and this certificate, which
-// was verified; each may be missing. A token that is shown is looked at before the certificate.
-// Errors are ErrUnauthenticated.
+// Caller returns the caller with this value of the header Authorization, or this verified certificate. Each may be
+// missing; a token comes before the certificate. Errors wrap ErrUnauthenticated.
 //
-// Tokens are found by their SHA-256: how long that takes says nothing about any token, as
-// nobody can choose what the digest of a guess begins with.
+// Tokens are looked up by their SHA-256. The time of the lookup reveals nothing about a token, because nobody can
+// choose the first bytes of the digest of a guess.
 func (k *Keyring) Caller(authorization string, certificate *x509.Certificate) (*Caller, error) {
 	callers := k.callers.Load()
 	if callers == nil {
@@ -187,7 +183,7 @@ func (k *Keyring) Caller(authorization string, certificate *x509.Certificate) (*
 	return callers.bearer(authorization[len(scheme):])
 }
 
-// bearer returns the caller whose token it is.
+// bearer returns the caller with this token.
 func (c *Callers) bearer(token string) (*Caller, error) {
 	if len(token) > maxTokenLen {
 		return nil, ErrUnknownToken
@@ -200,20 +196,20 @@ func (c *Callers) bearer(token string) (*Caller, error) {
 	return caller, nil
 }
 
-// certificateName is a name of a client certificate. A URI is told from other names: an
-// authority that vouches for one kind may let its customers choose the other.
+// certificateName is a name of a client certificate. URIs are distinguished from other names, because an authority that
+// verifies one kind may let its customers choose the other.
 type certificateName struct {
 	name string
 	uri  bool
 }
 
-// certificateNameOf returns the name that the file means by text: a URI has a colon, which no
-// DNS name has.
+// certificateNameOf returns the name that text in the file stands for: a URI if it has a colon, which DNS names do not
+// have.
 func certificateNameOf(text string) certificateName {
 	return certificateName{text, strings.Contains(text, ":")}
 }
 
-// certified returns the caller whose certificate it is: by its first name that is listed.
+// certified returns the caller with this certificate, by the first of its names in the file.
 func (c *Callers) certified(certificate *x509.Certificate) (*Caller, error) {
 	for _, name := range namesOf(certificate) {
 		if caller, known := c.byCertificate[name]; known {
@@ -223,8 +219,8 @@ func (c *Callers) certified(certificate *x509.Certificate) (*Caller, error) {
 	return nil, ErrNoToken
 }
 
-// namesOf returns what a client certificate is known by: its URIs and DNS names or, where it
-// has none, the common name of its subject. None has no names.
+// namesOf returns the names of a client certificate: its URIs and DNS names or, without these, the common name of its
+// subject. It returns nil for nil.
 func namesOf(certificate *x509.Certificate) (names []certificateName) {
 	if certificate == nil {
 		return nil

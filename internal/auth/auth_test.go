@@ -147,9 +147,9 @@ func TestMistakes(t *testing.T) {
 		{"nothing", "", "1: there is nothing in this file"},
 		{"no list", "callers: 5\n", "1: callers: a number where a list belongs"},
 		{"no callers", "callers: []\n", "1: callers: 0 callers"},
-		{"another key", "tokens: []\n", "1: tokens: unknown key: the ones there are: callers"},
+		{"another key", "tokens: []\n", "1: tokens: unknown key: known ones: callers"},
 		{"no name", "callers:\n  - {token_sha256: " + digest + ", scopes: [decide]}\n", "2: callers[0].name: missing"},
-		{"odd name", "callers:\n  - {name: a b, token_sha256: " + digest + ", scopes: [decide]}\n", "2: callers[0].name: \"a b\" is no name"},
+		{"odd name", "callers:\n  - {name: a b, token_sha256: " + digest + ", scopes: [decide]}\n", "2: callers[0].name: \"a b\" is not a name"},
 		{"two of a name", "callers:\n  - {name: a, token_sha256: " + digest + ", scopes: [decide]}\n" +
 			"  - {name: a, certificate: x, scopes: [decide]}\n", "3: callers[1].name: \"a\" names the caller on line 2 too"},
 		{"two of a token", "callers:\n  - {name: a, token_sha256: " + digest + ", scopes: [decide]}\n" +
@@ -167,7 +167,7 @@ func TestMistakes(t *testing.T) {
 		{"a mistyped key", "callers:\n  - {name: a, certificate: x, scopes: [decide], polices: [api]}\n", "did you mean policies?"},
 		{"a token for a key", "callers:\n  - rld_SECRET: shop\n", "rld_…: unknown key"},
 		{"a token for a name", "callers:\n  - {name: rld_SECRET, scopes: [decide]}\n", "that is a token"},
-		{"a token for a scope", "callers:\n  - {name: a, scopes: [rld_SECRET]}\n", "is no scope"},
+		{"a token for a scope", "callers:\n  - {name: a, scopes: [rld_SECRET]}\n", "is not a scope"},
 		{"a token for all", "rld_SECRET: a\n", "rld_…: unknown key"},
 		{"a token", "callers:\n  - {name: a, token_sha256: rld_SECRET, scopes: [decide]}\n", "that is a token itself"},
 		{"a password", "callers:\n  - {name: a, token_sha256: SECRET, scopes: [decide]}\n", "that is no SHA-256"},

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// known is a caller and what it is known by.
+// known is a caller and its credential.
 type known struct {
 	*Caller
 	by string
 }
 
-// byName returns all callers by name. No two of a file have one.
+// byName returns all callers by their names, which are unique.
 func (c *Callers) byName() map[string]known {
 	all := make(map[string]known, c.Len())
 	for of, caller := range c.byToken {
@@ -24,8 +24,8 @@ func (c *Callers) byName() map[string]known {
 	return all
 }
 
-// Changes returns the names of callers that were not among before, that are gone, and that are
-// known by something else or may do something else now, each in order.
+// Changes returns the sorted names of callers that were added since before, removed, or changed in their credentials or
+// permissions.
 func (c *Callers) Changes(before *Callers) (added, removed, changed []string) {
 	old, now := before.byName(), c.byName()
 	for _, name := range slices.Sorted(maps.Keys(now)) {

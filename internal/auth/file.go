@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// MaxCallers is how many callers a file may list: it is looked at by people.
+// MaxCallers is the maximum of callers in a file, which people should be able to read.
 const MaxCallers = 10_000
 
 // Watcher reads a file again whenever it changes. Make one with NewWatcher.
@@ -34,16 +34,15 @@ var (
 	callerKeys = []string{"name", "token_sha256", "certificate", "scopes", "policies"}
 )
 
-// file is one that is being read.
+// file is a file that is being read.
 type file struct {
 	*yamlfile.File
 	callers Callers
 	names   map[string]int // lines
 }
 
-// Parse reads the callers in data, which name is the name of. The error is
-// yamlfile.Errors, one for each mistake, and there are no callers then. It never holds the value in the place of a
-// digest, nor a token in any other place.
+// Parse reads the callers in data; name is the name of the file. The error is yamlfile.Errors, one for each mistake. It
+// never contains the value in the place of a digest, or a token in any other place.
 func Parse(name string, data []byte) (*Callers, error) {
 	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
 	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[certificateName]*Caller)}
@@ -58,10 +57,10 @@ func Parse(name string, data []byte) (*Callers, error) {
 	return &f.callers, nil
 }
 
-// aToken is one that NewToken made, or a part of it.
+// aToken matches a token from NewToken, or a part of one.
 var aToken = regexp.MustCompile(TokenPrefix + `[A-Za-z0-9_-]+`)
 
-// withoutTokens takes tokens out of the errors of a file.
+// withoutTokens removes tokens from the errors of a file.
 func withoutTokens(err error) error {
 	var mistakes yamlfile.Errors
 	if !errors.As(err, &mistakes) {
@@ -74,8 +73,7 @@ func withoutTokens(err error) error {
 	return mistakes
 }
 
-// ended reports whether data is not cut off in its last line, where a part of a name may be
-// another name.
+// ended reports whether the last line of data is complete. A truncated name could be another name.
 func ended(data []byte) bool {
 	return len(data) == 0 || bytes.ContainsAny(data[len(data)-1:], "\n]}\"'")
 }
@@ -135,7 +133,7 @@ func (f *file) readName(n *yamlfile.Node) string {
 	case strings.HasPrefix(name.Text, TokenPrefix):
 		f.Add(name, "that is a token, which the audit log must not have: replace the token, it has been seen, and give the caller a name")
 	case !callerName.MatchString(name.Text):
-		f.Add(name, "%.64q is no name: use 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first", name.Text)
+		f.Add(name, "%.64q is not a name: use 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first", name.Text)
 	case f.names[name.Text] > 0:
 		f.Add(name, "%q names the caller on line %d too: the audit log must tell them apart", name.Text, f.names[name.Text])
 	default:
@@ -155,7 +153,7 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 		scope, known := ParseScope(name.Text)
 		switch {
 		case !known:
-			f.Add(name, "%.64q is no scope: %s", name.Text, yamlfile.DidYouMean(name.Text, ScopeNames()))
+			f.Add(name, "%.64q is not a scope: %s", name.Text, yamlfile.DidYouMean(name.Text, ScopeNames()))
 		case granted&scope != 0:
 			f.Add(name, "%s is there twice: keep one of them", name.Text)
 		}
@@ -164,8 +162,8 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 	return granted
 }
 
-// anyPolicy stands in the place of a list of policies. Without either a caller may use none: a file that is half written
-// must not permit more than the whole one.
+// anyPolicy is the value of policies: that permits all policies. Without policies: a caller may use none, because a
+// file that is half written must not permit more than the whole one.
 const anyPolicy = "any"
 
 // readPolicies returns the policies that a caller may use, or that it may use any.
@@ -187,7 +185,7 @@ func (f *file) readPolicies(n *yamlfile.Node) (policies map[string]struct{}, all
 	return policies, false
 }
 
-// words returns the items of list that are text. An empty list would look like none.
+// words returns the items of list that are text. It adds a mistake for an empty list.
 func (f *file) words(list *yamlfile.Node, what string) (words []*yamlfile.Node) {
 	cure := "write [one, another]"
 	if what == "policies" {

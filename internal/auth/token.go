@@ -7,12 +7,10 @@ import (
 	"encoding/hex"
 )
 
-// TokenPrefix begins the tokens that NewToken makes, so that scanners for secrets
-// and people know one when they see it.
+// TokenPrefix is the prefix of tokens from NewToken, by which people and secret scanners recognize them.
 const TokenPrefix = "rld_"
 
-// tokenBytes of randomness are out of reach of guessing, which is why a plain digest of
-// them is enough.
+// tokenBytes is the number of random bytes in a token, too many to guess, so that a plain digest is safe.
 const tokenBytes = 32
 
 // NewToken returns a random token.
@@ -22,7 +20,7 @@ func NewToken() string {
 	return TokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// Digest returns the SHA-256 of token in hex, as the file has it.
+// Digest returns the SHA-256 of token in hex, as in the file.
 func Digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

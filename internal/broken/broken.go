@@ -1,7 +1,6 @@
-// Package broken keeps builds of the service that are broken on purpose, and tells what
-// catches each: a check that cannot fail proves nothing. A build is a few lines of the
-// service's own files put otherwise by the compiler's overlay, so that nothing in the
-// tree is touched. It knows no more of the service than the text of those lines.
+// Package broken has builds of the service that are broken on purpose, and the tests that catch them: a check that
+// cannot fail proves nothing. A build replaces a few lines of the service's files by the compiler's overlay, so that
+// the tree is not changed. The package knows only the text of those lines.
 package broken
 
 import (
@@ -14,21 +13,21 @@ import (
 	"strings"
 )
 
-// Build is the service with a condition left out that a promise rests on.
+// Build is the service without a condition that a promise needs.
 type Build struct {
-	Name  string // what is broken; no other build has it
+	Name  string // unique name
 	Broke string // the promise that no longer holds
 	Rule  int    // the rule of owners that it leaves out, 1 to Rules; 0: none
 	Edits []Edit
 	Tests []string // each must fail: of internal/limiter, or, as "embedded.TestX/Y", of another package of internal
 	Finds int      // within so many schedules the simulation must find it, from the first on; 0: it need not
-	Vital bool     // it is among the few that are run with every check of the project
+	Vital bool     // it is one of the few that every check of the project runs
 }
 
 // Rules is how many rules of owners there are: docs/contributing/broken-builds.md has them.
 const Rules = 9
 
-// RuleName returns the rule that b leaves out, as tables say it.
+// RuleName returns the rule that b leaves out, for tables.
 func (b *Build) RuleName() string {
 	if b.Rule == 0 {
 		return "–"

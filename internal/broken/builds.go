@@ -12,7 +12,7 @@ import (
 //go:embed builds/*.txt
 var files embed.FS
 
-// topics are the names of files, in the order in which their builds are told of.
+// topics are the names of files, in the order of their builds in reports.
 var topics = []string{
 	"counting", "timing", "answering", "counters", "resets", "totals", "local", "comparing", "together", "once", "keys", "overrides",
 	"owners", "members", "prepared", "numbers", "shadows", "versions", "confirms",
@@ -27,7 +27,7 @@ func Builds() (all []Build, err error) {
 			return nil, err
 		}
 		parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n=== ")
-		for _, part := range parts[1:] { // the first is for people
+		for _, part := range parts[1:] { // the first is a comment
 			b, err := parse(part)
 			if err != nil {
 				return nil, fmt.Errorf("internal/broken/%s: %q: %w", name, b.Name, err)

@@ -18,10 +18,10 @@ type Result struct {
 	Build
 	CaughtBy  []string // of its Tests, those that failed
 	Missed    []string // and those that passed
-	Schedules int      // that the simulation needed to find it; 0: it did not
+	Schedules int      // that the simulation needed to find it; 0: not found
 }
 
-// Err says what should have caught r's build and did not.
+// Err returns an error that names the tests that should have caught r's build and did not.
 func (r *Result) Err() error {
 	switch {
 	case len(r.Missed) > 0:
@@ -41,8 +41,8 @@ type Bench struct {
 	Schedules    int // how many the simulation tries of builds that it need not find
 }
 
-// Run compiles b and runs what should catch it. The error says that b cannot be tried:
-// an edit does not apply, or the outcome does not compile, panics or ends too late.
+// Run compiles b and runs the tests that should catch it. It fails if b cannot be tried: an edit does not apply, or the
+// result does not compile, panics or ends too late.
 func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	r := Result{Build: *b}
 	overlay, err := b.Overlay(n.Root, n.Folder)
@@ -82,7 +82,7 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	return r, nil
 }
 
-// limiterPackage is the package that a test is of unless it names another.
+// limiterPackage is the package of a test that names no package.
 const limiterPackage = "limiter"
 
 // Split returns the package of a test that catches a build, as a folder of internal, and its name there.
@@ -145,8 +145,7 @@ func (n *Bench) try(ctx context.Context, pkg, compiled string, args ...string) (
 	return false, out, fmt.Errorf("%w\n%s", err, out)
 }
 
-// simulate returns how many schedules it takes to find that the build is broken; 0 when
-// so many do not.
+// simulate returns how many schedules it takes to find that the build is broken; 0 if it is not found.
 func (n *Bench) simulate(ctx context.Context, compiled string, schedules int) (int, error) {
 	if schedules == 0 {
 		return 0, nil
@@ -156,7 +155,7 @@ func (n *Bench) simulate(ctx context.Context, compiled string, schedules int) (i
 	if err != nil || !failed {
 		return 0, err
 	}
-	first := schedules // all of them together may say it
+	first := schedules // the output may lack the number
 	for _, found := range seed.FindAllStringSubmatch(out, -1) {
 		if s, err := strconv.Atoi(found[1]); err == nil {
 			first = min(first, s)
@@ -178,7 +177,7 @@ func Root(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Sound holds that what should catch builds passes when nothing is broken.
+// Sound checks that the tests of builds pass when nothing is broken.
 func (n *Bench) Sound(ctx context.Context, builds []Build) error {
 	whole := Build{Name: "nothing broken"}
 	for i := range builds {

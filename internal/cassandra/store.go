@@ -275,7 +275,7 @@ func (t tasks) run(ctx context.Context) error {
 func levelOf(name policy.Level) (gocql.Consistency, error) {
 	level, ok := conn.Levels[name]
 	if !ok {
-		return 0, fmt.Errorf("%w: %q is no consistency level", store.ErrUnavailable, name)
+		return 0, fmt.Errorf("%w: %q is not a consistency level", store.ErrUnavailable, name)
 	}
 	return level, nil
 }

@@ -1,8 +1,7 @@
-// Package cli is the command line of ratelimitd: its commands in their groups, and how a command
-// line is executed.
+// Package cli is the command line of ratelimitd: it puts the groups of commands together and executes them.
 //
-// Each group of commands is a package of its own, and none of them knows another: serve is the service, ask and
-// admin ask one, and tools ask nobody. Their shared parts are in command, settings and remote.
+// Each group of commands is a package of its own, which does not know the others: serve runs the service, ask and admin
+// are its clients, and tools need no server. Their shared parts are in command, settings and remote.
 package cli
 
 import (
@@ -23,8 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/tools"
 )
 
-// Run executes one command line and returns the exit code. It ends soon after ctx
-// does.
+// Run executes one command line and returns the exit code. It returns soon after ctx ends.
 func Run(ctx context.Context, p *command.Process, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(p)
 	root.SetArgs(args)
@@ -44,8 +42,7 @@ func Run(ctx context.Context, p *command.Process, args []string, stdin io.Reader
 	return code
 }
 
-// wantsJSON reports whether cmd logs, and was asked to do so in JSON, as far as its command line
-// and environment could be read.
+// wantsJSON reports whether cmd has a log that its command line or environment wants in JSON.
 func wantsJSON(cmd *cobra.Command, args []string, p *command.Process) bool {
 	const name = "log-format"
 	flag := cmd.Flags().Lookup(name)
@@ -60,7 +57,7 @@ func wantsJSON(cmd *cobra.Command, args []string, p *command.Process) bool {
 
 const (
 	groupOfServers = "serve"
-	groupOfTools   = "tools" // that of commands that no package of commands has, too
+	groupOfTools   = "tools" // also of help and completion
 )
 
 func newRoot(p *command.Process) *cobra.Command {
@@ -105,8 +102,8 @@ func newRoot(p *command.Process) *cobra.Command {
 	return root
 }
 
-// addHelpers adds the commands that cobra has, to root, whose output is set. Where cobra answers
-// an unknown word with a help text and exit code 0, they end with an error.
+// addHelpers adds cobra's commands help and completion to root, whose output is set. Given an unknown word they fail,
+// where cobra would print a help text and exit with 0.
 func addHelpers(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -135,8 +132,8 @@ func help(cmd *cobra.Command, args []string) error {
 	return found.Help()
 }
 
-// usage is cobra's template, but that a command which is there for others shows no line of its
-// own, and that lines of flags are not endless.
+// usage is cobra's template, except that parents of commands show no line of their own, and that lines of flags are
+// wrapped.
 const usage = `Usage:{{if .HasAvailableSubCommands}}
   {{.CommandPath}} COMMAND{{else}}
   {{.UseLine}}{{end}}{{if .HasExample}}

@@ -1,11 +1,10 @@
-// Package config sets flags from where the command line left them: from the
-// environment, else from a YAML file, else they keep their defaults.
+// Package config sets the flags that are not on the command line: from the environment, else from a YAML file. All
+// others keep their defaults.
 //
-// A flag's name is its key in the file and, in capitals with underscores and a
-// prefix, its environment variable. Keys that are no flag are mistakes; every
-// wrong value is told with where it came from.
+// A flag's name is its key in the file and, in capitals with underscores and a prefix, its environment variable. A key
+// without a flag is a mistake. Each error names the place of the wrong value.
 //
-// The package does not know which flags there are nor what they mean: a flag's own Value refuses wrong values.
+// The package does not know the flags: each flag's own Value refuses wrong values.
 package config
 
 import (
@@ -24,7 +23,7 @@ import (
 type Options struct {
 	Prefix  string   // of environment variables: "RATELIMITD_"
 	Environ []string // as from os.Environ
-	File    string   // flag that names the file, which cannot stand in the file itself; empty: there is no file
+	File    string   // flag that names the file, which the file itself cannot set; empty: there is no file
 
 	// AlsoKnown names flags of other commands, which share the environment and the
 	// file: they are neither read nor wrong.
@@ -35,10 +34,9 @@ type Options struct {
 	AlsoVariables []string
 }
 
-// Apply sets each flag that the command line did not set. An environment variable
-// that is empty counts as absent. The error joins all that is wrong, among it
-// yamlfile.Errors for the file; warnings name environment variables with the
-// prefix that nobody reads.
+// Apply sets each flag that the command line did not set. An empty environment variable counts as absent. The error
+// joins all mistakes, with yamlfile.Errors for the file. Warnings name environment variables with the prefix that no
+// command reads.
 func Apply(flags *pflag.FlagSet, opts *Options) (warnings []string, err error) {
 	env := environment(opts)
 	fromEnv := applyEnvironment(flags, env, opts)
@@ -79,7 +77,7 @@ func applyEnvironment(flags *pflag.FlagSet, env variables, opts *Options) error 
 	return errors.Join(wrong...)
 }
 
-// set gives f a value, so that nothing that comes later does.
+// set sets f, so that later sources do not.
 func set(f *pflag.Flag, value string) error {
 	f.Changed = true
 	err := f.Value.Set(value)
@@ -89,10 +87,10 @@ func set(f *pflag.Flag, value string) error {
 	return err
 }
 
-// configurable reports whether f may be set by more than the command line.
+// configurable reports whether f may be set outside the command line.
 func configurable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "version" }
 
-// names returns the flags that may be set outside of the command line.
+// names returns the flags that may be set outside the command line.
 func names(flags *pflag.FlagSet, opts *Options) []string {
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -111,8 +109,7 @@ func names(flags *pflag.FlagSet, opts *Options) []string {
 // serviceLink matches the variables that Kubernetes and Docker set for a service that is called like this program.
 var serviceLink = regexp.MustCompile(`^(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`)
 
-// unknown returns a warning for each variable that is neither of a flag nor read
-// elsewhere.
+// unknown returns a warning for each variable that no flag has and no other code reads.
 func (env variables) unknown(flags *pflag.FlagSet, opts *Options) (warnings []string) {
 	known := slices.Clone(opts.AlsoVariables)
 	for _, name := range names(flags, opts) {
@@ -156,8 +153,8 @@ func applyMap(f *yamlfile.File, flags *pflag.FlagSet, opts *Options) {
 	}
 }
 
-// setFromFile sets flag to what n holds, if nothing that goes before the file has.
-// A map where a value belongs is a mistake even then.
+// setFromFile sets flag to the value of n, unless the command line or the environment has set it. A map in place of a
+// value is a mistake in any case.
 func setFromFile(f *yamlfile.File, n *yamlfile.Node, flag *pflag.Flag) {
 	list, takesList := flag.Value.(pflag.SliceValue)
 	switch {

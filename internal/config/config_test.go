@@ -110,7 +110,7 @@ func TestWhatIsWrongSaysWhereItCameFrom(t *testing.T) {
 			[]string{"c.yaml:3: store-timout: unknown key: did you mean store-timeout?"}},
 		{"underscores", given{file: "store_timeout: 1s\n"},
 			[]string{"c.yaml:1: store_timeout: unknown key: did you mean store-timeout?"}},
-		{"the file within itself", given{file: "config: other.yaml\n"}, []string{"c.yaml:1: config: unknown key: the ones there are"}},
+		{"the file within itself", given{file: "config: other.yaml\n"}, []string{"c.yaml:1: config: unknown key: known ones"}},
 		{"help in the file", given{file: "help: true\n"}, []string{"c.yaml:1: help: unknown key"}},
 		{"a wrong value in the file", given{file: "\nmigrate: maybe\n"}, []string{`c.yaml:2: migrate: "maybe" is neither true nor false`}},
 		{"a wrong duration in the file", given{file: "store-timeout: soon\n"},

@@ -1,8 +1,7 @@
-// Package connections bounds the connections that a server has open at the same time, and ends them
-// without losing a request: a full server closes those that wait for one, a server that stops lets
-// its clients leave, and a body that nobody reads holds no connection.
+// Package connections bounds the open connections of a server, and closes them without losing a request: a full server
+// closes idle ones, a server that stops lets its clients leave, and an unread body does not hold a connection.
 //
-// It knows net/http, and nothing of routes. Listeners of other servers have their Places here.
+// It knows net/http, and nothing about routes. Listeners of other servers use its Places.
 package connections
 
 import (
@@ -19,15 +18,14 @@ type Bound string
 
 // The bounds.
 const (
-	Full Bound = "connections" // so many are open, and each has a request under way: a new one is refused
-	Idle Bound = "idle"        // so many are open: the one that has waited longest for a request is closed for a new one
+	Full Bound = "connections" // the maximum is open, all of them busy: a new one is refused
+	Idle Bound = "idle"        // the maximum is open: the longest idle one is closed for a new one
 )
 
-// DefaultMost is how many connections are open at the same time, unless an operator says
-// otherwise: at some 40 KiB each, two thirds of a GiB.
+// DefaultMost is the default maximum of open connections. At some 40 KiB each, they take two thirds of a GiB.
 const DefaultMost = 1 << 14
 
-// Listener bounds the connections of a server, which is to serve it. Make one with Limit.
+// Listener bounds the connections of a server that serves it. Make one with Limit.
 type Listener struct {
 	net.Listener
 	shut    func() error  // closes Listener, the first time
@@ -35,12 +33,12 @@ type Listener struct {
 	closing sync.Once
 	last    atomic.Bool // every answer is its connection's last
 
-	places   *Places       // whose lock is held for what follows, and for what changes of a connection
-	drained  chan struct{} // closed when nobody comes any more and none is open; nil: Drain was not called
-	deserted bool          // Accept has learned that nobody comes any more
+	places   *Places       // its lock guards the following fields, and those of connections
+	drained  chan struct{} // closed once there are no more connections; nil: Drain was not called
+	deserted bool          // Accept has returned an error
 }
 
-// connection is one of a Listener.
+// connection is a connection of a Listener.
 type connection struct {
 	net.Conn
 	of       *Listener
@@ -49,14 +47,14 @@ type connection struct {
 	hijacked bool // the server no longer reports its state
 }
 
-// Close closes the connection, and counts it no longer if nobody else does.
+// Close closes the connection, and ends its counting if the server does not.
 func (c *connection) Close() error {
 	c.of.closed(c)
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the sending side, and leaves the receiving one open: net/http does so before
-// it closes, where it can.
+// CloseWrite closes the sending side, and leaves the receiving one open. net/http calls it before it closes a
+// connection.
 func (c *connection) CloseWrite() error {
 	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()
@@ -64,10 +62,9 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// Limit lets server have at most this many connections of those that listener
-// accepts. Past it, the one that has waited longest for a request, or for its headers, is
-// closed for a new one; if all are busy, the new one is refused: as a 503, where the
-// client is still there to read it and TLS is not between. reached learns of both; it must not block.
+// Limit returns a listener that accepts at most this many connections for server. Beyond that, the one that has been
+// idle, or without complete headers, the longest is closed for a new one. If all are busy, the new one is refused,
+// without TLS by a 503. reached is called in both cases, and must not block.
 func Limit(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Listener {
 	c := &Listener{
 		Listener: listener, places: NewPlaces(most, reached), shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
@@ -84,15 +81,15 @@ func (c *Listener) Len() int {
 	return c.places.Taken()
 }
 
-// Waiting returns how many of them wait for a request.
+// Waiting returns the number of idle connections.
 func (c *Listener) Waiting() int {
 	c.places.Lock()
 	defer c.places.Unlock()
 	return c.places.Waiting()
 }
 
-// Accept returns the next connection that there is room for. Once Drain was called it waits for
-// Close: to the server it looks as if nobody came.
+// Accept returns the next connection for which there is room. After Drain it waits for Close, so that the server sees
+// no error.
 func (c *Listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := c.Listener.Accept()
@@ -108,8 +105,8 @@ func (c *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// below returns the connection that conn is, perhaps with TLS and more around it; false: it came
-// by another listener.
+// below returns the connection inside conn, which may be wrapped by TLS and others; false if it came from another
+// listener.
 func below(conn net.Conn) (*connection, bool) {
 	for wrapper, ok := conn.(interface{ NetConn() net.Conn }); ok; wrapper, ok = conn.(interface{ NetConn() net.Conn }) {
 		conn = wrapper.NetConn()
@@ -139,7 +136,7 @@ func (c *Listener) changed(changed net.Conn, state http.ConnState) {
 	}
 }
 
-// closed learns that conn is closed.
+// closed is called when conn is closed.
 func (c *Listener) closed(conn *connection) {
 	c.places.Lock()
 	defer c.places.Unlock()
@@ -153,15 +150,14 @@ func (c *Listener) forget(conn *connection) {
 	c.checkDrained()
 }
 
-// refusal is all that a client is told which is one too many: nothing of it was read.
+// refusal is the answer to a client beyond the bound, of which nothing was read.
 var refusal = []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n" +
 	"Content-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(refusalBody)) + "\r\n\r\n" + refusalBody)
 
 const refusalBody = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
 	`"detail":"All connections are busy: try again later.","recorded":"no"}`
 
-// refusalTimeout is for a client that does not even acknowledge; the buffer of a new
-// connection takes a refusal at once.
+// refusalTimeout is for a client that acknowledges nothing. A refusal fits into the buffer of a new connection.
 const refusalTimeout = 10 * time.Millisecond
 
 func refuse(conn net.Conn) {

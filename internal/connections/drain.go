@@ -6,18 +6,16 @@ import (
 	"time"
 )
 
-// DrainTime is how long Drain leaves connections open that wait for a request. A client that
-// sends more than one request a second learns in this time that its connection ends.
+// DrainTime is how long Drain leaves idle connections open. Within it, a client that sends more than one request a
+// second learns that its connection ends.
 const DrainTime = time.Second
 
-// Drain closes the listener, and then lets clients leave without a lost request: for DrainTime,
-// every answer says that it is the last one of its connection. A client that sends its next
-// request meanwhile is answered; it would otherwise send it into a connection that is just
-// being closed. Drain returns earlier once no connection is open, or when ctx ends. The server
-// is to be shut down afterwards: it closes what still waits.
+// Drain closes the listener, and then lets clients leave without a lost request: for DrainTime, every answer says that
+// it is the last one of its connection, and further requests are still answered. Otherwise clients could send them into
+// connections that are just being closed. Drain returns earlier if no connection is open, or when ctx ends. Shut the
+// server down afterwards, to close the remaining idle connections.
 //
-// Connections that were never used are closed in the end: the server would wait for their
-// first request.
+// Drain closes unused connections at its end, because the server would wait for their first request.
 func (c *Listener) Drain(ctx context.Context) {
 	drained := c.beginDrain()
 	moment, cancel := context.WithTimeout(ctx, DrainTime)
@@ -31,8 +29,8 @@ func (c *Listener) Drain(ctx context.Context) {
 	}
 }
 
-// beginDrain closes the listener before any answer can say that it is the last one: a client
-// that hears so connects anew at once.
+// beginDrain closes the listener before any answer can be the last one of its connection, because clients then
+// reconnect at once.
 func (c *Listener) beginDrain() (drained <-chan struct{}) {
 	c.places.Lock()
 	defer c.places.Unlock()
@@ -70,7 +68,7 @@ func (c *Listener) checkDrained() {
 	}
 }
 
-// unused returns the connections that never had a request.
+// unused returns the connections that have not had a request.
 func (c *Listener) unused() (all []*connection) {
 	c.places.Lock()
 	defer c.places.Unlock()
@@ -88,8 +86,7 @@ func (c *Listener) Close() error {
 	return c.shut()
 }
 
-// endingAnswers has each answer of next say that it is the last one of its connection, once
-// Drain has begun.
+// endingAnswers makes each answer of next the last one of its connection, once Drain has begun.
 func (c *Listener) endingAnswers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.last.Load() && r.Header["Upgrade"] == nil { // an upgraded connection is no longer HTTP's

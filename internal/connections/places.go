@@ -7,33 +7,32 @@ import (
 	"sync"
 )
 
-// Places are those of the connections that are open at the same time. When all are taken, the connection that has
-// waited longest for a request is closed for a new one; if none waits, there is no place for that. The lock is to be
-// held wherever a method does not say otherwise.
+// Places are the places for open connections. When all are taken, the longest idle connection is may be closed for a
+// new one; if none is idle, the new one gets no place. Callers hold the lock, unless a method says otherwise.
 type Places struct {
 	sync.Mutex
 	most    int
-	idle    int         // how many may wait at the same time; 0: all of them
+	idle    int         // maximum of idle ones; 0: no bound
 	reached func(Bound) // must not block; may be nil
 	taken   int
-	waiting list.List // of *Place: those that wait for a request, the longest first
+	waiting list.List // of *Place: those of idle connections, the longest idle first
 }
 
-// Place is that of one connection. The zero value is none.
+// Place is the place of a connection. The zero value is not taken.
 type Place struct {
 	conn  net.Conn // closed for a new one
 	taken bool
-	waits *list.Element // in waiting; nil: it does not wait
+	waits *list.Element // in waiting; nil: it is busy
 }
 
-// NewPlaces returns as many as most. It calls reached, which may be nil, with each bound that turns a connection or a request away.
+// NewPlaces returns this many places. It calls reached, which may be nil, with each bound that turns a connection away.
 func NewPlaces(most int, reached func(Bound)) *Places { return &Places{most: most, reached: reached} }
 
-// LimitIdle has at most this many connections wait for a request at the same time. It is to be called before Admit.
+// LimitIdle sets the maximum of idle connections. Call it before Admit.
 func (p *Places) LimitIdle(most int) { p.idle = most }
 
-// Admit gives conn the place p, where it waits for a request, and closes another connection for it where that is
-// needed. It returns false if there is no place. It takes the lock.
+// Admit gives conn a place, as an idle connection, and closes another connection for it if needed. It returns false if
+// there is no place. It takes the lock.
 func (p *Places) Admit(place *Place, conn net.Conn) bool {
 	place.conn = conn
 	longest, admitted := p.enter(place)
@@ -53,7 +52,7 @@ func (p *Places) tell(bound Bound) {
 	}
 }
 
-// enter takes place, and returns the connection that has to be closed for it, if any.
+// enter takes place, and returns the connection to be closed for it, if any.
 func (p *Places) enter(place *Place) (longest net.Conn, admitted bool) {
 	p.Lock()
 	defer p.Unlock()
@@ -72,14 +71,14 @@ func (p *Places) enter(place *Place) (longest net.Conn, admitted bool) {
 	return longest, true
 }
 
-// Wait has the connection at place wait for a request, if it is open and does not wait yet.
+// Wait marks the connection at place as idle, if it is open.
 func (p *Places) Wait(place *Place) {
 	if place.taken && place.waits == nil {
 		place.waits = p.waiting.PushBack(place)
 	}
 }
 
-// Busy ends what Wait began: a request is under way.
+// Busy marks the connection at place as busy.
 func (p *Places) Busy(place *Place) {
 	if place.waits != nil {
 		p.waiting.Remove(place.waits)
@@ -87,7 +86,7 @@ func (p *Places) Busy(place *Place) {
 	}
 }
 
-// Leave has place be free for another connection.
+// Leave frees place for another connection.
 func (p *Places) Leave(place *Place) {
 	if !place.taken {
 		return
@@ -100,10 +99,10 @@ func (p *Places) Leave(place *Place) {
 // Taken returns how many connections are open.
 func (p *Places) Taken() int { return p.taken }
 
-// Waiting returns how many of them wait for a request.
+// Waiting returns the number of idle connections.
 func (p *Places) Waiting() int { return p.waiting.Len() }
 
-// AllWaiting returns those that do, the longest first.
+// AllWaiting returns the idle connections, the longest idle first.
 func (p *Places) AllWaiting() iter.Seq[net.Conn] {
 	return func(yield func(net.Conn) bool) {
 		for e := p.waiting.Front(); e != nil; e = e.Next() {

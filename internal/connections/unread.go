@@ -11,17 +11,17 @@ import (
 
 // Bounds of a body that its handler has not read.
 const (
-	maxDiscarded = 8 << 20                // bytes of it that are read all the same
+	maxDiscarded = 8 << 20                // bytes that are read nevertheless
 	discardStep  = 16 << 10               // of them
-	stepTime     = 100 * time.Millisecond // how long each step may take: a client that sends is let go on
+	stepTime     = 100 * time.Millisecond // time for each step
 	discardTime  = time.Second            // all steps together
-	lingerTime   = 500 * time.Millisecond // until a client that still sends has read its answer
+	lingerTime   = 500 * time.Millisecond // for a client that still sends, to read its answer
 )
 
-// Unread must be called before w answers r, if the body of r was not read to its end. It reads the rest as it arrives,
-// because some clients read their answer only after they have sent all. If the rest does not come, the answer does not wait
-// for it, and is its connection's last. Until then the connection may be closed for a new one. By HTTP/2 nothing is to be
-// done.
+// Unread must be called before w answers r, if the body of r was not read to its end. It reads the rest, because some
+// clients read their answer only after they have sent everything. If the rest does not arrive in time, the answer does
+// not wait for it, and is its connection's last. Meanwhile the connection may be closed for a new one. For HTTP/2, it
+// does nothing.
 func Unread(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || control.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
@@ -29,12 +29,12 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, _ := r.Context().Value(connectionKey{}).(*connection)
 	conn.yield()
-	if r.Header["Expect"] == nil && swallow(control, r.Body) { // else the client sends it only if it is read
+	if r.Header["Expect"] == nil && swallow(control, r.Body) { // otherwise the client sends it only if it is read
 		conn.keep()
 		return
 	}
 	w.Header()["Connection"] = []string{"close"}
-	_ = control.SetReadDeadline(time.Now().Add(lingerTime)) // the server reads on once it has answered
+	_ = control.SetReadDeadline(time.Now().Add(lingerTime)) // the server reads on after the answer
 }
 
 // swallow reads the rest of body, and reports whether that was all of it.
@@ -58,7 +58,7 @@ func swallow(control *http.ResponseController, body io.Reader) (all bool) {
 // connectionKey is the key of a request's *connection.
 type connectionKey struct{}
 
-// withConnection gives each request its connection, after what next gives it; nil: nothing.
+// withConnection adds the connection to the context of each request, after next, which may be nil.
 func withConnection(next func(context.Context, net.Conn) context.Context) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, conn net.Conn) context.Context {
 		if next != nil {
@@ -71,21 +71,21 @@ func withConnection(next func(context.Context, net.Conn) context.Context) func(c
 	}
 }
 
-// yield has c make room for a new connection as if it waited for a request. c may be nil.
+// yield lets c be closed for a new connection as if it were idle. c may be nil.
 func (c *connection) yield() {
 	if c != nil {
 		c.of.setWaiting(c, true)
 	}
 }
 
-// keep ends what yield began.
+// keep ends the effect of yield.
 func (c *connection) keep() {
 	if c != nil {
 		c.of.setWaiting(c, false)
 	}
 }
 
-// setWaiting has conn be among those that wait for a request, or not, if it is open.
+// setWaiting marks conn as idle or busy, if it is open.
 func (c *Listener) setWaiting(conn *connection, waits bool) {
 	c.places.Lock()
 	defer c.places.Unlock()

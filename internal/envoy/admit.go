@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// refuse returns err, which the caller is at fault for, and reports it to Options.Refused.
+// refuse returns err, which is about the caller, and reports it to Options.Refused.
 func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) error {
 	if s.opts.Refused == nil {
 		return err
@@ -26,13 +26,13 @@ func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) err
 	return err
 }
 
-// admit authenticates the caller, and refuses one that may not ask for op. It returns a known
-// caller with the error, too.
+// admit authenticates the caller, and returns an error if it may not call op. It returns a known caller even with an
+// error.
 func (s *Server) admit(ctx context.Context, op count.Op) (*auth.Caller, error) {
 	authorization, certificate := "", (*x509.Certificate)(nil)
 	if !s.opts.Keyring.Open() {
 		shown := metadata.ValueFromIncomingContext(ctx, "authorization")
-		if len(shown) > 1 { // what is in between might go by another one of them
+		if len(shown) > 1 { // a proxy in between might use another one
 			return nil, auth.ErrNotBearer
 		}
 		if len(shown) == 1 {
@@ -71,7 +71,7 @@ func scopeOf(op count.Op) auth.Scope {
 	return auth.Decide
 }
 
-// permitted returns an error if caller may not use the policies that decide asks.
+// permitted returns an error if caller may not use the policies of asks.
 func permitted(caller *auth.Caller, asks []ask) error {
 	for i := range asks {
 		if a := &asks[i]; a.limited() && !caller.MayUse(a.rule.policy) {

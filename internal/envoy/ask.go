@@ -28,7 +28,7 @@ type ask struct {
 	demand   limiter.Demand
 
 	decision count.Decision
-	limit    *policy.Limit // that the decision is told of; nil: none was asked
+	limit    *policy.Limit // of the answer; nil: none was asked
 	denied   bool
 	err      error
 }
@@ -52,8 +52,8 @@ func (a *ask) outcome() Outcome {
 	return OutcomeAllowed
 }
 
-// prepare fills in asks, which are zero: one for each descriptor of r, up to maxDescriptors. d is
-// the domain of r, nil if it is not mapped. The error says what is wrong with r.
+// prepare fills in asks, one for each descriptor of r, up to maxDescriptors. d is the domain of r, nil if it is not
+// mapped. The error names the mistake in r.
 func prepare(asks []ask, op count.Op, r *rls.RateLimitRequest, d *domain) error {
 	switch n := len(r.GetDescriptors()); {
 	case r.GetDomain() == "":
@@ -86,7 +86,7 @@ func prepare(asks []ask, op count.Op, r *rls.RateLimitRequest, d *domain) error 
 	return nil
 }
 
-// prepare makes a what the descriptor from asks under r.
+// prepare fills in a with the demand of the descriptor from under r.
 func (a *ask) prepare(r *rule, op count.Op, cost int64, from *pb.RateLimitDescriptor) {
 	a.rule = r
 	if r.unlimited {
@@ -98,7 +98,7 @@ func (a *ask) prepare(r *rule, op count.Op, cost int64, from *pb.RateLimitDescri
 	a.op, a.demand = op, limiter.Demand{Policy: r.policy, Identifier: r.identifier(from.GetEntries()), Cost: cost}
 }
 
-// replace marks the limits that another one of the same request stands in for.
+// replace marks the limits that another limit of the same request replaces.
 func replace(asks []ask) {
 	names := make(map[string]bool)
 	for i := range asks {
@@ -122,7 +122,7 @@ func costOf(d *pb.RateLimitDescriptor, i int, ofRequest uint32) (int64, error) {
 	case len(d.GetEntries()) > maxEntries:
 		return 0, invalidIn(i, "entries", "%d of them: use at most %d", len(d.GetEntries()), maxEntries)
 	case d.GetIsNegativeHits():
-		return 0, invalidIn(i, "is_negative_hits", "a number alone gives nothing back, a receipt does: remove it, and refund over HTTP")
+		return 0, invalidIn(i, "is_negative_hits", "negative hits are not supported: remove it, and refund by the receipt over HTTP")
 	case own.GetValue() > policy.MaxCost:
 		return 0, invalidIn(i, "hits_addend", "%d is out of range: use 0 to %d", own.GetValue(), int64(policy.MaxCost))
 	case own != nil:
@@ -131,12 +131,12 @@ func costOf(d *pb.RateLimitDescriptor, i int, ofRequest uint32) (int64, error) {
 	return int64(max(1, ofRequest)), nil
 }
 
-// invalidIn returns the error of a request in whose descriptor i something is wrong.
+// invalidIn returns the error of a request with a mistake in descriptor i.
 func invalidIn(i int, field, format string, args ...any) error {
 	return invalid(fmt.Sprintf("descriptors[%d].%s", i, field), format, args...)
 }
 
-// invalid returns the error of a request in which field is wrong.
+// invalid returns the error of a request with a mistake in field.
 func invalid(field, format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, field+": "+format, args...)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// codec reads what Envoy sends, also where strings are not UTF-8. Envoy puts the bytes of headers
-// into descriptors as they came. A client that sends other bytes than text must not make its own
-// check fail, which most settings of Envoy let pass.
+// codec reads requests of Envoy, also if strings are not UTF-8, since Envoy copies the bytes of headers into
+// descriptors. A client must not be able to make its own check fail by such bytes: most settings of Envoy let a request
+// pass whose check failed.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal reads data into a message. Strings of a request that are no UTF-8 are replaced as in all identifiers.
+// Unmarshal decodes data into a message. It replaces strings that are not UTF-8 as in all identifiers.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	err := c.CodecV2.Unmarshal(data, into)
 	request, ok := into.(proto.Message)
@@ -38,12 +38,11 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	return nil
 }
 
-// maxNested is how deep messages are looked into: the texts of a request are in entries of
-// its descriptors.
+// maxNested is the depth to which messages are searched: texts of a request are in entries of its descriptors.
 const maxNested = 4
 
-// withText returns wire, a message of a kind, with text in place of every string that is not
-// UTF-8. It returns false if wire is no message.
+// withText returns wire, a message of this kind, with text in place of every string that is not UTF-8. It returns false
+// if wire is not such a message.
 func withText(wire []byte, kind protoreflect.MessageDescriptor, nested int) (text []byte, ok bool) {
 	for len(wire) > 0 {
 		number, of, tag := protowire.ConsumeTag(wire)

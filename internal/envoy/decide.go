@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// decideAll decides the asks that have a policy. Over a store that waits, it decides all at the
-// same time, so that they share trips.
+// decideAll decides the asks that have a policy. Over a shared store it decides them concurrently, so that they share
+// requests to it.
 func (s *Server) decideAll(ctx context.Context, asks []ask) {
 	waiting := 0
 	for i := range asks {
@@ -37,10 +37,10 @@ func (s *Server) decideAll(ctx context.Context, asks []ask) {
 	all.Wait()
 }
 
-// errPanic is a panic, which the log has.
+// errPanic is the error of a panic, which is in the log.
 var errPanic = errors.New("panic")
 
-// decideSafely decides a, whose error is a panic's too.
+// decideSafely decides a, and turns a panic into its error.
 func (s *Server) decideSafely(ctx context.Context, a *ask) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -63,9 +63,8 @@ func (s *Server) decide(ctx context.Context, a *ask) {
 	}
 }
 
-// decideUnreadable denies an identifier that is not what the policy counts, such as a phone
-// number. An error instead would let a client get around the limit by the value that it sends:
-// Envoy may let a request pass whose check failed.
+// decideUnreadable denies an identifier that is not in the policy's form, such as a phone number. An error would be a
+// way around the limit, because Envoy may let a request pass whose check failed.
 func (s *Server) decideUnreadable(a *ask) {
 	p, known := s.engine.Policy(a.demand.Policy)
 	if !known {
@@ -75,8 +74,8 @@ func (s *Server) decideUnreadable(a *ask) {
 	a.denied, a.err = p.Mode == policy.ModeEnforce, nil
 }
 
-// decideTooLarge denies a cost that the limit can never hold. Envoy may ask after the
-// fact, so where denied attempts count, this one does: used units stay used.
+// decideTooLarge denies a cost that the limit can never hold. If denied attempts count, so does this one, because Envoy
+// may ask after the units were used.
 func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
 	p, known := s.engine.Policy(a.demand.Policy)
 	if !known {

@@ -1,11 +1,11 @@
-// Package envoy serves a limiter.Engine to Envoy, over gRPC: Envoy's Rate Limit Service
-// v3 as envoyproxy/ratelimit serves it, and Limitador's CheckRateLimit, Report, Reserve and Commit.
+// Package envoy serves a limiter.Engine to Envoy over gRPC. It implements Envoy's Rate Limit Service v3 as
+// envoyproxy/ratelimit does, and Limitador's CheckRateLimit, Report, Reserve and Commit.
 //
-// Envoy asks about a domain and descriptors, which a file of policies maps to policies. The values
-// of a descriptor's entries are the identifier. Descriptors that are mapped to nothing pass.
+// Envoy asks about a domain and descriptors, which a file of policies maps to policies. The values of a descriptor's
+// entries are the identifier. Descriptors without a mapping pass.
 //
-// The package knows nothing of stores, of files or of Prometheus, and it puts no value
-// of an entry into a log line, a metric or an error.
+// The package knows nothing about stores, files or Prometheus. It puts no value of an entry into a log line, a metric
+// or an error.
 package envoy
 
 import (
@@ -35,47 +35,44 @@ const (
 	OutcomeFailed    Outcome = "failed"    // the store did not answer, and the policy's on_store_error says deny
 	OutcomeUnlimited Outcome = "unlimited" // the mapping says that there is no limit
 	OutcomeReplaced  Outcome = "replaced"  // another descriptor's limit holds in place of this one's
-	OutcomeUnmatched Outcome = "unmatched" // the mapping says nothing of it: it passes
+	OutcomeUnmatched Outcome = "unmatched" // it has no mapping, and passes
 )
 
 // Outcomes lists all of them.
 var Outcomes = []Outcome{OutcomeAllowed, OutcomeDenied, OutcomeFailed, OutcomeUnlimited, OutcomeReplaced, OutcomeUnmatched}
 
-// DomainUnknown stands for the domain of a request that is not mapped. Domains
-// themselves are reported only where the mapping has them.
+// DomainUnknown is reported for a domain that is not mapped. Other domains are reported by their names.
 const DomainUnknown = "unknown"
 
-// Options of a Server. The zero value lets everybody ask, logs nothing and calls no hook.
+// Options of a Server. The zero value has no authentication, log or hooks.
 type Options struct {
 	Logger  *slog.Logger     // of failed requests; nil: nothing is logged
 	Now     func() time.Time // for durations only; nil: time.Now
 	Keyring *auth.Keyring    // of callers and their scopes; nil: everybody may ask for everything
 
-	// Observe learns of every answered request: the method as RLS calls it, the overall
-	// code or that of gRPC, and the id of its trace, empty unless somebody will see that.
-	// It must not block. It may be nil.
+	// Observe is called after every request, with the method as RLS calls it, the overall code or that of gRPC, and the id
+	// of its trace if it is sampled. It must not block, and may be nil.
 	Observe func(method, code string, d time.Duration, trace string)
-	// Refused learns of every request that was refused because of its caller, whose name is
-	// empty if it is not known. It must not block. It may be nil.
+	// Refused is called for every request that is refused because of its caller, whose name is empty if it is not known.
+	// It must not block, and may be nil.
 	Refused func(ctx context.Context, caller string, err error)
-	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
-	// block. It may be nil.
+	// Descriptor is called for every descriptor, with its domain or DomainUnknown. It must not block, and may be nil.
 	Descriptor func(domain string, became Outcome)
 
 	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced
 }
 
-// Server answers what Envoy asks. It is safe for concurrent use; make one with New.
+// Server answers the calls of Envoy. It is safe for concurrent use; make one with New.
 type Server struct {
 	rls.UnimplementedRateLimitServiceServer
 
 	engine   *limiter.Engine
 	opts     Options
-	inMemory bool // no decision waits for anybody
+	inMemory bool // the store is in this process
 	mapping  atomic.Pointer[mapping]
 	borrowed sync.Pool      // of *[]ask
-	mistakes throttle.Lines // of requests that are wrong, or not permitted
-	failures throttle.Lines // of requests that failed: while the store is away all of them do
+	mistakes throttle.Lines // of requests with mistakes or without permission
+	failures throttle.Lines // of requests that failed: all do while the store does not answer
 	panics   throttle.Lines
 }
 
@@ -102,24 +99,22 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	return s
 }
 
-// SetMapping puts what file says in place of all that was said before; nil: nothing is
-// mapped. Its policies must be in force: requests under others fail.
+// SetMapping replaces the mapping; nil maps nothing. Its policies must be in force: requests under others fail.
 func (s *Server) SetMapping(file *policyfile.Envoy) { s.mapping.Store(newMapping(file)) }
 
-// ShouldRateLimit takes what each descriptor asks for. Each is decided and counted on
-// its own: where one is denied, the others are counted all the same, unless the domain
-// says that they stand or fall together.
+// ShouldRateLimit takes the units of each descriptor. Each is decided and counted on its own: if one is denied, the
+// others count nevertheless, unless the domain is decided together.
 func (s *Server) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return s.answer(ctx, count.OpTake, r)
 }
 
-// CheckRateLimit is Limitador's: it says whether one unit of each descriptor would be
-// allowed now, and counts nothing.
+// CheckRateLimit is a method of Limitador. It answers whether one unit of each descriptor would be allowed now, and
+// counts nothing.
 func (s *Server) CheckRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return s.answer(ctx, count.OpCheck, r)
 }
 
-// Report is Limitador's: it counts what each descriptor asks for, whatever the limit.
+// Report is a method of Limitador. It counts the units of each descriptor, whatever the limit.
 func (s *Server) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return s.answer(ctx, count.OpRecord, r)
 }
@@ -142,7 +137,7 @@ func (s *Server) answer(ctx context.Context, op count.Op, r *rls.RateLimitReques
 	return m.response(asks)
 }
 
-// fill finds out what r, whose domain is d, asks for, and refuses a caller that may not ask for it.
+// fill fills in asks with the demands of r, whose domain is d, and returns an error if the caller may not make them.
 func (s *Server) fill(ctx context.Context, asks []ask, op count.Op, r *rls.RateLimitRequest, d *domain) error {
 	caller, err := s.admit(ctx, op)
 	if err != nil {
@@ -168,10 +163,10 @@ func (s *Server) tell(d *domain, asks []ask) {
 	}
 }
 
-// maxKept is how many descriptors memory is kept for: more come seldom.
+// maxKept is the number of descriptors whose memory is kept. More are rare.
 const maxKept = 16
 
-// borrow returns n asks that are zero, until they are released.
+// borrow returns n zero asks, to be released.
 func (s *Server) borrow(n int) *[]ask {
 	if kept, ok := s.borrowed.Get().(*[]ask); ok && n <= cap(*kept) {
 		*kept = (*kept)[:n]

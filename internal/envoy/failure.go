@@ -22,8 +22,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// failures maps every error to its code: the first that matches. Its texts, which callers see,
-// give nothing away.
+// failures maps every error to its code; the first that matches applies. Callers see the texts, which reveal nothing
+// else.
 var failures = []struct {
 	err     error
 	code    codes.Code
@@ -31,18 +31,18 @@ var failures = []struct {
 }{
 	{auth.ErrUnauthenticated, codes.Unauthenticated, "show a bearer token that is known, in the metadata authorization"},
 	{auth.ErrForbidden, codes.PermissionDenied, "the caller is not permitted to ask for this"},
-	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read what is to be counted"},
+	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read the identifier"},
 	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},
 	{store.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
 	{store.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy's on_store_error says deny"},
 }
 
-// statusOf returns err as gRPC tells it.
+// statusOf returns err as a gRPC status.
 func statusOf(ctx context.Context, err error) error {
 	if _, told := status.FromError(err); told {
 		return err
 	}
-	if ctx.Err() != nil { // whatever failed, nobody waits for it any more
+	if ctx.Err() != nil { // whatever failed, the client does not wait for it any more
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	for _, f := range failures {
@@ -53,8 +53,7 @@ func statusOf(ctx context.Context, err error) error {
 	return status.Error(codes.Internal, "the server failed; its log says how")
 }
 
-// intercept times a request, tells Options.Observe of it, and makes an error what gRPC
-// tells. A panic is an error, too.
+// intercept measures the time of a request, calls Options.Observe, and turns an error or a panic into a gRPC status.
 func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	method, ours := methods[info.FullMethod]
 	if !ours {
@@ -82,7 +81,7 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 	return answer, err
 }
 
-// codeIn returns the code of an answer. A Commit has none: it is never denied.
+// codeIn returns the code of an answer. A Commit has none, because it is never denied.
 func codeIn(answer any) rls.RateLimitResponse_Code {
 	switch a := answer.(type) {
 	case *rls.RateLimitResponse:
@@ -106,12 +105,12 @@ func (s *Server) trace(ctx context.Context, method string) (context.Context, tra
 	return s.opts.Tracer.Call(ctx, method, from)
 }
 
-// isMistake reports whether code is of what the caller got wrong.
+// isMistake reports whether code is that of a mistake of the caller.
 func isMistake(code codes.Code) bool {
 	return code == codes.InvalidArgument || code == codes.Unauthenticated || code == codes.PermissionDenied
 }
 
-// handleSafely calls handle, whose error is a panic's, too.
+// handleSafely calls handle, and turns a panic into an error.
 func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandler) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -122,15 +121,15 @@ func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandl
 	return handle(ctx, r)
 }
 
-// logPanic logs the cause of a panic where it is recovered.
+// logPanic logs a recovered panic.
 func (s *Server) logPanic(ctx context.Context, where string, cause any) {
 	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
 		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)
 	}
 }
 
-// logFailure logs why a request failed: a mistake of the caller at info, and a failure of the
-// service as a warning, each once a second.
+// logFailure logs the reason of a failed request: a mistake of the caller at info, a failure of the service as a
+// warning, each at most once a second.
 func (s *Server) logFailure(ctx context.Context, method, trace string, failed, told error) {
 	code, level, lines := status.Code(told), slog.LevelWarn, &s.failures
 	switch {

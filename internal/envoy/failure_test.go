@@ -234,7 +234,7 @@ func TestMistakesNameTheField(t *testing.T) {
 			d.Entries = make([]*common.RateLimitDescriptor_Entry, 65)
 		}),
 		"descriptors[1].is_negative_hits:": with(func(d *common.RateLimitDescriptor) { d.IsNegativeHits = true }),
-		"descriptors[1].limit: the policy takes none from a request: remove it": with(func(d *common.RateLimitDescriptor) {
+		"descriptors[1].limit: the policy takes no limit from requests: remove it": with(func(d *common.RateLimitDescriptor) {
 			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 		}),
 		"descriptors[1].hits_addend: 1000000000001 is out of range: use 0 to": with(func(d *common.RateLimitDescriptor) {

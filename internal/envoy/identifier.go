@@ -12,17 +12,15 @@ import (
 )
 
 const (
-	// noValue is the identifier of an empty value that stands alone: nobody must be able to get
-	// around a limit by an empty header.
+	// noValue is the identifier of a single empty value: an empty header must not be a way around a limit.
 	noValue = "%empty"
-	// longPrefix is in front of the hash of a text that is longer than identifiers may be. No
-	// escaped text has it.
+	// longPrefix precedes the hash of a text that is too long for an identifier. No escaped text begins with it.
 	longPrefix = "%sha256/"
 )
 
-// identifier returns the identifier of a descriptor with these entries: domain, keys
-// and values as "domain/key=value/key=value", or what the rule names of them. No two
-// descriptors that the rule keeps apart have the same one.
+// identifier returns the identifier of a descriptor with these entries: domain, keys and values as
+// "domain/key=value/key=value", or the parts that the rule names. Descriptors that the rule distinguishes have
+// different identifiers.
 func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) keys.Identifier {
 	if len(r.identify) == 1 {
 		return bounded(r.value(entries, r.identify[0]))
@@ -53,8 +51,7 @@ func (r *rule) appendEntry(b []byte, entries []*pb.RateLimitDescriptor_Entry, i 
 // remoteAddress is the key of the entry in which Envoy sends the client's address.
 const remoteAddress = "remote_address"
 
-// value returns the value of entry i, or its replacement. A client's address is the caller
-// that it is to the other ways in.
+// value returns the value of entry i, or its replacement. A client's address becomes the same caller as over HTTP.
 func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
 	switch value := entries[i].GetValue(); {
 	case r.standIns != nil && r.standIns[i] != "":
@@ -66,7 +63,7 @@ func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
 	}
 }
 
-// bounded returns text as an identifier of a length that may be counted for.
+// bounded returns text as an identifier of a permitted length.
 func bounded(text string) keys.Identifier {
 	switch {
 	case text == "":
@@ -78,8 +75,7 @@ func bounded(text string) keys.Identifier {
 	return keys.Identifier(text)
 }
 
-// special are the bytes that separate the parts of identifiers, and the one that
-// escapes them.
+// special are the bytes that separate the parts of identifiers, and the escape.
 const special = "%/="
 
 func escape(text string) string { return string(appendEscaped(nil, text)) }

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy/kuadrantpb"
 )
 
-// methods are the methods that are served, by their full names.
+// methods are the served methods, by their full names.
 var methods = map[string]string{
 	rls.RateLimitService_ShouldRateLimit_FullMethodName:       "ShouldRateLimit",
 	kuadrantpb.RateLimitService_CheckRateLimit_FullMethodName: "CheckRateLimit",

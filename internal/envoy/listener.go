@@ -20,40 +20,39 @@ import (
 
 // Bounds of a connection and its requests.
 const (
-	// maxMessage is far more than the headers that Envoy takes of a client (60 KiB), in
-	// several descriptors: a client that sends long headers must not make its own check fail.
+	// maxMessage is far more than the headers that Envoy accepts from a client (60 KiB), in several descriptors: long
+	// headers must not make a client's check fail.
 	maxMessage = 1 << 20
-	// maxStreams is how many requests a connection may have under way. An Envoy has a
-	// connection for each of its threads.
+	// maxStreams is the maximum of requests in progress on a connection. An Envoy has a connection for each of its
+	// threads.
 	maxStreams = 1000
-	// streamWorkers are goroutines that answer one request after the other, on stacks that
-	// have grown already: that spares a quarter of a request's time. Requests that find all
-	// of them waiting for the store get one of their own.
+	// streamWorkers is the number of goroutines that answer one request after the other. Their stacks have already grown,
+	// which saves a quarter of a request's time. If all of them wait for the store, requests get goroutines of their own.
 	streamWorkers  = 64
 	maxHeaderList  = 16 << 10
 	connectTimeout = 5 * time.Second // a handshake is a packet or two
-	// defaultIdle is how long a connection may have no request, as that of HTTP.
+	// defaultIdle is how long a connection may be idle, as with HTTP.
 	defaultIdle = 2 * time.Minute
-	// maxAge makes Envoys connect anew, so that instances that were added get their share.
+	// maxAge makes Envoys reconnect, so that new instances get their share.
 	maxAge      = time.Hour
 	maxAgeGrace = 30 * time.Second
-	// pingEvery finds out about peers that are gone without a word.
+	// pingEvery is the interval of pings, which detect peers that have disappeared.
 	pingEvery   = time.Minute
 	pingTimeout = 10 * time.Second
 	// minPing is the least time between a peer's own pings.
 	minPing = 10 * time.Second
-	// readyEvery is how late health follows readiness.
+	// readyEvery is the interval at which health is updated.
 	readyEvery = time.Second
 )
 
 // ListenerOptions of a Listener.
 type ListenerOptions struct {
-	Connections int                         // at most this many are open; for further ones, those that wait for a request are closed
-	Idle        time.Duration               // how long a connection may have no request; 0: two minutes
-	Reached     func(connections.Bound)     // is called when a bound turns one away, and must not block; may be nil
-	Drain       time.Duration               // how long requests under way may take when it stops
-	Ready       func(context.Context) error // why health should say "not serving"; nil: always ready
-	GRPC        []grpc.ServerOption         // beside the bounds: credentials, interceptors
+	Connections int                         // maximum of open connections; a further one replaces an idle one
+	Idle        time.Duration               // how long a connection may be idle; 0: two minutes
+	Reached     func(connections.Bound)     // is called if a bound turns a connection away; must not block, and may be nil
+	Drain       time.Duration               // time for requests in progress when it stops
+	Ready       func(context.Context) error // its error makes health "not serving"; nil: always ready
+	GRPC        []grpc.ServerOption         // besides the bounds: credentials, interceptors
 }
 
 // Listener serves a Server over gRPC, with the health service beside it. Make one with
@@ -66,8 +65,7 @@ type Listener struct {
 	stopping chan struct{} // closed when streams are to end
 }
 
-// NewListener returns a Listener that serves s to clients of listener. Run closes listener in the
-// end.
+// NewListener returns a Listener that serves s to clients of listener, which Run closes at its end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
 		listener: grpcbound.Limit(listener, connections.NewPlaces(opts.Connections, opts.Reached)), opts: opts,
@@ -101,8 +99,8 @@ func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 // Open returns how many connections are open.
 func (l *Listener) Open() int { return l.listener.Len() }
 
-// Run answers requests until ctx ends, and then those that are under way, for at most
-// ListenerOptions.Drain. It returns nil, or why it could not go on.
+// Run answers requests until ctx ends, and then those in progress, for at most ListenerOptions.Drain. It returns nil,
+// or the error that ended it.
 func (l *Listener) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -120,8 +118,8 @@ func (l *Listener) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// stop tells clients to go elsewhere, ends the streams that watch health, waits for requests that
-// are under way, and cuts off those that take too long.
+// stop tells clients to reconnect elsewhere, ends the streams that watch health, waits for requests in progress, and
+// cuts off those that take too long.
 func (l *Listener) stop() {
 	close(l.stopping)
 	cut := time.AfterFunc(l.opts.Drain, l.server.Stop)
@@ -129,8 +127,8 @@ func (l *Listener) stop() {
 	l.server.GracefulStop()
 }
 
-// endInTime ends a stream when the listener stops, which would wait for it. Only watchers of health
-// have streams.
+// endInTime ends a stream when the listener stops, which would otherwise wait for it. Only watchers of health have
+// streams.
 func (l *Listener) endInTime(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -145,7 +143,7 @@ func (l *Listener) endInTime(srv any, stream grpc.ServerStream, _ *grpc.StreamSe
 	}
 }
 
-// endingStream is a stream whose context ends before the client's.
+// endingStream is a stream whose context ends with the listener.
 type endingStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -175,10 +173,10 @@ func (l *Listener) readiness(ctx context.Context) healthpb.HealthCheckResponse_S
 	return healthpb.HealthCheckResponse_SERVING
 }
 
-// HealthName is the service that envoyproxy/ratelimit's health is asked by.
+// HealthName is the service name of envoyproxy/ratelimit's health.
 const HealthName = "ratelimit"
 
-// setHealth says how all services fare: they stand and fall together.
+// setHealth sets the status of all services, which is the same.
 func (l *Listener) setHealth(to healthpb.HealthCheckResponse_ServingStatus) {
 	for _, service := range []string{
 		"", rls.RateLimitService_ServiceDesc.ServiceName, kuadrantpb.RateLimitService_ServiceDesc.ServiceName, HealthName,

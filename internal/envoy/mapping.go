@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// mapping finds the rule of a descriptor. It is made once for each file of policies
-// and never changes.
+// mapping finds the rule of a descriptor. It is made once for each file of policies, and immutable.
 type mapping struct {
 	headers policyfile.EnvoyHeaders
 	domains map[string]*domain
@@ -19,7 +18,7 @@ type mapping struct {
 // domain is one tree of descriptors.
 type domain struct {
 	name     string
-	escaped  string // as identifiers begin
+	escaped  string // the beginning of identifiers
 	together bool   // a request uses all its limits, or none
 	steps    steps
 }
@@ -27,8 +26,8 @@ type domain struct {
 // steps are the possible next entries of a descriptor, by the key of the entry.
 type steps map[string]*choice
 
-// choice has the steps that an entry's value chooses among: the value itself, else the first
-// pattern that matches, else the one for any value.
+// choice has the next steps by the value of an entry: that for the value itself, else that of the first pattern that
+// matches, else that for any value.
 type choice struct {
 	values   map[string]*step
 	patterns []pattern
@@ -40,7 +39,7 @@ type pattern struct {
 	to    *step
 }
 
-// step is where an entry leads to.
+// step is a node of the tree, to which an entry leads.
 type step struct {
 	rule  *rule // for descriptors that end here; nil: nothing holds
 	below steps
@@ -51,15 +50,15 @@ type rule struct {
 	policy    string // empty: nothing limits
 	unlimited bool
 	name      string // of the limit; empty: none
-	shown     string // as answers call the limit
+	shown     string // name of the limit in answers
 	replaces  []string
 	quota     bool
 
 	domain    *domain
-	identify  []int    // indexes of the entries whose values are counted for; nil: all
+	identify  []int    // indexes of the entries that make the identifier; nil: all
 	keyed     bool     // identifiers name domain and keys, too
-	standIns  []string // by entry: what all values that match are counted as; nil: nothing
-	escapedBy []string // by entry: the key as identifiers have it
+	standIns  []string // by entry: the value that stands for all matching ones; nil: none
+	escapedBy []string // by entry: the key in its form in identifiers
 }
 
 func newMapping(file *policyfile.Envoy) *mapping {
@@ -76,7 +75,7 @@ func newMapping(file *policyfile.Envoy) *mapping {
 	return m
 }
 
-// stepsOf returns the steps that list describes; above are those that lead to them.
+// stepsOf returns the steps for list; above are the descriptors that lead to them.
 func (d *domain) stepsOf(list []policyfile.EnvoyDescriptor, above []*policyfile.EnvoyDescriptor) steps {
 	if len(list) == 0 {
 		return nil
@@ -141,8 +140,8 @@ func last(path []*policyfile.EnvoyDescriptor, key string) int {
 	return 0
 }
 
-// find returns the rule for a descriptor with these entries; nil: there is none. Each
-// entry chooses its step once: where one leads nowhere, no other is tried.
+// find returns the rule for a descriptor with these entries, nil if there is none. Each entry chooses one step: if that
+// leads nowhere, no other is tried.
 func (d *domain) find(entries []*pb.RateLimitDescriptor_Entry) *rule {
 	at := &step{below: d.steps}
 	for _, e := range entries {
@@ -169,8 +168,8 @@ func (c *choice) choose(value string) *step {
 	return c.other
 }
 
-// matches reports whether value has all parts, one after the other, starts with the
-// first and ends with the last. There are two at least.
+// matches reports whether value contains all parts in their order, starts with the first and ends with the last. There
+// are at least two parts.
 func matches(parts []string, value string) bool {
 	first, middle, end := parts[0], parts[1:len(parts)-1], parts[len(parts)-1]
 	rest, begins := strings.CutPrefix(value, first)

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// bringLimits gives asks, which are those of r, the limits that its descriptors bring.
+// bringLimits sets the limits in the descriptors of r on asks.
 func (s *Server) bringLimits(asks []ask, r *rls.RateLimitRequest) error {
 	for i, from := range r.GetDescriptors() {
 		if from.GetLimit() == nil {
@@ -20,7 +20,7 @@ func (s *Server) bringLimits(asks []ask, r *rls.RateLimitRequest) error {
 			continue
 		}
 		p, ok := s.engine.Policy(asks[i].rule.policy)
-		if !ok { // the decision says so
+		if !ok { // the decision will fail
 			continue
 		}
 		if err := checkLimit(p, from.GetLimit(), i); err != nil {
@@ -31,18 +31,18 @@ func (s *Server) bringLimits(asks []ask, r *rls.RateLimitRequest) error {
 	return nil
 }
 
-// checkLimit refuses the limit of descriptor i if p does not take it.
+// checkLimit returns an error if p does not accept the limit of descriptor i.
 func checkLimit(p *policy.Policy, brought *pb.RateLimitDescriptor_RateLimitOverride, i int) error {
 	at := p.FromRequest()
 	if at < 0 {
-		return invalidIn(i, "limit", "the policy takes none from a request: remove it from the route's rate_limits, "+
+		return invalidIn(i, "limit", "the policy takes no limit from requests: remove it from the route's rate_limits, "+
 			"or write limit: {from: request, max: 1000, default: 100} or the like in the policy")
 	}
 	l := &p.Limits[at]
 	unit, number := unitOf(l), int64(brought.GetRequestsPerUnit())
 	switch {
 	case unit == rls.RateLimitResponse_RateLimit_UNKNOWN:
-		return invalidIn(i, "limit.unit", "the policy's window of %s is no unit: use 1s, 1m, 1h, 1d, 7d, 30d, day, week or month there",
+		return invalidIn(i, "limit.unit", "the policy's window of %s is not a unit: use 1s, 1m, 1h, 1d, 7d, 30d, day, week or month there",
 			l.WindowName())
 	case brought.GetUnit().String() != unit.String():
 		return invalidIn(i, "limit.unit", "%s, and the policy's window is %s: use %s", brought.GetUnit(), l.WindowName(), unit)

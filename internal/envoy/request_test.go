@@ -67,8 +67,8 @@ func TestWrongLimitsOfDescriptors(t *testing.T) {
 		"descriptors[0].limit.requests_per_unit: 0 is out of range: use 1 to 9":    bringing(descriptor("asked=a"), 0, hour),
 		"descriptors[0].limit.requests_per_unit: 10 is out of range: use 1 to 9":   bringing(descriptor("asked=a"), 10, hour),
 		"descriptors[0].limit.unit: MINUTE, and the policy's window is 1h: use HO": bringing(descriptor("asked=a"), 1, minute),
-		"descriptors[0].limit.unit: the policy's window of 15m is no unit":         bringing(descriptor("odd=a"), 1, minute),
-		"descriptors[0].limit: the policy takes none from a request: remove it":    bringing(descriptor("fixed=a"), 1, hour),
+		"descriptors[0].limit.unit: the policy's window of 15m is not a unit":      bringing(descriptor("odd=a"), 1, minute),
+		"descriptors[0].limit: the policy takes no limit from requests: remove it": bringing(descriptor("fixed=a"), 1, hour),
 		"descriptors[0].limit: no policy is mapped to the descriptor":              bringing(descriptor("other=a"), 1, hour),
 	} {
 		_, err := f.client.ShouldRateLimit(context.Background(), request(d))

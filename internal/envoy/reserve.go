@@ -15,18 +15,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// maxHold is the longest hold, and that of a request that names none: Limitador's --max-reservation-ttl.
+// maxHold is the longest hold, and the default, as Limitador's --max-reservation-ttl.
 const maxHold = time.Minute
 
-// estimate is the interface that the requests of Reserve and Commit share.
+// estimate has the common parts of the requests of Reserve and Commit.
 type estimate struct {
 	request *rls.RateLimitRequest
 	field   string // of the amount
 	amount  uint64
 }
 
-// Reserve is Limitador's: it holds the amount under each descriptor's policy, or under none. Without an amount it holds
-// nothing, and says whether one unit would be allowed.
+// Reserve is a method of Limitador. It holds the amount under each descriptor's policy, or under none. Without an
+// amount it holds nothing, and answers whether one unit would be allowed.
 func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*kuadrantpb.ReserveResponse, error) {
 	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "amount", r.GetAmount()}
 	return s.asked(ctx, count.OpTake, &e, func(asks []ask, demands []limiter.Demand, of []int) (*kuadrantpb.ReserveResponse, error) {
@@ -36,7 +36,7 @@ func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*ku
 		}
 		answer, err := s.doAll(ctx, &call)
 		switch {
-		case errors.Is(err, limiter.ErrCostTooLarge) || errors.Is(err, limiter.ErrInvalid): // of one; it may be in mode shadow
+		case errors.Is(err, limiter.ErrCostTooLarge) || errors.Is(err, limiter.ErrInvalid): // of one demand, which may be in mode shadow
 			return s.reserveNothing(ctx, asks)
 		case err != nil:
 			return nil, err
@@ -46,7 +46,7 @@ func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*ku
 	})
 }
 
-// reserveNothing answers for asks of which one can't be decided: each is checked on its own, and nothing is held.
+// reserveNothing answers if one of asks can't be decided: it checks each on its own, and holds nothing.
 func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*kuadrantpb.ReserveResponse, error) {
 	denied := false
 	for _, i := range limitedOf(asks) {
@@ -60,8 +60,8 @@ func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*kuadrantpb.Re
 	return &kuadrantpb.ReserveResponse{Code: codeOf(denied)}, nil
 }
 
-// Commit is Limitador's: it records the actual amount for each descriptor, in place of what the reservation holds. One
-// that is unknown is recorded as Report does. Unlike there, a repeated Commit of a reservation counts once.
+// Commit is a method of Limitador. It records the actual amount for each descriptor in place of the reserved one. For
+// an unknown reservation it does what Report does. Unlike Limitador's, a repeated Commit of a reservation counts once.
 func (s *Server) Commit(ctx context.Context, r *kuadrantpb.CommitRequest) (*kuadrantpb.CommitResponse, error) {
 	released := false
 	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "actual_amount", r.GetActualAmount()}
@@ -80,7 +80,7 @@ func (s *Server) Commit(ctx context.Context, r *kuadrantpb.CommitRequest) (*kuad
 	return &kuadrantpb.CommitResponse{ReservationReleased: released}, err
 }
 
-// settle settles r's reservation of demands, and reports whether that was held until now, and whether it is one.
+// settle settles r's reservation of demands, and reports whether it was still held, and whether it is known.
 func (s *Server) settle(ctx context.Context, r *kuadrantpb.CommitRequest, demands []limiter.Demand) (released, known bool, err error) {
 	switch {
 	case r.GetReservationId() == "" || len(demands) == 0:
@@ -102,8 +102,8 @@ func (s *Server) settle(ctx context.Context, r *kuadrantpb.CommitRequest, demand
 	return released, true, err
 }
 
-// asked has do decide what e asks for: a demand for each policy and identifier, and for each limited ask the index of its
-// own. Where nothing is limited, the answer is OK.
+// asked calls do with the asks of e, a demand for each policy and identifier, and for each limited ask the index of its
+// demand. If nothing is limited, the answer is OK.
 func (s *Server) asked(
 	ctx context.Context, op count.Op, e *estimate, do func([]ask, []limiter.Demand, []int) (*kuadrantpb.ReserveResponse, error),
 ) (*kuadrantpb.ReserveResponse, error) {
@@ -119,7 +119,7 @@ func (s *Server) asked(
 	for _, i := range group {
 		asks[i].demand.Cost = int64(e.amount)
 	}
-	demands, of := demandsOf(asks, group, false) // as with Limitador's counters, the same one twice is one
+	demands, of := demandsOf(asks, group, false) // as in Limitador, equal counters are counted once
 	if len(demands) > policy.MaxDemands {
 		return nil, invalid("descriptors", "%d of them stand or fall together: use at most %d", len(demands), policy.MaxDemands)
 	}
@@ -130,7 +130,7 @@ func (s *Server) asked(
 	return do(asks, demands, of)
 }
 
-// doAll has the engine decide call, as a part of the trace of ctx.
+// doAll lets the engine decide call, within the trace of ctx.
 func (s *Server) doAll(ctx context.Context, call *limiter.Call) (limiter.Answer, error) {
 	ctx, span := s.opts.Tracer.Decide(ctx, call.Op)
 	answer, err := s.engine.Do(ctx, call)
@@ -138,7 +138,7 @@ func (s *Server) doAll(ctx context.Context, call *limiter.Call) (limiter.Answer,
 	return answer, err
 }
 
-// holdOf returns how long a reservation holds: as long as ttl says, within the bounds.
+// holdOf returns the duration of a hold, given within its bounds.
 func holdOf(given *durationpb.Duration) time.Duration {
 	ttl := maxHold
 	if given != nil && given.CheckValid() == nil && given.AsDuration() >= 0 {

@@ -13,16 +13,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// statusMemory is a status and what it refers to.
+// statusMemory is a status with its parts, in one allocation.
 type statusMemory struct {
 	status rls.RateLimitResponse_DescriptorStatus
 	limit  rls.RateLimitResponse_RateLimit
 	reset  durationpb.Duration
 }
 
-// response returns the outcome of asks, each and all of them. It is an error where the
-// store's failure leaves open whether the request may pass: what happens then is
-// Envoy's to say.
+// response returns the outcomes of asks, and their overall outcome. It returns an error if a failure of the store
+// leaves that open: then Envoy's settings decide.
 func (m *mapping) response(asks []ask) (*rls.RateLimitResponse, error) {
 	r := &rls.RateLimitResponse{Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(asks))}
 	memory := make([]statusMemory, len(asks))
@@ -69,7 +68,7 @@ func codeOf(denied bool) rls.RateLimitResponse_Code {
 	return rls.RateLimitResponse_OK
 }
 
-// status returns the outcome of a, in memory, which is zero.
+// status returns the outcome of a in memory, which must be zero.
 func (a *ask) status(memory *statusMemory) *rls.RateLimitResponse_DescriptorStatus {
 	s := &memory.status
 	switch {
@@ -83,7 +82,7 @@ func (a *ask) status(memory *statusMemory) *rls.RateLimitResponse_DescriptorStat
 		return s // unknown
 	}
 	s.Code = codeOf(a.denied)
-	if a.limit == nil { // nobody was counted
+	if a.limit == nil { // nothing was counted
 		return s
 	}
 	s.LimitRemaining = capped(a.decision.Remaining)
@@ -93,7 +92,7 @@ func (a *ask) status(memory *statusMemory) *rls.RateLimitResponse_DescriptorStat
 	return s
 }
 
-// capped returns n as the messages can say it.
+// capped returns n in the range of the messages.
 func capped(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // seconds returns d in whole seconds, rounded up.
@@ -101,7 +100,7 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 const day = 24 * time.Hour
 
-// unitOf returns the unit of time that l's window is, unknown if it is none.
+// unitOf returns the unit of time of l's window, unknown if it is not a unit.
 func unitOf(l *policy.Limit) rls.RateLimitResponse_RateLimit_Unit {
 	if l.Calendar == policy.CalendarMonth {
 		return rls.RateLimitResponse_RateLimit_MONTH
@@ -123,8 +122,8 @@ func unitOf(l *policy.Limit) rls.RateLimitResponse_RateLimit_Unit {
 	return rls.RateLimitResponse_RateLimit_UNKNOWN
 }
 
-// tightestOf returns the one that headers tell of: the denied one that is denied for longest,
-// else the one of which least remains; nil if no policy decided.
+// tightestOf returns the ask for the headers: the one that is denied the longest, else the one with the fewest
+// remaining units; nil if no policy decided.
 func tightestOf(asks []ask) (tightest *ask) {
 	for i := range asks {
 		if a := &asks[i]; a.limit != nil && (tightest == nil || a.tighter(tightest)) {
@@ -145,8 +144,7 @@ func (a *ask) tighter(than *ask) bool {
 	return other != count.Never && (wait == count.Never || wait > other)
 }
 
-// headersOf tells of a in those headers that have a name; denied is whether the request
-// is.
+// headersOf returns the headers with a name, for a. denied says that the request is denied.
 func (m *mapping) headersOf(a *ask, denied bool) (headers []*core.HeaderValue) {
 	add := func(name string, value int64) {
 		if name != "" {

@@ -29,8 +29,8 @@ func takes(asks []ask) (group []int) {
 	return group
 }
 
-// decideTogether decides asks so that those which take units take all of them or none. Each check and each record is decided
-// on its own.
+// decideTogether decides asks so that either all takes are admitted or none. Each check and each record is decided on
+// its own.
 func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	for i := range asks {
 		if a := &asks[i]; a.limited() && a.op != count.OpTake {
@@ -59,8 +59,8 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	}
 }
 
-// demandsOf returns the demands of group, those of one policy and identifier as one, and for each
-// of group the index of its demand. sums says whether such a one costs what they cost together, or what each of them costs.
+// demandsOf returns the demands of group, with one for each policy and identifier, and for each of group the index of
+// its demand. sums says whether the costs of asks with the same demand are added.
 func demandsOf(asks []ask, group []int, sums bool) (demands []limiter.Demand, of []int) {
 	type key struct {
 		policy     string
@@ -83,8 +83,8 @@ func demandsOf(asks []ask, group []int, sums bool) (demands []limiter.Demand, of
 	return demands, of
 }
 
-// spread gives each of group its decision. A denial of a derived demand goes to the first, as it does not show to which
-// descriptor the demand belongs.
+// spread gives each of group its decision. The first one gets the denial of a derived demand, whose descriptor is not
+// known.
 func spread(asks []ask, group, of []int, answer *limiter.Answer) {
 	denied := false
 	for n, i := range group {
@@ -100,14 +100,14 @@ func spread(asks []ask, group, of []int, answer *limiter.Answer) {
 	}
 }
 
-// conclude makes a what d decided.
+// conclude sets the outcome of a to d.
 func (a *ask) conclude(d *count.Decision) {
 	a.decision = *d
 	a.denied, a.limit = !d.Allowed, a.decision.TightestLimit()
 }
 
-// decideApart decides asks of which one can't be decided: its identifier can't be read, or its cost can never fit. If that
-// is a denial, the others take nothing. If it denies nothing, as in mode shadow, each is taken on its own.
+// decideApart decides asks if the identifier of one can't be read, or its cost can never fit. If that is a denial, the
+// others take nothing. If it denies nothing, as in mode shadow, each is taken on its own.
 func (s *Server) decideApart(ctx context.Context, asks []ask, group []int) {
 	settled := false
 	for _, i := range group {

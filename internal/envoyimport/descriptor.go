@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// descriptorKeys and limitKeys are all that there are.
+// descriptorKeys and limitKeys are all known keys.
 var (
 	descriptorKeys = []string{
 		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
@@ -32,7 +32,7 @@ var windows = map[string]time.Duration{
 
 const units = "second, minute, hour, day, week and month"
 
-// step is a key and a value that a descriptor may have next.
+// step is a key and a value of a descriptor.
 type step struct{ key, value string }
 
 func (s step) String() string {
@@ -42,7 +42,7 @@ func (s step) String() string {
 	return s.key + "=" + s.value
 }
 
-// descriptors returns what list becomes; above are the steps that lead to it.
+// descriptors converts list; above are the steps that lead to it.
 func (s *source) descriptors(list *yamlfile.Node, above []step) []policyfile.EnvoyDescriptor {
 	if !s.f.Expect(list, yamlfile.List, "start each descriptor with - key:") {
 		return nil
@@ -70,7 +70,7 @@ func (s *source) descriptors(list *yamlfile.Node, above []step) []policyfile.Env
 	return made
 }
 
-// descriptor returns what n becomes, which is the last of path.
+// descriptor converts n, which is the last of path.
 func (s *source) descriptor(n *yamlfile.Node, path []step) policyfile.EnvoyDescriptor {
 	at := path[len(path)-1]
 	d := policyfile.EnvoyDescriptor{Key: at.key, Value: at.value, Shared: s.flag(n, "share_threshold")}
@@ -86,13 +86,13 @@ func (s *source) descriptor(n *yamlfile.Node, path []step) policyfile.EnvoyDescr
 	}
 	s.warnOfLosses(n)
 	if limit == nil && len(d.Descriptors) == 0 {
-		s.warn(n, "it has no rate_limit, and so lets pass what it matches: kept as unlimited")
+		s.warn(n, "it has no rate_limit, so its requests pass: kept as unlimited")
 		d.Descriptors, d.Unlimited = nil, true
 	}
 	return d
 }
 
-// warnOfLosses tells of what n has that is not kept, or says nothing.
+// warnOfLosses adds warnings for members of n that are not kept, or have no effect.
 func (s *source) warnOfLosses(n *yamlfile.Node) {
 	for _, key := range []string{"detailed_metric", "value_to_metric"} {
 		if s.flag(n, key) {
@@ -110,7 +110,7 @@ func (s *source) warnOfLosses(n *yamlfile.Node) {
 	}
 }
 
-// limit puts into d what n, the rate_limit of the descriptor of, becomes.
+// limit converts n, the rate_limit of the descriptor of, into d.
 func (s *source) limit(n, of *yamlfile.Node, path []step, d *policyfile.EnvoyDescriptor) {
 	if !s.f.Expect(n, yamlfile.Map, "a rate_limit has a unit and requests_per_unit") {
 		return
@@ -164,7 +164,7 @@ func (s *source) unlimitedUnit(unit *yamlfile.Node) {
 	if windows[name] > 0 || name == "year" {
 		s.f.Add(unit, "an unlimited descriptor has no unit")
 	} else {
-		s.warn(unit, "left out: it is no unit, and says nothing beside unlimited")
+		s.warn(unit, "left out: it is not a unit, and says nothing beside unlimited")
 	}
 }
 
@@ -180,12 +180,12 @@ func (s *source) window(n *yamlfile.Node) time.Duration {
 	case name == "year":
 		s.f.Add(unit, "a year can't be kept: windows are of 31 days at most; write unit: month and a twelfth of the requests")
 	case unit.Kind != yamlfile.Broken:
-		s.f.Add(unit, "%.64q is no unit: there are %s", name, units)
+		s.f.Add(unit, "%.64q is not a unit: there are %s", name, units)
 	}
 	return 0
 }
 
-// replaces returns the names of the limits that n, which has a name itself, stands in for.
+// replaces returns the names of the limits that n, which is called name, replaces.
 func (s *source) replaces(n *yamlfile.Node, name string) (names []string) {
 	list := member(n, "replaces")
 	if list == nil || !s.f.Expect(list, yamlfile.List, "write a list of - name:") {
@@ -210,11 +210,10 @@ func (s *source) replaces(n *yamlfile.Node, name string) (names []string) {
 	return names
 }
 
-// maxName is how long the name of a policy may be.
+// maxName is the maximum length of the name of a policy.
 const maxName = 63
 
-// policyName returns a name for the policy of path that no other one has: what there is
-// of the domain and the path in letters and digits.
+// policyName returns a unique name for the policy of path, made of the letters and digits of the domain and the path.
 func (s *source) policyName(path []step) string {
 	name := "limit"
 	for i, part := range partsOf(s.domain, path) {
@@ -254,10 +253,10 @@ func nameRune(r rune) rune {
 	return '-'
 }
 
-// maxDescription is how much of a path a description has: a policy's may be 1024 bytes.
+// maxDescription is the maximum length of a description; that of a policy may have 1024 bytes.
 const maxDescription = 200
 
-// description tells people what a policy was made of.
+// description returns the description of a policy: the domain and the path.
 func description(domain string, path []step) string {
 	text := domain + ":"
 	for _, at := range path {

@@ -1,9 +1,9 @@
-// Package envoyimport makes a file of policies out of the YAML that envoyproxy/ratelimit
-// is configured by, so that an Envoy which asked that service is answered alike here.
+// Package envoyimport converts the YAML configuration of envoyproxy/ratelimit to a file of policies, by which an Envoy
+// gets the same answers.
 //
-// Settings without an equivalent are reported with their lines: as mistakes where answers would differ, as warnings where
-// nothing but metrics or metadata would. It knows the format as of envoyproxy/ratelimit in July 2026, and nothing of its
-// environment variables.
+// Settings without an equivalent are reported with their lines: as mistakes if answers would differ, as warnings if
+// only metrics or metadata would. It knows the format of envoyproxy/ratelimit of July 2026, but not its environment
+// variables.
 package envoyimport
 
 import (
@@ -25,13 +25,13 @@ type Source struct {
 
 // Options of Convert.
 type Options struct {
-	// Count says which attempts use quota. There, denied ones do; where none asks for more
-	// than one hit, both decide alike, as windows are fixed. Zero: policy.CountAll.
+	// Count says which attempts use quota. In envoyproxy/ratelimit, denied ones do. If no request has more than one hit,
+	// both decide alike, because windows are fixed. Zero: policy.CountAll.
 	Count policy.CountMode
 }
 
-// Convert returns the policies of sources, each of which is of another domain, and warnings of parts that were left
-// out. The error is yamlfile.Errors, for the first source that has mistakes.
+// Convert returns the policies of sources, which have different domains, and warnings about parts that were left out.
+// The error is yamlfile.Errors for the first source with mistakes.
 func Convert(sources []Source, opts Options) (file policyfile.File, warnings yamlfile.Errors, err error) {
 	if opts.Count == "" {
 		opts.Count = policy.CountAll
@@ -52,7 +52,7 @@ func Convert(sources []Source, opts Options) (file policyfile.File, warnings yam
 	return c.result, c.warnings, nil
 }
 
-// conversion is the result so far.
+// conversion has the result so far.
 type conversion struct {
 	opts     Options
 	result   policyfile.File
@@ -121,7 +121,7 @@ func (s *source) root(n *yamlfile.Node) {
 	}
 }
 
-// collectNames notes the names of all limits: one may be replaced before it comes.
+// collectNames collects the names of all limits, since one may be replaced before it is defined.
 func (s *source) collectNames(list *yamlfile.Node) {
 	for _, item := range list.Items {
 		if limit := member(item, "rate_limit"); limit != nil && limit.Member("name") != nil {
@@ -133,11 +133,10 @@ func (s *source) collectNames(list *yamlfile.Node) {
 	}
 }
 
-// everyKey is all that may be written, anywhere: one in the wrong place is ignored there.
+// everyKey has all known keys. envoyproxy/ratelimit ignores those in the wrong place.
 var everyKey = slices.Concat([]string{"domain"}, descriptorKeys, limitKeys)
 
-// expectKeys adds a mistake for each member of n that nothing is called, and warns of those
-// that only something else has.
+// expectKeys adds a mistake for each unknown key of n, and a warning for those in the wrong place.
 func (s *source) expectKeys(n *yamlfile.Node, known []string) {
 	for _, m := range n.Members {
 		if !slices.Contains(known, m.Key) && slices.Contains(everyKey, m.Key) {
@@ -147,7 +146,7 @@ func (s *source) expectKeys(n *yamlfile.Node, known []string) {
 	s.f.ExpectKeys(n, slices.Concat(known, everyKey))
 }
 
-// member returns the value under key, nil where n has none or null, which is the same there.
+// member returns the value under key, nil if n has none or null, which mean the same.
 func member(n *yamlfile.Node, key string) *yamlfile.Node {
 	if value := n.Member(key); value != nil && value.Kind != yamlfile.Null {
 		return value
@@ -155,8 +154,8 @@ func member(n *yamlfile.Node, key string) *yamlfile.Node {
 	return nil
 }
 
-// text returns the member key of n as YAML's decoder there puts it into text: numbers and
-// true as they are written.
+// text returns the member key of n as text, as envoyproxy/ratelimit decodes it: numbers and booleans as they are
+// written.
 func (s *source) text(n *yamlfile.Node, key string) string {
 	value := member(n, key)
 	if value == nil {
@@ -170,13 +169,13 @@ func (s *source) text(n *yamlfile.Node, key string) string {
 	return value.Text
 }
 
-// yes and no are what YAML 1.1, which is read there, takes for true and false beside these.
+// yes and no are further words for true and false in YAML 1.1, which envoyproxy/ratelimit reads.
 var (
 	yes = []string{"y", "yes", "on"}
 	no  = []string{"n", "no", "off"}
 )
 
-// flag returns whether the member key of n is true.
+// flag reports whether the member key of n is true.
 func (s *source) flag(n *yamlfile.Node, key string) bool {
 	value := member(n, key)
 	if value == nil || s.f.Wrong(value.Path) {

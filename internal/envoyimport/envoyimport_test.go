@@ -107,7 +107,7 @@ func TestMistakes(t *testing.T) {
 		"a word":             {in("word"), first + ": text where a map belongs"},
 		"an unknown member":  {limit("unit: minute, requests_per_unit: 1, unit_multiplier: 5"), rate + ".unit_multiplier: unknown key"},
 		"a year":             {limit("unit: YEAR, requests_per_unit: 1"), rate + ".unit: a year can't be kept"},
-		"an unknown unit":    {limit("unit: fortnight, requests_per_unit: 1"), rate + `.unit: "fortnight" is no unit: there are second`},
+		"an unknown unit":    {limit("unit: fortnight, requests_per_unit: 1"), rate + `.unit: "fortnight" is not a unit: there are second`},
 		"no unit":            {limit("requests_per_unit: 1"), rate + ": it has no unit"},
 		"too many requests":  {limit("unit: minute, requests_per_unit: 4294967296"), rate + ".requests_per_unit: it must be a whole number"},
 		"negative requests":  {limit("unit: minute, requests_per_unit: -1"), rate + ".requests_per_unit: it must be a whole number"},

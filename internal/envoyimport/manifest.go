@@ -6,12 +6,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// isManifest reports whether n describes an object of Kubernetes.
+// isManifest reports whether n is a Kubernetes object.
 func isManifest(n *yamlfile.Node) bool {
 	return member(n, "kind") != nil && member(n, "apiVersion") != nil
 }
 
-// manifests adds what the ConfigMaps among objects hold: each of their entries is a file.
+// manifests adds the entries of the ConfigMaps among objects, each of which is a file.
 func (s *source) manifests(objects []*yamlfile.Node) error {
 	found := false
 	for _, object := range objects {
@@ -24,7 +24,7 @@ func (s *source) manifests(objects []*yamlfile.Node) error {
 		}
 		data := member(object, "data")
 		if s.text(object, "kind") != "ConfigMap" || data == nil {
-			s.warn(object, "left out: it is no ConfigMap with data")
+			s.warn(object, "left out: it is not a ConfigMap with data")
 			continue
 		}
 		for _, entry := range data.Members {
@@ -40,8 +40,8 @@ func (s *source) manifests(objects []*yamlfile.Node) error {
 	return s.f.Err()
 }
 
-// entry adds the file that is an entry of a ConfigMap. Its lines are those of the whole where
-// it is written as a block.
+// entry adds an entry of a ConfigMap, which is a file. Its line numbers are those of the manifest if it is written as a
+// block.
 func (s *source) entry(entry yamlfile.Member) error {
 	if !s.f.Expect(entry.Value, yamlfile.Text, "an entry of a ConfigMap is a text") {
 		return s.f.Err()

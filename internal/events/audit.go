@@ -26,8 +26,8 @@ type auditLine struct {
 	Changed   []string
 }
 
-// AuditLine tells of what a line of the audit log, a document of JSON, says was done: overrides, and policies that came
-// into force. The audit log has no identifiers, so that no event has.
+// AuditLine sends an event for a line of the audit log, a JSON document, about an override or policies that came into
+// force. The audit log has no identifiers, so no event has one.
 func (s *Sender) AuditLine(line []byte) {
 	var l auditLine
 	if json.Unmarshal(line, &l) != nil || l.Outcome != "done" {
@@ -41,9 +41,9 @@ func (s *Sender) AuditLine(line []byte) {
 		s.TellForAll(OverrideMade, override)
 	case l.Act == "override.delete":
 		s.TellForAll(OverrideEnded, override)
-	case l.Act == "policies.apply" && l.Version != l.Replaced: // else the text was the same
+	case l.Act == "policies.apply" && l.Version != l.Replaced: // otherwise the text was the same
 		s.TellForAll(PoliciesChanged, policies)
-	case l.Act == "policies.reload" && l.Who == "file" && !l.Unchanged: // those of the store are told by the instance that applied them
+	case l.Act == "policies.reload" && l.Who == "file" && !l.Unchanged: // the one that applies to the store sends it
 		s.Tell(PoliciesChanged, policies)
 	}
 }

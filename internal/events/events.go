@@ -1,8 +1,8 @@
-// Package events tells a receiver over HTTP when something happens that an operator wants to know soon, as signed
-// CloudEvents: a denied country, a store that does not answer, an override, another version of the policies.
+// Package events sends signed CloudEvents to a receiver over HTTP when something happens that an operator wants to know
+// soon: a denied country, a store that does not answer, an override, another version of the policies.
 //
-// It knows policies by name and identifiers by their keys, and nothing of how anything is decided. It holds nobody up:
-// what the receiver does not take waits within bounds, is tried again, and is lost in the end.
+// It knows policies by name and identifiers by their keys, and nothing about decisions. It delays nobody: events that
+// the receiver does not accept wait within bounds, are retried, and are dropped in the end.
 package events
 
 import "time"
@@ -13,11 +13,11 @@ type Kind string
 // The kinds.
 const (
 	KindConversion Kind = "conversion" // a conversion limit denies
-	KindDenials    Kind = "denials"    // a policy denies much of what it is asked
+	KindDenials    Kind = "denials"    // a policy denies a large share of its calls
 	KindDegraded   Kind = "degraded"   // the store does not answer
 	KindBlock      Kind = "block"      // a denial blocks a key
 	KindOverride   Kind = "override"   // an administrator overrides a policy
-	KindPolicies   Kind = "policies"   // others come into force
+	KindPolicies   Kind = "policies"   // other policies come into force
 )
 
 // Kinds are all kinds.
@@ -50,10 +50,10 @@ var Types = []Type{
 	BlockMade, BlockEnded, OverrideMade, OverrideEnded, PoliciesChanged,
 }
 
-// String returns t as CloudEvents have it, such as "ratelimitd.block.made".
+// String returns the type of CloudEvents, such as "ratelimitd.block.made".
 func (t Type) String() string { return "ratelimitd." + string(t.kind) + "." + t.what }
 
-// event is an event that waits to be sent.
+// event is an event to be sent.
 type event struct {
 	id     string
 	source string
@@ -67,22 +67,22 @@ type Conversion struct {
 	Policy  string     `json:"policy"`
 	Limit   string     `json:"limit"`
 	Key     string     `json:"key"`               // the first digits
-	Country string     `json:"country,omitempty"` // that the key is of; empty: of something else
-	Name    string     `json:"name,omitempty"`    // of what else the key is of, if the policy names it; empty: it does not
+	Country string     `json:"country,omitempty"` // of the key; empty: the key is not a country's
+	Name    string     `json:"name,omitempty"`    // the identifier of the key, if the policy names it; empty: it does not
 	Since   *time.Time `json:"since,omitempty"`   // of an end
 	Denied  int64      `json:"denied,omitempty"`  // calls since; of an end
 }
 
-// Denials is about a policy that denies much of what it was asked within the last minute.
+// Denials is about a policy that denied a large share of its calls within the last minute.
 type Denials struct {
 	Policy  string     `json:"policy"`
 	Calls   int64      `json:"calls"`
 	Denied  int64      `json:"denied"`          // of Calls
-	Percent int64      `json:"percent"`         // that is told of, from Options.DeniedShare
+	Percent int64      `json:"percent"`         // threshold, from Options.DeniedShare
 	Since   *time.Time `json:"since,omitempty"` // of an end
 }
 
-// Degraded is about decisions that on_store_error made.
+// Degraded is about decisions by on_store_error.
 type Degraded struct {
 	Since    time.Time        `json:"since"`
 	Policies map[string]int64 `json:"policies"` // decisions since, by policy
@@ -93,7 +93,7 @@ type Block struct {
 	Policy  string     `json:"policy"`
 	Key     string     `json:"key"` // the first digits
 	EndsAt  *time.Time `json:"ends_at,omitempty"`
-	Strikes int        `json:"strikes,omitempty"` // blocks in a row, this one included
+	Strikes int        `json:"strikes,omitempty"` // blocks in a row, including this one
 }
 
 // Override is about an override that an administrator made or ended.
@@ -116,9 +116,9 @@ type OverrideLimit struct {
 
 // Policies is about policies that come into force.
 type Policies struct {
-	Version int64    `json:"version,omitempty"` // in the store; 0: they are of a file
+	Version int64    `json:"version,omitempty"` // in the store; 0: they are in a file
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	Changed []string `json:"changed,omitempty"` // in a sentence each
+	Changed []string `json:"changed,omitempty"` // a sentence for each
 	By      string   `json:"by"`                // "file": of a file
 }

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// maxWaiting bounds the events of one kind that wait, some 200 bytes each. Past it the oldest is lost: a receiver that
-	// comes back is to learn how things are now.
+	// maxWaiting is the maximum of waiting events of one kind, of some 200 bytes each. Beyond it the oldest is dropped,
+	// because a receiver that recovers should learn the current state.
 	maxWaiting = 1000
-	// giveUpAfter is the age of an event that is not tried again.
+	// giveUpAfter is the age at which an event is not retried any more.
 	giveUpAfter = time.Hour
-	// attemptWithin is how long a receiver may take to answer.
+	// attemptWithin is the timeout of an attempt.
 	attemptWithin = 10 * time.Second
-	// firstWait is the wait after the first failure, at most: each further one is twice the one before, up to longestWait.
+	// firstWait is the longest wait after the first failure. Each further one is twice as long, up to longestWait.
 	firstWait   = time.Second
 	longestWait = time.Minute
-	// flushWithin is how long the last events may take: a process that ends has ten seconds for all that it does.
+	// flushWithin is the time for the last events. A process has ten seconds to stop.
 	flushWithin = time.Second
-	// maxAnswer is how much of an answer is read, so that its connection can be used again.
+	// maxAnswer is the part of an answer that is read, so that its connection can be reused.
 	maxAnswer = 4 << 10
 )
 
@@ -43,14 +43,14 @@ type Outcome int
 // The outcomes.
 const (
 	Sent   Outcome = iota
-	Lost           // nobody is told of the event
+	Lost           // the event was dropped
 	Failed         // an attempt failed, and is repeated
 )
 
-// Options say where events go. URL, Secrets and Log are needed.
+// Options of a Sender. URL, Secrets and Log are needed.
 type Options struct {
 	URL     string
-	Secrets [][]byte                        // all of them sign
+	Secrets [][]byte                        // each makes a signature
 	Source  string                          // of events of all instances; a reference to a URI
 	Self    func() string                   // the name of this instance, below Source
 	Agent   string                          // the User-Agent
@@ -93,7 +93,7 @@ func New(o Options) *Sender {
 	}
 	s := &Sender{opts: o, lanes: make(map[Kind]*lane), client: &http.Client{
 		Transport:     o.Through,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it is signed for one receiver
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // events are signed for one receiver
 	}}
 	for _, kind := range Kinds {
 		s.lanes[kind] = &lane{kind: kind, wake: make(chan struct{}, 1)}
@@ -101,7 +101,7 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Tell sends an event of this instance, in the background. data is not to be changed any more.
+// Tell sends an event of this instance in the background. data must not be changed any more.
 func (s *Sender) Tell(t Type, data any) {
 	if s != nil {
 		s.push(t, s.opts.Source+"/"+url.PathEscape(s.opts.Self()), data)
@@ -139,7 +139,7 @@ var (
 	errEnded = errors.New("this instance ends")
 )
 
-// lose counts events that nobody is told of.
+// lose counts and logs dropped events.
 func (s *Sender) lose(kind Kind, events int, err error) {
 	for range events {
 		s.opts.Observe(kind, Lost)
@@ -149,7 +149,7 @@ func (s *Sender) lose(kind Kind, events int, err error) {
 	}
 }
 
-// Waiting returns how many events wait to be sent.
+// Waiting returns the number of events to be sent.
 func (s *Sender) Waiting() (n int) {
 	for _, l := range s.lanes {
 		l.mu.Lock()
@@ -159,7 +159,7 @@ func (s *Sender) Waiting() (n int) {
 	return n
 }
 
-// Run sends events until ctx ends, and then those that wait, once and for at most a second. It returns nil.
+// Run sends events until ctx ends, and then tries the waiting ones once, for at most a second. It returns nil.
 func (s *Sender) Run(ctx context.Context) error {
 	if s == nil {
 		<-ctx.Done()
@@ -201,7 +201,7 @@ func (s *Sender) send(ctx context.Context, l *lane) {
 	}
 }
 
-// first returns the event that is to be sent next; nil: none waits.
+// first returns the next event, nil if none waits.
 func (l *lane) first() *event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +211,7 @@ func (l *lane) first() *event {
 	return l.waiting[0]
 }
 
-// done takes e off l, unless it was lost meanwhile.
+// done removes e from l, unless it was dropped meanwhile.
 func (s *Sender) done(l *lane, e *event, became Outcome) {
 	l.mu.Lock()
 	waits := len(l.waiting) > 0 && l.waiting[0] == e
@@ -224,7 +224,7 @@ func (s *Sender) done(l *lane, e *event, became Outcome) {
 	}
 }
 
-// deliver sends e, the first event of l, until the receiver takes it, it is too old, or ctx ends.
+// deliver sends e, the first event of l, until the receiver accepts it, it is too old, or ctx ends.
 func (s *Sender) deliver(ctx context.Context, l *lane, e *event) {
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		err := s.post(ctx, e)
@@ -249,13 +249,13 @@ func (s *Sender) deliver(ctx context.Context, l *lane, e *event) {
 		case <-ctx.Done():
 			return
 		}
-		if l.first() != e { // it was lost meanwhile
+		if l.first() != e { // it was dropped meanwhile
 			return
 		}
 	}
 }
 
-// body returns e in JSON, as CloudEvents have it.
+// body returns e in the JSON format of CloudEvents.
 func (e *event) body() ([]byte, error) {
 	return json.Marshal(struct {
 		SpecVersion string    `json:"specversion"`
@@ -288,7 +288,7 @@ func (s *Sender) post(ctx context.Context, e *event) error {
 	r.Header.Set(headerSignature, sign(s.opts.Secrets, e.id, now, body))
 	answer, err := s.client.Do(r)
 	if err != nil {
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) { // which has the URL, perhaps with a token
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) { // it has the URL, which may contain a token
 			return wrapped.Err
 		}
 		return err

@@ -359,8 +359,8 @@ func TestSecrets(t *testing.T) {
 		secret:                             "",
 		secret + "\n" + secret + "\n":      "",
 		"":                                 "there is no secret",
-		"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": "secret 1 is none: write whsec_",
-		secret + " whsec_?":                "secret 2 is none",
+		"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": "secret 1 is not valid: write whsec_",
+		secret + " whsec_?":                "secret 2 is not valid",
 		short:                              "secret 1 has 23 bytes: use 24 to 64",
 	} {
 		secrets, err := events.ParseSecrets(text)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The headers of a signed event, by Standard Webhooks (https://www.standardwebhooks.com), as net/http writes them.
+// The headers of a signed event, by Standard Webhooks (https://www.standardwebhooks.com), in canonical form.
 const (
 	headerID        = "Webhook-Id"
 	headerTimestamp = "Webhook-Timestamp"
@@ -26,15 +26,15 @@ const (
 
 const secretPrefix = "whsec_"
 
-// ParseSecrets returns the secrets in text, each whsec_ and base64, with white space between. All of them sign, so that
-// a receiver can be given another one before the old one is gone. The error says nothing of them.
+// ParseSecrets returns the secrets in text, each whsec_ and base64, separated by white space. All of them sign, so that
+// a receiver can change its secret while both are in use. The error contains no part of them.
 func ParseSecrets(text string) (secrets [][]byte, err error) {
 	for i, field := range strings.Fields(text) {
 		encoded, found := strings.CutPrefix(field, secretPrefix)
 		secret, err := base64.StdEncoding.DecodeString(encoded)
 		switch {
 		case !found || err != nil:
-			return nil, fmt.Errorf("secret %d is none: write %s and base64, as `echo \"%s$(openssl rand -base64 32)\"` does",
+			return nil, fmt.Errorf("secret %d is not valid: write %s and base64, as `echo \"%s$(openssl rand -base64 32)\"` does",
 				i+1, secretPrefix, secretPrefix)
 		case len(secret) < minSecret || len(secret) > maxSecret:
 			return nil, fmt.Errorf("secret %d has %d bytes: use %d to %d", i+1, len(secret), minSecret, maxSecret)
@@ -47,7 +47,7 @@ func ParseSecrets(text string) (secrets [][]byte, err error) {
 	return secrets, nil
 }
 
-// sign returns the signatures of body, as sent under an id at a time.
+// sign returns the signatures of a body that is sent under this id at this time.
 func sign(secrets [][]byte, id string, at time.Time, body []byte) string {
 	var b strings.Builder
 	for _, secret := range secrets {

@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// lookEvery is how often a Watcher looks, and looks how often that is in a minute.
+	// lookEvery is the interval at which a Watcher looks, and looks the number of looks in a minute.
 	lookEvery = 5 * time.Second
 	looks     = int(time.Minute / lookEvery)
-	// leastCalls is how many calls within a minute say anything about a policy.
+	// leastCalls is the least number of calls within a minute on which denials of a policy are judged.
 	leastCalls = 20
 	// hysteresis is the part of DeniedShare below which denials have ended.
 	hysteresis = 0.8
-	// degradedLasts and conversionLasts are how long ago the last one was when decisions are degraded no more, and when a
-	// conversion limit denies a key no more.
+	// degradedLasts and conversionLasts are the times after the last degraded decision, and the last denial of a key by a
+	// conversion limit, after which that has ended.
 	degradedLasts   = time.Minute
 	conversionLasts = 5 * time.Minute
-	// maxDenied bounds the keys that conversion limits deny at the same time, of some 300 bytes each. Nobody is told of others.
+	// maxDenied is the maximum of keys that conversion limits deny at the same time, of some 300 bytes each. There are no
+	// events for others.
 	maxDenied = 4096
 )
 
-// Tally has the counts of the checks and takes of a policy since it has been in force. It only grows.
+// Tally has the counts of the checks and takes of a policy since it came into force. It only grows.
 type Tally struct {
 	Calls    int64 // that were decided
 	Denied   int64 // of these
-	Degraded int64 // decisions that on_store_error made
+	Degraded int64 // decisions by on_store_error
 }
 
-// Watcher sends an event when a condition begins and when it ends, each once: of denials by
-// conversion limits, of policies that deny much, of decisions that are degraded. A nil one tells of
-// nothing. Make one with NewWatcher.
+// Watcher sends an event when a condition begins and when it ends: denials by conversion limits, policies that deny a
+// large share of calls, and degraded decisions. A nil Watcher sends nothing. Make one with NewWatcher.
 type Watcher struct {
 	sender *Sender
-	share  float64 // of denied calls, to be told of
+	share  float64 // threshold of denied calls
 
 	mu     sync.Mutex
 	denied map[deniedKey]*denial
 
-	// of Look alone:
+	// used by Look only:
 	look     int
 	policies map[string]*trend
 	degraded *Degraded // nil: none are
@@ -61,16 +61,16 @@ type denial struct {
 type trend struct {
 	tally Tally
 	of    [looks]Tally
-	since time.Time // since when too much is denied; zero: it is not
+	since time.Time // when too many were denied first; zero: they are not
 }
 
-// NewWatcher returns a Watcher that sends by sender. deniedShare is the share of a policy's calls
-// within a minute, above 0 and up to 1, that are denied before it tells of that.
+// NewWatcher returns a Watcher that sends by sender. deniedShare is the share of denied calls within a minute, above 0
+// and up to 1, from which on it sends an event.
 func NewWatcher(sender *Sender, deniedShare float64) *Watcher {
 	return &Watcher{sender: sender, share: deniedShare, denied: make(map[deniedKey]*denial), policies: make(map[string]*trend)}
 }
 
-// Denied notes that a conversion limit denied a call, as c says.
+// Denied notes a denial by a conversion limit.
 func (w *Watcher) Denied(c Conversion) {
 	now, at := w.sender.opts.Now(), deniedKey{c.Policy, c.Limit, c.Key}
 	w.mu.Lock()
@@ -93,7 +93,7 @@ func (w *Watcher) Denied(c Conversion) {
 	}
 }
 
-// Run looks every five seconds at what tallies returns, by policy, until ctx ends. It returns nil.
+// Run calls Look with tallies, by policy, every five seconds until ctx ends. It returns nil.
 func (w *Watcher) Run(ctx context.Context, tallies func() map[string]Tally) error {
 	if w == nil {
 		<-ctx.Done()
@@ -111,7 +111,7 @@ func (w *Watcher) Run(ctx context.Context, tallies func() map[string]Tally) erro
 	}
 }
 
-// Look sends events of conditions that began or ended since it was called last, some five seconds ago.
+// Look sends events for conditions that have begun or ended since the last call, some five seconds ago.
 func (w *Watcher) Look(tallies map[string]Tally) {
 	now := w.sender.opts.Now()
 	w.endConversions(now)
@@ -139,7 +139,7 @@ func (w *Watcher) Look(tallies map[string]Tally) {
 	w.noteDegraded(degraded, now)
 }
 
-// since returns by how much t grew since before; all of it, if it began anew.
+// since returns the increase since before, or t if it started again.
 func (t Tally) since(before Tally) Tally {
 	if t.Calls < before.Calls || t.Denied < before.Denied || t.Degraded < before.Degraded {
 		return t
@@ -155,7 +155,7 @@ func (t *trend) lately() (sum Tally) {
 	return sum
 }
 
-// judge tells whether a policy denies much, if that is new.
+// judge sends an event if a policy begins or ceases to deny too many calls.
 func (w *Watcher) judge(name string, t *trend, now time.Time) {
 	lately := t.lately()
 	switch calls, denied := float64(lately.Calls), float64(lately.Denied); {
@@ -167,7 +167,7 @@ func (w *Watcher) judge(name string, t *trend, now time.Time) {
 	}
 }
 
-// end tells that a policy does not deny much any more, if it did.
+// end sends an event if a policy denied too many calls and does not any more.
 func (w *Watcher) end(name string, t *trend) {
 	if t.since.IsZero() {
 		return
@@ -182,7 +182,7 @@ func (w *Watcher) denials(policy string, lately Tally) Denials {
 	return Denials{Policy: policy, Calls: lately.Calls, Denied: lately.Denied, Percent: int64(w.share*100 + 0.5)}
 }
 
-// noteDegraded notes the decisions by policy that were degraded since the look before.
+// noteDegraded notes the degraded decisions by policy since the last look.
 func (w *Watcher) noteDegraded(degraded map[string]int64, now time.Time) {
 	switch {
 	case len(degraded) > 0 && w.degraded == nil:
@@ -199,7 +199,7 @@ func (w *Watcher) noteDegraded(degraded map[string]int64, now time.Time) {
 	}
 }
 
-// endConversions tells of the keys that conversion limits deny no more, the one that was denied first before the others.
+// endConversions sends events for keys that conversion limits do not deny any more, in the order of their first denial.
 func (w *Watcher) endConversions(now time.Time) {
 	var ended []Conversion
 	w.mu.Lock()
@@ -217,7 +217,7 @@ func (w *Watcher) endConversions(now time.Time) {
 	}
 }
 
-// instant returns at as events have it.
+// instant returns at in the form of events.
 func instant(at time.Time) *time.Time {
 	at = at.UTC().Truncate(time.Millisecond)
 	return &at

@@ -1,5 +1,5 @@
-// Package faultclock is a clock that is off by what a file says, and can be put off farther
-// while a process runs: what tests of clocks that differ give a real process.
+// Package faultclock is a clock whose error is read from a file, and can be changed while a process runs. Tests with
+// clocks that differ give it to a real process.
 //
 // It knows neither the process nor whom the clock is compared with.
 package faultclock

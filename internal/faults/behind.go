@@ -24,10 +24,9 @@ const (
 	behindStart   = 5 * time.Second // before a window ends
 )
 
-// watchClockBehind puts the clock of p behind at the end of a window in which it has counted.
-// Others fill the next window while p, by its clock, is in the one before. When its clock is
-// right again, no more may be admitted than there is room for. A try that is too slow for that
-// tells nothing.
+// watchClockBehind puts the clock of p behind at the end of a window in which it has counted. Others fill the next
+// window while p, by its clock, is in the one before. When its clock is right again, no more may be admitted than there
+// is room for. A try that is too slow proves nothing.
 func (r *run) watchClockBehind(ctx context.Context, p *process, test *history.ClockTest) error {
 	if _, err := r.until(ctx, p, true); err != nil {
 		test.Wrong = fmt.Sprintf("before: %v", err)
@@ -46,7 +45,7 @@ func (r *run) watchClockBehind(ctx context.Context, p *process, test *history.Cl
 	return nil
 }
 
-// fillBehind is one try. It returns why that one tells nothing, "" where it does.
+// fillBehind is one try. It returns the reason why the try proves nothing, or "".
 func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTest) (why string, err error) {
 	policy, other := r.history.Header.Policy(behindPolicy), r.steadiest().address()
 	soonest := time.Now().Add(behindStart).UnixMilli()
@@ -77,7 +76,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 	if test.Back, err = r.until(ctx, p, true); err != nil {
 		test.Wrong = fmt.Sprintf("%s after it was right again: %v", test.Wrong, err)
 	}
-	over := edge.Add(policy.Window - 2*r.Tolerance) // what is admitted later may be of another window
+	over := edge.Add(policy.Window - 2*r.Tolerance) // units that are admitted later may be of another window
 	if !time.Now().Before(over) {
 		return fmt.Sprintf("it was served again only %v after the window began that others filled", time.Since(edge)), nil
 	}
@@ -87,7 +86,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 	told := 0
 	for i := range filled {
 		switch {
-		case filled[i] > policy.Limit/2 && full[i]: // it went on until it was denied
+		case filled[i] > policy.Limit/2 && full[i]: // it called until it was denied
 			told++
 		case why == "" && !r.history.Header.Peers:
 			why = fmt.Sprintf("others were admitted only %d of %d", filled[i], policy.Limit)
@@ -111,8 +110,8 @@ func behindCall(op string, key int) history.Call {
 	return history.Call{Op: op, Demands: []history.Demand{{Policy: behindPolicy, Identifier: fmt.Sprint("behind-", key)}}}
 }
 
-// takeEach takes units of each of some keys until one is denied, most calls at most by each of
-// some callers, and returns how many were admitted, and of which one was denied. One that fails is no denial.
+// takeEach takes units of each key until one is denied, with up to most calls by each of several callers, and returns
+// how many were admitted, and for which keys one was denied. A failed call is not a denial.
 func (r *run) takeEach(
 	ctx context.Context, address string, callers int, most int64,
 ) (admitted [behindKeys]int64, denied [behindKeys]bool) {

@@ -14,13 +14,12 @@ import (
 )
 
 const (
-	underWay = 512 // calls at most: past it some are left out rather than made late
+	underWay = 512 // maximum of calls: further ones are dropped rather than made late
 	tries    = 8   // of a call that is repeated until it is answered
 	retryIn  = 400 * time.Millisecond
 )
 
-// call makes calls at their times, whether earlier ones are answered or not, and waits
-// until all are.
+// call makes calls at their times, even if earlier ones are not answered yet, and waits for all answers.
 func (r *run) call(ctx context.Context, requests []schedule.Request) {
 	var all sync.WaitGroup
 	tickets := make(chan struct{}, underWay)
@@ -43,8 +42,8 @@ func (r *run) call(ctx context.Context, requests []schedule.Request) {
 	all.Wait()
 }
 
-// makeCalls makes the n-th call, and those that follow from it: repetitions under its idempotency
-// key, the record that settles its reservation, or what its receipt is brought back for.
+// makeCalls makes the n-th call and those that depend on it: repetitions under its idempotency key, the record that
+// settles its reservation, and the confirmations or refunds of its receipt.
 func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	c := history.Call{N: n, Process: q.Process, Op: q.Op, Demands: q.Demands, Key: q.Key, Reserve: q.Reserve}
 	a, reservation := r.do(ctx, c, "")
@@ -64,7 +63,7 @@ func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	}
 }
 
-// end brings token, the receipt or the reservation of the n-th call, back.
+// end sends the calls with token, the receipt or the reservation of the n-th call.
 func (r *run) end(ctx context.Context, n int, q *schedule.Request, token string) {
 	wait(ctx, q.EndWait)
 	var all sync.WaitGroup
@@ -78,7 +77,7 @@ func (r *run) end(ctx context.Context, n int, q *schedule.Request, token string)
 	all.Wait()
 }
 
-// insist repeats c, which brings token back, by other processes until it is answered, and once more if again is set.
+// insist sends c, with token, to other processes until it is answered, and once more if again is set.
 func (r *run) insist(ctx context.Context, c history.Call, token string, a *history.Answer, again bool) {
 	for try := 1; try < tries && ctx.Err() == nil; try++ {
 		if a.Decided() && !again {
@@ -91,7 +90,7 @@ func (r *run) insist(ctx context.Context, c history.Call, token string, a *histo
 	}
 }
 
-// do makes one call, which brings token back if it is not empty, and keeps it.
+// do makes one call, with token unless that is empty, and adds it to the history.
 func (r *run) do(ctx context.Context, c history.Call, token string) (history.Answer, string) {
 	address := r.processes[c.Process].address()
 	c.Called = r.now()
@@ -110,7 +109,7 @@ func (r *run) askAll(ctx context.Context) {
 	for i, d := range r.lasting() {
 		for j := range min(2, r.Processes) {
 			c := history.Call{N: -i - 1, Process: (i + j) % r.Processes, Op: history.Check, Demands: []history.Demand{d}, Final: true}
-			_ = poll(ctx, func() error { // a key that nobody tells of is found by the check
+			_ = poll(ctx, func() error { // the check reports a key without an answer
 				if a, _ := r.do(ctx, c, ""); !a.Decided() {
 					return errUndecided
 				}

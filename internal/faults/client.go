@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// patience is how long a client waits for an answer: longer than any process stands
-// still, so that what it gives up on is never asked for later.
+// patience is how long a client waits for an answer: longer than any process stands still, so that a call is not
+// decided after the client gave up.
 const patience = 15 * time.Second
 
 var transport = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}
@@ -38,7 +38,7 @@ type demand struct {
 	Identifier string `json:"identifier"`
 }
 
-// answer is what comes back.
+// answer is the body of an answer.
 type answer struct {
 	Allowed     bool   `json:"allowed"`
 	Used        int64  `json:"used"`
@@ -52,8 +52,8 @@ type answer struct {
 	} `json:"demands"`
 }
 
-// ask makes one call of the process at address and returns its answer, and what it reserved. A token
-// that it brings back, a receipt or a reservation, says itself what it is for.
+// ask calls the process at address and returns its answer, and its receipt or reservation. token, a receipt or a
+// reservation, identifies its units itself.
 func ask(ctx context.Context, address string, call *history.Call, token string) (a history.Answer, reservation string) {
 	b := body{ReserveMS: call.Reserve.Milliseconds(), Cost: call.Cost}
 	switch {
@@ -92,8 +92,7 @@ func ask(ctx context.Context, address string, call *history.Call, token string) 
 	return parse(call, response, text)
 }
 
-// failed returns the answer to a call that got none: whether it counts is unknown, unless it was
-// never sent.
+// failed returns the answer for a call that failed: whether it counts is unknown, unless it was never sent.
 func failed(err error) history.Answer {
 	a := history.Answer{Recorded: history.Unknown, Error: err.Error()}
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
@@ -102,8 +101,7 @@ func failed(err error) history.Answer {
 	return a
 }
 
-// parse reads an answer. If the answer does not say whether units count, the status does: they
-// count if it allows.
+// parse reads an answer. If the answer does not have recorded, the status decides: units count if it allows.
 func parse(call *history.Call, response *http.Response, text []byte) (history.Answer, string) {
 	var got answer
 	if err := json.Unmarshal(text, &got); err != nil {

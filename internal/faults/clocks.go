@@ -22,8 +22,8 @@ const (
 	clockPolicy = "log"
 )
 
-// putClocksOff starts processes, each with a clock that is put off by more than is tolerated
-// and back, and says what they did. Identifiers are their own: under warn nothing is promised.
+// putClocksOff starts processes, changes the clock of each by more than the tolerance and back, and returns how they
+// reacted. They have identifiers of their own, because nothing is promised under warn.
 func (r *run) putClocksOff(ctx context.Context) ([]history.ClockTest, error) {
 	tests := []history.ClockTest{
 		{Beyond: "refuse", Ahead: farAhead}, {Beyond: "warn", Ahead: farAhead}, {Beyond: "refuse", Ahead: -farBehind},
@@ -85,14 +85,14 @@ func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTes
 	return nil
 }
 
-// decidesNothing reports whether a is of a process that does not go by its own clock: a refusal, or what the
-// owner of the key decided.
+// decidesNothing reports whether a process gave a without using its own clock: a is a refusal, or a decision of the
+// key's owner.
 func (r *run) decidesNothing(a *history.Answer) bool {
 	return a.Status == http.StatusServiceUnavailable && a.Recorded == history.No || r.history.Header.Peers && a.Decided()
 }
 
-// until waits until p is ready and decides, or is not and refuses, and returns how long
-// that took. An error says that it took too long.
+// until waits until p is ready and decides, or is not ready and refuses, and returns how long that took. It fails if
+// that takes too long.
 func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration, error) {
 	began := time.Now()
 	call := history.Call{Op: history.Take, Demands: []history.Demand{{Policy: clockPolicy, Identifier: "clock-" + p.address()}}}
@@ -112,7 +112,7 @@ func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration
 	}
 }
 
-// readyz returns the status that a process gives itself, 0 where it gives none.
+// readyz returns the status of a process's /readyz, 0 if there is no answer.
 func readyz(ctx context.Context, address string) (status int) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/readyz", nil)
 	if err != nil {

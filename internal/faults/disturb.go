@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 )
 
-// A thing that is slow runs for a while and stands still for a while, in turn.
+// A slow node or process runs for a while and stands still for a while, in turn.
 const (
 	slowRuns   = 120 * time.Millisecond
 	slowStands = 180 * time.Millisecond

@@ -1,10 +1,10 @@
 //go:build unix
 
-// Package faults runs a cluster of Cassandra nodes and several ratelimitd processes,
-// each a real one with a clock of its own, has clients call them while nodes and
-// processes are killed, frozen and slowed down by a seed, and keeps what the clients saw.
+// Package faults runs a cluster of Cassandra nodes and several ratelimitd processes, each a real one with a clock of
+// its own, has clients call them while nodes and processes are killed, frozen and slowed down by a seed, and keeps a
+// history of the calls.
 //
-// It does not judge that: package check does.
+// Package check judges the history.
 package faults
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 	Tolerance    time.Duration   // of clocks
 	StoreTimeout time.Duration
 	Binary       string // ratelimitd, built with the tag faults
-	Dir          string // for files; what processes log stays there, what nodes store does not
+	Dir          string // for files; the logs of processes stay there, the data of nodes does not
 	Logf         func(format string, args ...any)
 }
 
@@ -56,8 +56,7 @@ type run struct {
 	history history.History
 }
 
-// Run does one run and returns its history. An error says why there is none, or why it
-// ended early.
+// Run does one run and returns its history. It fails if there is no history, or if the run ended early.
 func Run(ctx context.Context, opts Options) (*history.History, error) {
 	r := &run{Options: opts, policies: schedule.Policies(time.Now())}
 	if err := r.start(ctx); err != nil {
@@ -170,7 +169,7 @@ func (r *run) load(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// finish asks what counts when all is over, and has clocks put off.
+// finish asks for all counts at the end, and tests wrong clocks.
 func (r *run) finish(ctx context.Context) error {
 	r.Logf("calls are over: waiting for %v until nothing is held any more", settles)
 	wait(ctx, settles)
@@ -214,7 +213,7 @@ const (
 	stallFrom = 100 * time.Millisecond
 )
 
-// watchStalls keeps the times in which the machine did not even let this process run.
+// watchStalls records the times in which the machine did not even run this process.
 func (r *run) watchStalls(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()

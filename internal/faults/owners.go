@@ -44,7 +44,7 @@ func (r *run) awaitOwners(ctx context.Context) {
 	test.After = r.now() - last
 }
 
-// hasOwners reports whether the process at address goes by a view in which each key has an owner.
+// hasOwners reports whether the process at address has a view in which each key has an owner.
 func hasOwners(ctx context.Context, address string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/metrics", nil)
 	if err != nil {

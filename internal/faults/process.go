@@ -72,7 +72,7 @@ const keyspace = "--cassandra-keyspace=faults"
 
 func (r *run) hosts() string { return "--cassandra-hosts=" + strings.Join(r.cluster.Hosts(), ",") }
 
-// migrate makes the keyspace and its tables, which new nodes may be too slow for at first.
+// migrate creates the keyspace and its tables; new nodes may be too slow at first.
 func (r *run) migrate(ctx context.Context) error {
 	return poll(ctx, func() error {
 		out, err := exec.CommandContext(ctx, r.Binary, "migrate", r.hosts(), keyspace).CombinedOutput()
@@ -144,7 +144,7 @@ func (p *process) startOnce() error {
 
 var peerLine = regexp.MustCompile(`msg="listening for peers" address=(\S+)`)
 
-// connectWire has the wire lead to where the process listens for peers, by what it has logged since.
+// connectWire points the wire at the address for peers that the process has logged since.
 func (p *process) connectWire(since int64) error {
 	if p.wire == nil {
 		return nil
@@ -161,7 +161,7 @@ func (p *process) connectWire(since int64) error {
 	return nil
 }
 
-// run starts cmd, and what kills it when this process is gone.
+// run starts cmd, and a watchdog that kills it when this process is gone.
 func (p *process) run(cmd *exec.Cmd) (err error) {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -179,13 +179,13 @@ func (p *process) run(cmd *exec.Cmd) (err error) {
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill ends the process at once; one that has ended is left alone.
+// kill ends the process at once, if it has not ended.
 func (p *process) kill() error { return p.end(syscall.SIGKILL) }
 
-// terminate ends the process in good order.
+// terminate shuts the process down.
 func (p *process) terminate() error { return p.end(syscall.SIGTERM) }
 
-// stopLimit is how long a process may take to end in good order.
+// stopLimit is how long a process may take to shut down.
 const stopLimit = 20 * time.Second
 
 func (p *process) end(signal syscall.Signal) error {

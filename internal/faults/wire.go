@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// wire is the way from other processes to the one at its end. It can be cut, and it can stand
-// still, while all of them reach Cassandra. Make one with newWire.
+// wire forwards the connections of other processes to the one at its end. It can be cut, and it can stand still, while
+// all of them reach Cassandra. Make one with newWire.
 type wire struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -32,7 +32,7 @@ func newWire() (*wire, error) {
 	return w, nil
 }
 
-// address returns where it begins.
+// address returns the address that others connect to.
 func (w *wire) address() string { return w.listener.Addr().String() }
 
 // leadTo has later connections end at an address.
@@ -67,13 +67,13 @@ func (w *wire) hold() error {
 	return nil
 }
 
-// release lets pass what was held.
+// release lets held bytes pass.
 func (w *wire) release() error {
 	w.pass.Unlock()
 	return nil
 }
 
-// close ends it for good.
+// close ends it.
 func (w *wire) close() error {
 	err := errors.Join(w.listener.Close(), w.cut())
 	w.running.Wait()
@@ -90,7 +90,7 @@ func (w *wire) accept() {
 	}
 }
 
-// connect has what comes from one side leave at the other until either ends.
+// connect copies between both sides until one ends.
 func (w *wire) connect(from net.Conn) {
 	w.mu.Lock()
 	end := w.end

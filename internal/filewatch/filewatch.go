@@ -1,7 +1,7 @@
 // Package filewatch reads files again whenever they change, and reports their content.
 //
-// It does not know their contents: the function that makes a T of their content is the caller's. It reports mistakes
-// and puts nothing in force.
+// It does not know their contents, which a function of the caller parses. It reports mistakes and puts nothing in
+// force.
 package filewatch
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// lookEvery is the pause between two looks at the files. A change is taken when two looks in a row find the same.
+// lookEvery is the interval at which files are read. A change is reported when two reads in a row find the same.
 const lookEvery = time.Second
 
 // Watcher reads files again whenever one of them changes. Make one with New.
@@ -24,8 +24,8 @@ type Watcher[T any] struct {
 	paths   []string
 	parse   func(contents [][]byte) (T, error)
 	last    [][]byte // the contents that were read last; nil: none yet
-	failure string   // why nothing could be read last; empty: it could
-	looked  look     // the files' state at the last look
+	failure string   // error of the last read; empty: it succeeded
+	looked  look     // the last read
 	reload  chan struct{}
 }
 
@@ -43,10 +43,9 @@ func (l *look) equal(other *look) bool {
 	return slices.EqualFunc(l.contents, other.contents, bytes.Equal)
 }
 
-// New returns a Watcher of the files at paths, which errors call what, such as "policies".
-// parse makes a T of their contents, in the order of paths; of a file longer than
-// yamlfile.MaxSize it is given one byte more than that. The Watcher does nothing before
-// Load or Run.
+// New returns a Watcher of the files at paths, whose name in errors is what, such as "policies". parse parses their
+// contents, in the order of paths; a file longer than yamlfile.MaxSize is cut to one byte more than that. The Watcher
+// does nothing before Load or Run.
 func New[T any](what string, paths []string, parse func(contents [][]byte) (T, error)) *Watcher[T] {
 	w := &Watcher[T]{what: what, parse: parse, reload: make(chan struct{}, 1)}
 	for _, path := range paths {
@@ -80,8 +79,8 @@ func (w *Watcher[T]) Reload() {
 // and each change of their contents, until ctx ends. A change between Load and Run counts. It
 // returns nil.
 //
-// It looks at the files once a second, and takes a change that two looks in a row have found, so that it does not read a
-// file half written. A change is seen within seconds.
+// It reads the files once a second, and reports a change that two reads in a row have found, so that it does not report
+// a file that is half written. A change is reported within seconds.
 func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 	w.looked = w.look()
 	looks := time.NewTicker(lookEvery)
@@ -91,7 +90,7 @@ func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.reload:
-			w.read(changed, true)
+			w.tell(changed, w.look(), true)
 		case <-looks.C:
 			if found, before := w.look(), w.looked; found.equal(&before) {
 				w.tell(changed, found, false)
@@ -102,10 +101,7 @@ func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 	}
 }
 
-// read reads the files and calls changed if there is news, or if told always to.
-func (w *Watcher[T]) read(changed func(T, error), always bool) { w.tell(changed, w.look(), always) }
-
-// tell calls changed if found is news, or if told always to.
+// tell calls changed if found differs from the last contents, or if always is set.
 func (w *Watcher[T]) tell(changed func(T, error), found look, always bool) {
 	w.looked = found
 	if err := found.err; err != nil {

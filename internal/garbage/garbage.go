@@ -1,4 +1,4 @@
-// Package garbage lets more of it gather than Go does by default, where the heap is small.
+// Package garbage raises the garbage collector's target while the heap is small.
 package garbage
 
 import (
@@ -9,14 +9,12 @@ import (
 )
 
 const (
-	// Heap is how much garbage there may be at least before it is collected, in bytes. A small
-	// heap collected at twice its size, as is Go's default, is gone through ten times a
-	// second under load, which is a tenth of a decision's time.
+	// Heap is the least garbage that is collected, in bytes. By default Go collects whenever a heap has doubled. A small
+	// heap doubles ten times a second under load, and its collections take a tenth of a decision's time.
 	Heap = 64 << 20
-	// defaultGCPercent is Go's: a heap of Heap and more is collected as ever.
+	// defaultGCPercent is Go's default, which stays in use for heaps of Heap and more.
 	defaultGCPercent = 100
-	// adaptEvery is how late a heap that has grown is noticed: it gathers a hundred MiB of
-	// garbage meanwhile at most.
+	// adaptEvery is the time until a larger heap is noticed. At most a hundred MiB of garbage gather meanwhile.
 	adaptEvery = time.Second
 )
 
@@ -40,8 +38,7 @@ func Spare(ctx context.Context, instances int) error {
 	}
 }
 
-// gcPercent returns the percentage of live bytes that is spare, in whole hundreds, or
-// the default where that is more.
+// gcPercent returns spare as a percentage of live, in whole hundreds, but at least the default.
 func gcPercent(live, spare uint64) int {
 	if live == 0 { // nothing was collected yet
 		return defaultGCPercent
@@ -50,7 +47,7 @@ func gcPercent(live, spare uint64) int {
 	return max(1, int(times)) * defaultGCPercent
 }
 
-// liveHeap returns the bytes that the last collection left.
+// liveHeap returns the bytes that the last collection found in use.
 func liveHeap() uint64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

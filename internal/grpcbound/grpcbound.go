@@ -1,7 +1,6 @@
-// Package grpcbound bounds the connections that a gRPC server has open at the same time, as package
-// connections does for HTTP servers.
+// Package grpcbound bounds the open connections of a gRPC server, as package connections does for HTTP servers.
 //
-// It does not know which calls are answered.
+// It knows nothing about the calls.
 package grpcbound
 
 import (
@@ -14,13 +13,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
-// Bounds lists the bounds that a client can reach.
+// Bounds are the bounds that a client can reach.
 var Bounds = []connections.Bound{connections.Full, connections.Idle}
 
-// Listener bounds the connections of a gRPC server, which is to serve it. Beyond a bound, the connection
-// that has waited longest for a request is closed for a new one. A connection waits while Begin was not
-// called for it, or every request that began has ended. So handshakes, streams that watch health and
-// requests that do not arrive whole keep nobody out.
+// Listener bounds the connections of a gRPC server that serves it. Beyond a bound, the longest idle connection is
+// closed for a new one. A connection is idle until Begin is called, and after all its requests have ended. So
+// handshakes, streams that watch health and incomplete requests do not keep others out.
 type Listener struct {
 	net.Listener
 	places *connections.Places
@@ -31,7 +29,7 @@ func Limit(listener net.Listener, places *connections.Places) *Listener {
 	return &Listener{Listener: listener, places: places}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection for which there is room.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
@@ -53,14 +51,14 @@ func (l *Listener) Len() int {
 	return l.places.Taken()
 }
 
-// Begin notes that the connection of ctx's request has one that is being answered, until end is called.
+// Begin marks the connection of ctx's request as busy, until end is called.
 func Begin(ctx context.Context) (end func()) {
 	conn := connectionOf(ctx)
 	conn.begin()
 	return conn.end
 }
 
-// Options has a server note each request that it answers, from when its headers are there.
+// Options returns interceptors that call Begin for each request of a server.
 func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(
@@ -76,15 +74,15 @@ func Options() []grpc.ServerOption {
 	}
 }
 
-// connection is one of a Listener.
+// connection is a connection of a Listener.
 type connection struct {
 	net.Conn
-	places   *connections.Places // whose lock is held for what follows
+	places   *connections.Places // its lock guards the following fields
 	place    connections.Place
-	requests int // that are being answered
+	requests int // in progress
 }
 
-// address is a client's, which leads from a request to its connection.
+// address is the address of a client, with its connection.
 type address struct {
 	net.Addr
 	conn *connection
@@ -101,7 +99,7 @@ func (c *connection) Close() error {
 // RemoteAddr returns the client's address.
 func (c *connection) RemoteAddr() net.Addr { return &address{c.Conn.RemoteAddr(), c} }
 
-// connectionOf returns the connection of a request; nil: it came by another listener.
+// connectionOf returns the connection of a request, nil if it came from another listener.
 func connectionOf(ctx context.Context) *connection {
 	from, _ := peer.FromContext(ctx)
 	if from == nil {
@@ -113,7 +111,7 @@ func connectionOf(ctx context.Context) *connection {
 	return nil
 }
 
-// begin learns that a request of c is being answered. c may be nil.
+// begin notes the begin of a request of c, which may be nil.
 func (c *connection) begin() {
 	if c == nil {
 		return
@@ -124,7 +122,7 @@ func (c *connection) begin() {
 	c.places.Busy(&c.place)
 }
 
-// end learns that a request of c was answered. c may be nil.
+// end notes the end of a request of c, which may be nil.
 func (c *connection) end() {
 	if c == nil {
 		return

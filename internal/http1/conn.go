@@ -30,7 +30,7 @@ type conn struct {
 	in       *bufio.Reader // of rwc
 	state    atomic.Int32
 
-	template *http.Request // what all requests of the connection share
+	template *http.Request // the parts that all requests of the connection share
 	context  context.Context
 
 	head     head

@@ -57,8 +57,8 @@ func (c *requestContext) Err() error {
 	return nil
 }
 
-// Value returns what the connection has under key. Of asked it tells package context that Done is
-// its own, which then starts no goroutine to wait for it.
+// Value returns the connection's value for key. For asked it tells package context that Done is its own, so that it
+// starts no goroutine to wait for it.
 func (c *requestContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()

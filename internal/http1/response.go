@@ -29,8 +29,8 @@ type response struct {
 	flows  bool         // in chunks: the handler has flushed
 	err    error        // of sending it
 
-	length string // of the body, as the header has it; empty: it does not say
-	typed  bool   // the header says what the body is
+	length string // of the body, from the header; empty: it has none
+	typed  bool   // the header has a media type
 	last   bool   // the connection ends after it
 }
 
@@ -77,7 +77,7 @@ func (w *response) Write(p []byte) (int, error) {
 	case w.err != nil && !w.sent:
 		return 0, w.err
 	case w.sent:
-		w.err = http.ErrContentLength // ends the connection: who knows what the client makes of it
+		w.err = http.ErrContentLength // ends the connection: the client can't tell where the body ends
 		return 0, w.err
 	case len(p) > maxHeld && len(w.held) == 0 && w.length == strconv.Itoa(len(p)):
 		w.send(p)
@@ -99,8 +99,8 @@ func (w *response) SetReadDeadline(by time.Time) error {
 	return nil
 }
 
-// Flush sends the bytes held, and lets the answer go on: in chunks, unless it says how long it
-// is, or has no body. Then all of it is held.
+// Flush sends the bytes held; the answer goes on in chunks, unless it has a Content-Length or no body, which is held as
+// a whole.
 func (w *response) Flush() {
 	w.WriteHeader(http.StatusOK)
 	if w.sent || w.err != nil || w.length != "" || !hasBody(w.status) || w.flows && len(w.held) == 0 {

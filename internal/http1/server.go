@@ -1,13 +1,11 @@
 // Package http1 answers plain requests of HTTP/1.1 with about half the work that net/http
 // takes for them, and leaves all others to net/http.
 //
-// A request is plain if it is a POST to a path of letters, digits, slashes, dots, dashes
-// and underscores, has one Host and one Content-Length, a head of a few KiB in which each
-// line is what RFC 9112 says it should be, and asks for nothing of the connection: no
-// chunks, no Expect, no Upgrade, no close. The first request that is not has its
-// connection handed to net/http with all that came, which answers it and all that come
-// after it. So nothing that is odd is ever interpreted here, and whatever is answered
-// here means to net/http the same.
+// A request is plain if it is a POST to a path of letters, digits, slashes, dots, dashes and underscores, has one Host
+// and one Content-Length, a head of a few KiB in which each line has the form of RFC 9112, and asks for nothing of the
+// connection: no chunks, no Expect, no Upgrade, no close. The first request that is not has its connection handed to
+// net/http with all that came, which answers it and all that come after it. So nothing that is odd is ever interpreted
+// here, and whatever is answered here means to net/http the same.
 //
 // It saves this: net/http reads ahead while a handler works, to learn whether the client is
 // gone, which takes a goroutine and two system calls a request; sets four deadlines a request;
@@ -43,7 +41,7 @@ type Server struct {
 // http.ErrServerClosed. Connections that are encrypted are all net/http's, as it knows the protocol that was negotiated.
 func (s *Server) Serve(l net.Listener) error { return s.Server.Serve(&front{l, s}) }
 
-// front is a listener that keeps to itself what http1 serves.
+// front is a listener that keeps the connections that http1 serves.
 type front struct {
 	net.Listener
 	server *Server

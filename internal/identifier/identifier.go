@@ -1,6 +1,6 @@
-// Package identifier brings identifiers to one form: a phone number, an address of mail or
-// of a machine is written in several ways, and each of them would have a limit of its own.
-// It also takes parts out of them, such as a country or a network, that are counted apart.
+// Package identifier normalizes identifiers: a phone number, a mail address or an IP address can be written in several
+// ways, each of which would have a limit of its own. It also derives parts of them, such as a country or a network,
+// that are counted separately.
 //
 // It knows nothing of limits, and keeps nothing: no error repeats what it was given.
 package identifier

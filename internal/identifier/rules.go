@@ -11,8 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// rules say which numbers pass, by where they belong and what they are for. The zero value lets
-// all pass.
+// rules select the numbers that pass, by country and by type. The zero value lets all pass.
 type rules struct {
 	countries, types policy.Choice
 }

@@ -6,13 +6,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 )
 
-// NewBehind returns a collector of how far the store is behind admitted units: what now says
-// at each scrape.
+// NewBehind returns a collector of admitted units that are not yet written to the store, as returned by now.
 func NewBehind(now func() counted.Behind) prometheus.Collector {
 	s := new(scraped)
 	waiting := s.figure("ratelimitd_local_waiting_keys",
-		"Keys of which something that was admitted under guarantee local waits to be written to the store.")
-	lag := s.figure("ratelimitd_local_lag_seconds", "How long ago the oldest units that wait to be written to the store were admitted.")
+		"Keys with units that were admitted under guarantee local and are not yet written to the store.")
+	lag := s.figure("ratelimitd_local_lag_seconds", "Age of the oldest units that are not yet written to the store.")
 	written := s.figure("ratelimitd_local_written_total",
 		"Writes of units admitted under guarantee local that the store acknowledged, each of one key.")
 	failed := s.figure("ratelimitd_local_failures_total",

@@ -20,10 +20,10 @@ func TestBehind(t *testing.T) {
 		# HELP ratelimitd_local_failures_total Writes of units admitted under guarantee local that failed, and are repeated.
 		# TYPE ratelimitd_local_failures_total counter
 		ratelimitd_local_failures_total 1
-		# HELP ratelimitd_local_lag_seconds How long ago the oldest units that wait to be written to the store were admitted.
+		# HELP ratelimitd_local_lag_seconds Age of the oldest units that are not yet written to the store.
 		# TYPE ratelimitd_local_lag_seconds gauge
 		ratelimitd_local_lag_seconds 1.5
-		# HELP ratelimitd_local_waiting_keys Keys of which something that was admitted under guarantee local waits to be written to the store.
+		# HELP ratelimitd_local_waiting_keys Keys with units that were admitted under guarantee local and are not yet written to the store.
 		# TYPE ratelimitd_local_waiting_keys gauge
 		ratelimitd_local_waiting_keys 3
 		# HELP ratelimitd_local_written_total Writes of units admitted under guarantee local that the store acknowledged, each of one key.

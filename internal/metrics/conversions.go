@@ -13,8 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Countries are those that metrics of confirmations tell apart, and which key each has under a policy. The zero Countries
-// tells none apart.
+// Countries are the countries in metrics of confirmations, and their keys under a policy. The zero value has none.
 type Countries struct {
 	Names []string
 	KeyOf func(policy string, id keys.Identifier) (store.Key, error)
@@ -30,7 +29,7 @@ func newConfirmationVecs(auto factory) confirmationVecs {
 			"Units that takes and records counted under policies that depend on confirmations, by a derived country.", labels...),
 		confirmed: auto.counters("ratelimitd_confirmed_units_total", "Units of these that were confirmed.", labels...),
 		refunded: auto.counters("ratelimitd_refunded_units_total",
-			"Units of these that were refunded, as nothing was sent after all.", labels...),
+			"Units of these that were refunded because nothing was sent.", labels...),
 	}
 }
 
@@ -40,28 +39,28 @@ func (v *confirmationVecs) remove(policy string) {
 	v.refunded.DeletePartialMatch(prometheus.Labels{"policy": policy})
 }
 
-// goesByConfirmation reports whether a limit of p does.
+// goesByConfirmation reports whether a limit of p depends on confirmations.
 func goesByConfirmation(p *policy.Policy) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.GoesByConfirmation() })
 }
 
-// peakLasts is for how long at least a peak stands: longer than Prometheus takes to look twice.
+// peakLasts is the shortest time that a peak is shown, longer than two intervals of scrapes.
 const peakLasts = 5 * time.Minute
 
-// bounds are how far the bounds of unconfirmed units of a policy are used, by country; empty: the policy is asked for by name.
-// The nil bounds are of a policy that has none, or whose keys are not told apart.
+// bounds are the used parts of a policy's bounds of unconfirmed units, by country, or under the empty name for a policy
+// that calls name. It is nil for a policy without such bounds, or whose keys are not known.
 type bounds struct {
 	mu    sync.Mutex
 	peaks map[string]*peak
 }
 
-// peak is the largest part that was used of late.
+// peak is the largest part that was used lately.
 type peak struct {
 	since       time.Time
-	now, before float64 // since then, and in the time before that
+	now, before float64 // since then, and in the period before
 }
 
-// newBounds returns those of p, whose keys have countries. derived says whether other policies derive p.
+// newBounds returns the bounds of p, whose keys have countries. derived says whether other policies derive p.
 func newBounds(p *policy.Policy, derived bool, countries map[store.Key]string) *bounds {
 	if !slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Unconfirmed }) || derived && countries == nil {
 		return nil
@@ -69,7 +68,7 @@ func newBounds(p *policy.Policy, derived bool, countries map[store.Key]string) *
 	return &bounds{peaks: make(map[string]*peak)}
 }
 
-// note notes how much of a bound d says is used.
+// note notes the used part of a bound in d.
 func (b *bounds) note(country string, d *count.Decision, now time.Time) {
 	if b == nil || d.Degraded || d.Blocked || d.Override != "" {
 		return
@@ -94,7 +93,7 @@ func (b *bounds) raise(country string, part float64, now time.Time) {
 	p.now = max(p.now, part)
 }
 
-// turn ends what p has of a time that is over.
+// turn begins a new period if the current one is over.
 func (p *peak) turn(now time.Time) {
 	switch age := now.Sub(p.since); {
 	case age >= 2*peakLasts:
@@ -104,12 +103,12 @@ func (p *peak) turn(now time.Time) {
 	}
 }
 
-// newUsedBounds returns a collector of how far bounds of unconfirmed units are used.
+// newUsedBounds returns a collector of the used parts of bounds of unconfirmed units.
 func newUsedBounds(m *Metrics) prometheus.Collector {
 	s := new(scraped)
 	used := s.figure("ratelimitd_unconfirmed_used_ratio",
-		"Largest part of a bound of unconfirmed units that calls of the last minutes found used, from 0 to 1, by policy and "+
-			"country. Policies that are derived of other parts of an identifier have none.",
+		"Largest used part of a bound of unconfirmed units in calls of the last minutes, from 0 to 1, by policy and "+
+			"country. Policies derived from other parts of an identifier have none.",
 		"policy", "country")
 	s.collect = func(to chan<- prometheus.Metric) {
 		now := m.now()
@@ -149,13 +148,13 @@ func derives(policies []*policy.Policy, p *policy.Policy, such func(policy.Deriv
 	})
 }
 
-// countSent counts what d, a decision of op, counted.
+// countSent counts the units that d, a decision of op, counted.
 func (m *Metrics) countSent(s *policySeries, op count.Op, key store.Key, cost int64, d *count.Decision) {
 	country := s.countries[key]
 	s.bounds.note(country, d, m.now())
 	if (op == count.OpTake || op == count.OpRecord) && d.Recorded == count.RecordedYes {
 		m.confirmations.sent.WithLabelValues(s.name, country).Add(float64(cost))
-		m.confirmations.confirmed.WithLabelValues(s.name, country) // at 0, so that a share can be told
+		m.confirmations.confirmed.WithLabelValues(s.name, country) // at 0, so that a share can be computed
 		m.confirmations.refunded.WithLabelValues(s.name, country)
 	}
 }
@@ -167,7 +166,7 @@ func (m *Metrics) Confirmed(policy string, key store.Key, units int64) {
 	}
 }
 
-// Refunded counts units of key that are given back under a policy.
+// Refunded counts units of key that are refunded under a policy.
 func (m *Metrics) Refunded(policy string, key store.Key, units int64) {
 	if s := (*m.policies.Load())[policy]; s != nil && s.confirms {
 		m.confirmations.refunded.WithLabelValues(policy, s.countries[key]).Add(float64(units))

@@ -14,7 +14,7 @@ import (
 // ops are the operations by the index that their counters have.
 var ops = [...]count.Op{count.OpCheck, count.OpRecord, count.OpTake}
 
-// decisionVecs are the metrics that have the label policy.
+// decisionVecs are the metrics with the label policy.
 type decisionVecs struct {
 	total      *prometheus.CounterVec // policy, limit, op, outcome
 	calls      *prometheus.CounterVec // policy, op, outcome
@@ -31,11 +31,11 @@ func newDecisionVecs(auto factory) decisionVecs {
 	return decisionVecs{
 		total: auto.counters("ratelimitd_decisions_total",
 			"Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; "+
-				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; "+
+				"refused, by countries or number_types; would_deny, allowed, but denied if the policy or the limit were not in shadow; "+
 				"off, by mode off; degraded_allowed or degraded_denied, by on_store_error.",
 			"policy", "limit", "op", "outcome"),
 		calls: auto.counters("ratelimitd_calls_total",
-			"Calls that ask for a policy, by policy, operation and outcome of the whole call, as the caller is told it. "+
+			"Calls that ask for a policy, by policy, operation and outcome of the whole call, as in the answer. "+
 				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, "+
 				"and allowed among the decisions of this policy. "+
 				"A call counts once for each of its demands, and not for derived ones.",
@@ -55,8 +55,8 @@ func newDecisionVecs(auto factory) decisionVecs {
 	}
 }
 
-// remove deletes the series of a policy. It names each: decisions may wait, and looking for
-// them takes as long as there are series of all policies.
+// remove deletes the series of a policy, each by its labels. To search for them would take time for the series of all
+// policies, while decisions may wait.
 func (v *decisionVecs) remove(s *policySeries) {
 	for i := range s.limits {
 		v.removeLimit(s.name, s.limits[i].name)
@@ -72,7 +72,7 @@ func (v *decisionVecs) remove(s *policySeries) {
 	v.overshootVecs.remove(s.name)
 }
 
-// removeRefused deletes the series of the rules of was that is has not.
+// removeRefused deletes the series of rules that was has and is does not have.
 func (v *decisionVecs) removeRefused(was, is *policySeries) {
 	for reason := range was.refused {
 		if is == nil || is.refused[reason] == nil {
@@ -92,8 +92,7 @@ func (v *decisionVecs) removeLimit(policy, limit string) {
 	v.windows.DeleteLabelValues(policy, limit)
 }
 
-// policySeries are the series of one policy, so that a decision looks up its
-// policy once and hashes no labels.
+// policySeries are the series of a policy, so that a decision looks its policy up once and hashes no labels.
 type policySeries struct {
 	name       string
 	limits     []limitSeries
@@ -103,26 +102,25 @@ type policySeries struct {
 	remembered prometheus.Counter
 	refused    map[policy.Reason]prometheus.Counter // by the rules that the policy has
 	confirms   bool                                 // a limit depends on confirmations
-	countries  map[store.Key]string                 // by key; nil: none is told apart
+	countries  map[store.Key]string                 // by key; nil: none are known
 	bounds     *bounds                              // of unconfirmed units
 	overshootSeries
 }
 
-// limitSeries are the counters of one limit. Each exists from its first decision
-// on: most pairs of operation and outcome never come. That of beyond exists from the first decision
-// under the policy on, at 0, so that Prometheus sees how far the first denials raise it.
+// limitSeries are the counters of a limit. Each exists from its first decision on, since most pairs of operation and
+// outcome never occur. That of beyond exists from the first decision under the policy on, at 0, so that Prometheus sees
+// the increase by the first denials.
 type limitSeries struct {
 	name   string
 	beyond count.Outcome // of calls past the limit
 	total  counters
 }
 
-// counters are those of each operation and outcome.
+// counters are the counters by operation and outcome.
 type counters [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
 
-// SetPolicies gives the policies metrics, in place of all earlier ones: their
-// limits and windows are published, and the series of policies and limits that
-// are gone are deleted. Decisions under other policies are not counted.
+// SetPolicies sets the policies that have metrics: it publishes their limits and windows, and deletes the series of
+// policies and limits that are gone. Decisions under other policies are not counted.
 func (m *Metrics) SetPolicies(policies []*policy.Policy) {
 	m.setting.Lock()
 	defer m.setting.Unlock()
@@ -153,8 +151,7 @@ func (m *Metrics) SetPolicies(policies []*policy.Policy) {
 	}
 }
 
-// newPolicySeries returns the series of p, which go on with the tally of old if there
-// is one.
+// newPolicySeries returns the series of p, which continue the tally of old if there is one.
 func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySeries {
 	var tally *overshoot.Tally
 	if old != nil {
@@ -184,7 +181,7 @@ func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySe
 	return s
 }
 
-// beyond returns the outcome of calls that are past a limit.
+// beyond returns the outcome of calls past a limit.
 func beyond(p *policy.Policy, l *policy.Limit) count.Outcome {
 	switch {
 	case p.Mode == policy.ModeOff:
@@ -195,8 +192,7 @@ func beyond(p *policy.Policy, l *policy.Limit) count.Outcome {
 	return count.OutcomeDenied
 }
 
-// limit returns the series of the limit called name, which is likely the i-th;
-// nil when the policy has none of that name.
+// limit returns the series of the limit called name, which is likely the i-th, nil if the policy has no such limit.
 func (s *policySeries) limit(i int, name string) *limitSeries {
 	if i < len(s.limits) && s.limits[i].name == name {
 		return &s.limits[i]
@@ -285,8 +281,8 @@ func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome cou
 	}
 }
 
-// resolve makes a counter at its first decision. It returns nil when the limit is
-// gone meanwhile: its series must not come back.
+// resolve makes a counter at its first decision. It returns nil if the limit is gone, because its series must not come
+// back.
 func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome count.Outcome) *prometheus.Counter {
 	m.setting.Lock()
 	defer m.setting.Unlock()

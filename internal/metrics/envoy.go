@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Envoy are the metrics of what Envoy asks. It is safe for concurrent use; make it with
-// NewEnvoy.
+// Envoy has the metrics of requests of Envoy. It is safe for concurrent use; make it with NewEnvoy.
 type Envoy struct {
 	requests    *prometheus.HistogramVec // method, code
 	descriptors *prometheus.CounterVec   // domain, outcome
@@ -18,8 +17,7 @@ type Envoy struct {
 	byDescriptor resolved[prometheus.Counter]
 }
 
-// NewEnvoy returns metrics that are registered with reg, which must have none of their
-// names.
+// NewEnvoy returns metrics registered with reg, which must not have their names.
 func NewEnvoy(reg prometheus.Registerer) *Envoy {
 	auto := factory{promauto.With(reg)}
 	return &Envoy{
@@ -30,13 +28,13 @@ func NewEnvoy(reg prometheus.Registerer) *Envoy {
 	}
 }
 
-// ObserveRequest counts an answered request, and shows its trace, if that is not empty. method and code must be
-// of few.
+// ObserveRequest counts an answered request, with its trace as an exemplar unless that is empty. method and code must
+// have few values.
 func (e *Envoy) ObserveRequest(method, code string, d time.Duration, trace string) {
 	observe(e.byRequest.of([2]string{method, code}, e.requests.WithLabelValues), d, trace)
 }
 
-// ObserveDescriptor counts a descriptor. domain must be of few: those of the file of policies, never ones that were sent.
+// ObserveDescriptor counts a descriptor. domain must be one of the file of policies, never one from a request.
 func (e *Envoy) ObserveDescriptor(domain, outcome string) {
 	e.byDescriptor.of([2]string{domain, outcome}, e.descriptors.WithLabelValues).Inc()
 }

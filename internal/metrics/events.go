@@ -13,12 +13,12 @@ type Events struct {
 	failures *prometheus.CounterVec // kind
 }
 
-// NewEvents returns metrics that are registered with reg: of events of all kinds, and how many wait, as waiting says.
+// NewEvents returns metrics registered with reg: of events of all kinds, and the number that waiting returns.
 func NewEvents(reg prometheus.Registerer, waiting func() int) *Events {
 	auto := factory{promauto.With(reg)}
 	e := &Events{
 		total: auto.counters("ratelimitd_events_total",
-			"Events by kind and outcome: sent, and taken by the receiver; or lost.", "kind", "outcome"),
+			"Events by kind and outcome: sent, which the receiver has accepted, or lost.", "kind", "outcome"),
 		failures: auto.counters("ratelimitd_event_failures_total", "Attempts to send an event that failed, and are repeated.", "kind"),
 	}
 	for _, kind := range events.Kinds { // so that rates have a zero to start from

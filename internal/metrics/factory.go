@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// factory makes metrics, which it registers.
+// factory makes and registers metrics.
 type factory struct{ promauto.Factory }
 
 func (f factory) counter(name, help string) prometheus.Counter {
@@ -24,7 +24,7 @@ func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVe
 	return f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
-// number makes a gauge of what now says at each scrape.
+// number makes a gauge with the value of now at each scrape.
 func (f factory) number(name, help string, now func() int) {
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(now()) })
 }

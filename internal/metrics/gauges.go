@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gauges are set by the parts that know them.
+// gauges are set by other parts of the program.
 type gauges struct {
 	clockOffset   prometheus.Gauge
 	sweepProgress prometheus.Gauge
@@ -30,39 +30,40 @@ func newGauges(auto factory) gauges {
 		breaker: auto.gauges("ratelimitd_breaker_state",
 			"1 for the state that the breaker in front of the store is in, 0 for the others.", "state"),
 		caveats: auto.gauges("ratelimitd_cluster_caveat",
-			"1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily. "+
+			"1 if the cluster may forget or misjudge acknowledged writes for that reason, 0 if not: checked daily. "+
 				"accepted is true for those of --accept-caveats.",
 			"caveat", "accepted"),
 		policies: auto.gauge("ratelimitd_policies_version",
-			"Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples."),
+			"Version of the policies in the store that is in force on this instance; 0: those of a file, or the examples."),
 	}
 }
 
-// SetPoliciesVersion says which version of the policies in the store is in force, 0 for none.
+// SetPoliciesVersion sets the version of the policies in force, 0 for none.
 func (m *Metrics) SetPoliciesVersion(version int64) { m.gauges.policies.Set(float64(version)) }
 
-// SetClockOffset says how far this instance's clock is ahead of the store's.
+// SetClockOffset sets how far this instance's clock is ahead of the store's.
 func (m *Metrics) SetClockOffset(ahead time.Duration) { m.gauges.clockOffset.Set(ahead.Seconds()) }
 
-// SetSweepProgress says how much of the store the current sweep has visited, 0 to 1.
+// SetSweepProgress sets the part of the store that the current sweep has visited, 0 to 1.
 func (m *Metrics) SetSweepProgress(ratio float64) { m.gauges.sweepProgress.Set(ratio) }
 
-// SetSweepFinished says when a sweep was finished.
+// SetSweepFinished sets the time of the last finished sweep.
 func (m *Metrics) SetSweepFinished(at time.Time) {
 	m.gauges.sweepFinished.Set(float64(at.UnixMilli()) / 1000)
 }
 
-// AddSwept counts keys of which expired counters were deleted; keys is not negative.
+// AddSwept counts keys whose expired counters were deleted. keys must not be negative.
 func (m *Metrics) AddSwept(keys int) { m.gauges.swept.Add(float64(keys)) }
 
-// SetBreaker says whether the breaker is closed, and requests go to the store; or open, and one probe at a time does.
+// SetBreaker sets the state of the breaker: closed, so that requests go to the store, or open, so that one probe at a
+// time does.
 func (m *Metrics) SetBreaker(closed bool) {
 	m.gauges.breaker.WithLabelValues("closed").Set(oneIf(closed))
 	m.gauges.breaker.WithLabelValues("open").Set(oneIf(!closed))
 }
 
-// SetCaveat says whether the cluster has a caveat, of which there are few. Whether it is accepted does not
-// change while a process runs.
+// SetCaveat sets whether the cluster has a caveat, of which there are few. accepted does not change while a process
+// runs.
 func (m *Metrics) SetCaveat(caveat string, accepted, has bool) {
 	m.gauges.caveats.WithLabelValues(caveat, strconv.FormatBool(accepted)).Set(oneIf(has))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// NewMembers returns a collector of the cluster as this instance knows it, and of the calls that it handed on, by
-// status and counts at each scrape.
+// NewMembers returns a collector of the state of the cluster, and of the calls that this instance handed on, as
+// returned by status and counts.
 func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
 	s := new(scraped)
 	view := s.figure("ratelimitd_members_view", "Number of the latest view that this instance knows.")
@@ -19,9 +19,9 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 	unreached := s.figure("ratelimitd_members_unreached",
 		"Members that this instance does not reach: it can't hand on the calls for their keys.")
 	ways := s.figure("ratelimitd_members_owners_info",
-		"1, with which instances own keys: one, while it has little to do; all; or none, while every instance decides "+
-			"for every key. And why not one: processors, memory, late or silent, by what the one owner had too much or too "+
-			"little of; or asked, by --owners all. Empty: there is no reason.",
+		"1, labelled by the instances that own keys: one, while the load is small; all; or none, while every instance decides "+
+			"for every key. reason says why it is not one: processors, memory, late or silent, for the problem of that owner; "+
+			"or asked, for --owners all. It may be empty.",
 		"owners", "reason")
 	owned := s.figure("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1.")
 	known := s.figure("ratelimitd_members_known_share",
@@ -31,8 +31,8 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			"and others set it out; or unread, its own row could not be read or written.",
 		"reason")
 	asides := s.figure("ratelimitd_members_aside_total",
-		"How often this instance left the others, as its clock was beyond the tolerance.")
-	slots := s.figure("ratelimitd_members_handed_over_slices_total",
+		"How often this instance left the others because its clock was beyond the tolerance.")
+	slots := s.figure("ratelimitd_members_handed_over_slots_total",
 		"Slots of the keys that this instance owned no longer, and of which it knew all keys, by whether "+
 			"the next owner was told them: told; or failed, and the next owner has to find out.",
 		"outcome")
@@ -64,17 +64,15 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 	return s
 }
 
-// NewRemembered returns a collector of the number of keys whose counts this instance remembers: what now says at
-// each scrape.
+// NewRemembered returns a collector of the number of keys whose counts this instance remembers, as returned by now.
 func NewRemembered(now func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_members_remembered_keys",
-		Help: "Keys that this instance owns and of which it remembers all that is counted; --max-keys bounds them.",
+		Help: "Keys that this instance owns and whose counts it remembers; --max-keys bounds them.",
 	}, func() float64 { return float64(now()) })
 }
 
-// NewColdReads returns a collector of the number of decisions of this instance that had to read
-// their key first: what now says at each scrape.
+// NewColdReads returns a collector of the number of decisions that had to read their key first, as returned by now.
 func NewColdReads(now func() int64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_members_cold_reads_total",
@@ -83,7 +81,7 @@ func NewColdReads(now func() int64) prometheus.Collector {
 	}, func() float64 { return float64(now()) })
 }
 
-// ownersOf returns which members of v own keys; empty: there is no view.
+// ownersOf returns which members of v own keys, empty without a view.
 func ownersOf(v *cluster.View) string {
 	switch {
 	case v.Number == 0:

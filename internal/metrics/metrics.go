@@ -1,9 +1,9 @@
-// Package metrics publishes what the service does to Prometheus: decisions,
-// requests, the store, the clock, and by how much callers go past their limits.
+// Package metrics has the metrics of the service for Prometheus: decisions, requests, the store, the clock, and how far
+// callers go past their limits.
 //
-// Every label has few values: names of policies and limits, whose series go when they do, and
-// words from this package. It knows no identifier and no key leaves it. The packages that
-// decide, serve and store do not import it: it is wired up from outside.
+// Every label has few values: names of policies and limits, whose series end with them, and words of this package. No
+// identifier or key is in a metric. The packages that decide, serve and store do not import it; the command wires it
+// up.
 package metrics
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
-// Metrics are the metrics of one process. They implement limiter.Observer and are
-// safe for concurrent use; make them with New.
+// Metrics has the metrics of a process. It implements limiter.Observer and is safe for concurrent use; make it with
+// New.
 type Metrics struct {
 	now func() time.Time
 
@@ -42,12 +42,11 @@ type Metrics struct {
 	requests resolved[prometheus.Observer]
 }
 
-// flushEvery is how often episodes of overshoot that are over are published: about
-// as often as Prometheus comes by.
+// flushEvery is the interval at which ended episodes of overshoot are published, about that of Prometheus' scrapes.
 const flushEvery = 10 * time.Second
 
-// New returns metrics that are registered with reg, which must have none of their
-// names. A nil now means time.Now. No policy has metrics until SetPolicies.
+// New returns metrics registered with reg, which must not have their names. A nil now means time.Now. No policy has
+// metrics until SetPolicies.
 func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
@@ -60,16 +59,15 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	m.SetBreaker(true)
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
-	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit now and whose further attempts are counted.", m.overshoot.Len)
+	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit and whose further attempts are counted.", m.overshoot.Len)
 	reg.MustRegister(newOpenKeys(m), newUsedBounds(m))
 	return m
 }
 
-// ShowTraces has the time of the store's operations shown with a trace that they were part of. It is to be
-// called before anything is observed.
+// ShowTraces adds traces as exemplars to the times of the store's operations. Call it before anything is observed.
 func (m *Metrics) ShowTraces() { m.traced = true }
 
-// Run publishes episodes of overshoot as they end, until ctx does. It returns nil.
+// Run publishes episodes of overshoot as they end, until ctx ends. It returns nil.
 func (m *Metrics) Run(ctx context.Context) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -83,7 +81,7 @@ func (m *Metrics) Run(ctx context.Context) error {
 	}
 }
 
-// Handler serves the metrics of gathered, in the format that the request asks for.
+// Handler serves the metrics of gathered in the format of the request.
 func Handler(gathered prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(gathered, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
@@ -97,13 +95,13 @@ func newHTTPVec(auto factory) *prometheus.HistogramVec {
 		durationBuckets, "route", "status")
 }
 
-// ObserveHTTP counts an answered request, and shows its trace, if that is not empty. route must
-// be one of few: a pattern, never a path.
+// ObserveHTTP counts an answered request, with its trace as an exemplar unless that is empty. route must be a pattern,
+// never a path.
 func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration, trace string) {
 	observe(m.requests.of([2]string{route, statusClass(status)}, m.http.WithLabelValues), d, trace)
 }
 
-// observe counts d, with the id of a trace in which it was taken as exemplar; empty: none.
+// observe counts d, with the id of a trace as an exemplar unless it is empty.
 func observe(series prometheus.Observer, d time.Duration, trace string) {
 	if trace != "" {
 		series.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": trace})
@@ -112,7 +110,7 @@ func observe(series prometheus.Observer, d time.Duration, trace string) {
 	series.Observe(d.Seconds())
 }
 
-// statusClass returns "2xx" and its like, "other" for a number that is no status.
+// statusClass returns a class such as "2xx", or "other" for a number that is not a status.
 func statusClass(status int) string {
 	classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 	if status < 100 || status >= 100*(len(classes)+1) {

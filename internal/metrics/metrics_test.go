@@ -25,8 +25,8 @@ import (
 )
 
 const decisionsHelp = "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-	"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
-	"degraded_allowed or degraded_denied, by on_store_error."
+	"refused, by countries or number_types; would_deny, allowed, but denied if the policy or the limit were not in shadow; " +
+	"off, by mode off; degraded_allowed or degraded_denied, by on_store_error."
 
 const refusedHelp = "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: " +
 	"country or number_type. In mode shadow they are allowed."
@@ -117,7 +117,7 @@ func TestCallsAreWhatCallersAreTold(t *testing.T) {
 	alone, shadow := aPolicy("alone", 1), aPolicy("shadow", 1)
 	shadow.Mode = policy.ModeShadow
 	const help = "# HELP ratelimitd_calls_total Calls that ask for a policy, by policy, operation and outcome of the whole call, " +
-		"as the caller is told it. Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
+		"as in the answer. Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
 		"and allowed among the decisions of this policy. A call counts once for each of its demands, and not for derived ones.\n" +
 		"# TYPE ratelimitd_calls_total counter"
 	f := newFixture(t, address, network, alone, shadow)
@@ -552,7 +552,7 @@ func TestConfirmationsByCountry(t *testing.T) {
 	f.want(`# HELP ratelimitd_confirmed_units_total Units of these that were confirmed.
 	# TYPE ratelimitd_confirmed_units_total counter
 	ratelimitd_confirmed_units_total{country="DE",policy="country"} 2
-	# HELP ratelimitd_refunded_units_total Units of these that were refunded, as nothing was sent after all.
+	# HELP ratelimitd_refunded_units_total Units of these that were refunded because nothing was sent.
 	# TYPE ratelimitd_refunded_units_total counter
 	ratelimitd_refunded_units_total{country="DE",policy="country"} 1
 	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that depend on confirmations, by a derived country.
@@ -590,8 +590,8 @@ func TestBoundsThatAreUsed(t *testing.T) {
 	}
 	told := func(country, money string) {
 		t.Helper()
-		f.want(`# HELP ratelimitd_unconfirmed_used_ratio Largest part of a bound of unconfirmed units that calls of the last minutes `+
-			`found used, from 0 to 1, by policy and country. Policies that are derived of other parts of an identifier have none.
+		f.want(`# HELP ratelimitd_unconfirmed_used_ratio Largest used part of a bound of unconfirmed units in calls of the last minutes, `+
+			`from 0 to 1, by policy and country. Policies derived from other parts of an identifier have none.
 		# TYPE ratelimitd_unconfirmed_used_ratio gauge
 		ratelimitd_unconfirmed_used_ratio{country="DE",policy="country"} `+country+`
 		ratelimitd_unconfirmed_used_ratio{country="",policy="money"} `+money+`

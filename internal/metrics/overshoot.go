@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
-// overshootVecs tell by how much callers go past their limits.
+// overshootVecs are the metrics of how far callers go past their limits.
 type overshootVecs struct {
 	attempts *prometheus.HistogramVec // policy
 	times    *prometheus.HistogramVec // policy
@@ -19,8 +19,8 @@ type overshootVecs struct {
 	dropped  prometheus.Counter
 }
 
-// newOvershootVecs has buckets from one attempt, a caller that stopped when denied, over a few, a person with several
-// attempts, to thousands, a machine that ignores denials.
+// newOvershootVecs has buckets from one attempt, for a caller that stops when denied, over a few, for a person
+// that tries again, to thousands, for a machine that ignores denials.
 func newOvershootVecs(auto factory) overshootVecs {
 	return overshootVecs{
 		attempts: auto.histograms("ratelimitd_overshoot_attempts",
@@ -45,7 +45,7 @@ func (v *overshootVecs) remove(policy string) {
 	v.repeated.DeleteLabelValues(policy)
 }
 
-// overshootSeries are those of one policy, and its tally.
+// overshootSeries are the series of a policy, and its tally.
 type overshootSeries struct {
 	tally    *overshoot.Tally
 	attempts prometheus.Observer
@@ -54,7 +54,7 @@ type overshootSeries struct {
 	repeated prometheus.Counter
 }
 
-// of returns the series of policy, which go on with tally; nil: with one that begins now.
+// of returns the series of policy, which continue tally, or a new one if it is nil.
 func (v *overshootVecs) of(policy string, tally *overshoot.Tally, now time.Time) overshootSeries {
 	if tally == nil {
 		tally = overshoot.NewTally(policy, now)
@@ -80,11 +80,11 @@ func newOpenKeys(m *Metrics) prometheus.Collector {
 	return s
 }
 
-// overLimit returns the limit that the attempt went past; nil when it did not, was
-// none, as a check is, or was not counted by the store.
+// overLimit returns the limit that an attempt went past, nil if it did not, is a check, or was not counted by the
+// store.
 func overLimit(op count.Op, outcome count.Outcome, d *count.Decision) *count.LimitDecision {
 	switch {
-	case d.Reason != "": // no limit was looked at
+	case d.Reason != "": // no limit was read
 		return nil
 	case op == count.OpTake && !d.WouldAllow && !d.Degraded:
 		return &d.Limits()[d.Tightest]
@@ -115,8 +115,8 @@ func (m *Metrics) countOver(s *policySeries, key store.Key, cost int64, d *count
 	}
 }
 
-// unitsBeyond returns how many of the units that an attempt asked for are beyond the
-// limit over: all of them where it was denied, what did not fit where it was recorded.
+// unitsBeyond returns the units of an attempt beyond the limit over: all if it was denied, those that did not fit if it
+// was recorded.
 func unitsBeyond(cost int64, d *count.Decision, over *count.LimitDecision) int64 {
 	if !d.WouldAllow {
 		return cost
@@ -124,15 +124,14 @@ func unitsBeyond(cost int64, d *count.Decision, over *count.LimitDecision) int64
 	return min(cost, over.Used-over.Limit.Limit)
 }
 
-// episodeLasts returns how long an episode lasts that begins at the limit over: until
-// the limit is whole again, and a window at most, so that a caller that never stops is counted
-// window by window. A window of the calendar may be longer than its name says: a day on which
-// clocks are turned back has 25 hours.
+// episodeLasts returns the duration of an episode that begins at the limit over: until the limit is unused, but at most
+// a window, so that a caller that never stops is counted window by window. A day on which clocks are turned back has 25
+// hours.
 func episodeLasts(over *count.LimitDecision, blocked bool) time.Duration {
 	switch {
 	case over.ResetAfter <= 0:
 		return over.Limit.Window
-	case over.Limit.Calendar != "" && !blocked: // a block's end is no window's
+	case over.Limit.Calendar != "" && !blocked: // a block does not end with a window
 		return over.ResetAfter
 	}
 	return min(over.Limit.Window, over.ResetAfter)
@@ -150,8 +149,8 @@ func (m *Metrics) episodeEnded(e overshoot.Episode) {
 	}
 }
 
-// Overshoot tells how far callers have gone past the limits of policy, with the top
-// worst keys; false where SetPolicies was not told of it.
+// Overshoot reports how far callers have gone past the limits of policy, with the top worst keys. It returns false for
+// a policy that SetPolicies did not get.
 func (m *Metrics) Overshoot(policy string, top int) (overshoot.Report, bool) {
 	s := (*m.policies.Load())[policy]
 	if s == nil {

@@ -7,28 +7,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// File is the label of a file that is reloaded after any change.
+// File is the name of a file that is reloaded after any change.
 type File string
 
-// The files, as the label has them.
+// The values of the label file.
 const (
 	FilePolicies     File = "policies"
 	FileCallers      File = "callers"
 	FileCertificates File = "certificates"
 )
 
-// Certificate is one that this process shows others, or verifies others by.
+// Certificate is a certificate that this process shows, or by which it verifies others.
 type Certificate string
 
-// The certificates, as the label has them.
+// The values of the label certificate.
 const (
 	CertificateServer      Certificate = "server"       // shown to clients
-	CertificateClientCA    Certificate = "client_ca"    // of the authorities that clients are verified by, the first that expires
+	CertificateClientCA    Certificate = "client_ca"    // the first authority of clients that expires
 	CertificateCassandra   Certificate = "cassandra"    // shown to nodes
-	CertificateCassandraCA Certificate = "cassandra_ca" // of the authorities that nodes are verified by, likewise
+	CertificateCassandraCA Certificate = "cassandra_ca" // the first authority of nodes that expires
 )
 
-// processSeries tell of this process: its build, and the files that it goes by.
+// processSeries are the metrics of this process: its build, and its files.
 type processSeries struct {
 	build      *prometheus.GaugeVec // version, go_version
 	reloaded   *prometheus.GaugeVec // file
@@ -39,9 +39,9 @@ type processSeries struct {
 func newProcessSeries(auto factory) processSeries {
 	return processSeries{
 		build: auto.gauges("ratelimitd_build_info",
-			"1, with what the program was built from, as `ratelimitd version` says it.", "version", "go_version"),
+			"1, labelled by the version of the program and of Go, as printed by `ratelimitd version`.", "version", "go_version"),
 		reloaded: auto.gauges("ratelimitd_last_reload_successful",
-			"1 if the file was taken when it was read last, at the start or later; 0 if it had mistakes, and the one before stays in force.",
+			"1 if the last read of the file, at the start or later, was successful; 0 if it had mistakes, and the earlier one stays in force.",
 			"file"),
 		reloadedAt: auto.gauges("ratelimitd_last_reload_success_timestamp_seconds", "When the file that is in force was read.", "file"),
 		expiry: auto.gauges("ratelimitd_certificate_expiry_timestamp_seconds",
@@ -51,12 +51,12 @@ func newProcessSeries(auto factory) processSeries {
 	}
 }
 
-// SetBuild says what the program was built from.
+// SetBuild sets the version of the program.
 func (m *Metrics) SetBuild(version string) {
 	m.process.build.WithLabelValues(version, runtime.Version()).Set(1)
 }
 
-// SetReloaded says whether a file was taken that was read now.
+// SetReloaded sets whether the last read of a file was successful.
 func (m *Metrics) SetReloaded(file File, taken bool) {
 	m.process.reloaded.WithLabelValues(string(file)).Set(oneIf(taken))
 	if taken {
@@ -64,7 +64,7 @@ func (m *Metrics) SetReloaded(file File, taken bool) {
 	}
 }
 
-// SetExpiry says when a certificate expires; a zero at: there is none.
+// SetExpiry sets when a certificate expires. A zero at means that there is none.
 func (m *Metrics) SetExpiry(of Certificate, at time.Time) {
 	if !at.IsZero() {
 		m.process.expiry.WithLabelValues(string(of)).Set(float64(at.Unix()))

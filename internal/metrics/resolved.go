@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// resolved are the series of a vector by their two labels. The zero value is ready.
+// resolved has the series of a vector by their two labels. The zero value is ready to use.
 type resolved[T any] struct {
 	setting sync.Mutex
-	series  atomic.Pointer[map[[2]string]T] // copied to be changed
+	series  atomic.Pointer[map[[2]string]T] // changed by a copy
 }
 
-// of returns the series of labels, which resolve makes at their first use.
+// of returns the series of labels, made by resolve at its first use.
 func (r *resolved[T]) of(labels [2]string, resolve func(labels ...string) T) T {
 	if known := r.series.Load(); known != nil {
 		if series, ok := (*known)[labels]; ok {

@@ -8,12 +8,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 )
 
-// NewSaving returns a collector of saves of counts to a disk: what saving says at each
-// scrape.
+// NewSaving returns a collector of saves of counts to a disk, as returned by saving.
 func NewSaving(now func() time.Time, saving func() embedded.Saving) prometheus.Collector {
 	s := new(scraped)
 	unsaved := s.figure("ratelimitd_data_unsaved_seconds",
-		"Age of the oldest counts that --data-dir does not have because saving fails; 0: it does not fail.")
+		"Age of the oldest counts that are not in --data-dir because saving fails; 0 if it does not fail.")
 	failures := s.figure("ratelimitd_data_save_failures_total", "How often counts could not be saved in --data-dir.")
 	s.collect = func(to chan<- prometheus.Metric) {
 		said, age := saving(), 0.0

@@ -6,13 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// scraped is a collector of figures that are asked for at each scrape.
+// scraped is a collector whose values are read at each scrape.
 type scraped struct {
 	figures []figure
 	collect func(to chan<- prometheus.Metric)
 }
 
-// figure is one metric of a scraped.
+// figure is a metric of a scraped.
 type figure struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -40,10 +40,10 @@ func (s *scraped) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the figures as they are now.
+// Collect sends the current values.
 func (s *scraped) Collect(to chan<- prometheus.Metric) { s.collect(to) }
 
-// oneIf returns 1 if it is so, else 0.
+// oneIf returns 1 if so is true, else 0.
 func oneIf(so bool) float64 {
 	if so {
 		return 1

@@ -2,13 +2,13 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewSettings returns a collector of the number of other instances that disagree about each setting, by disagreements
-// at each scrape.
+// NewSettings returns a collector of the number of other instances that disagree about each setting, as returned by
+// disagreements.
 func NewSettings(disagreements func() map[string]int) prometheus.Collector {
 	s := new(scraped)
 	disagree := s.figure("ratelimitd_settings_disagree",
 		"Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, "+
-			"or what a domain of Envoy's is mapped to.",
+			"or the mapping of a domain of Envoy.",
 		"setting")
 	s.collect = func(to chan<- prometheus.Metric) {
 		for setting, instances := range disagreements() {

@@ -11,24 +11,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// The operations on a store, as the label has them.
+// The values of the label op.
 const (
 	storeRead   = "read"
 	storeWrite  = "write"
 	storeUpdate = "update"
 
-	storeWriteRead = "write_read" // a write, and the read after it, as far as it came
+	storeWriteRead = "write_read" // a write, and the read after it
 )
 
-// storeSeries are the durations of a store's operations. Those of the
-// operations that succeed, nearly all there are, are resolved.
+// storeSeries are the durations of a store's operations. Those of successful operations, nearly all of them, are
+// resolved.
 type storeSeries struct {
 	durations *prometheus.HistogramVec // op, outcome
 	ok        map[string]prometheus.Observer
 }
 
-// newStoreSeries has buckets around a store in memory (microseconds), one nearby
-// (hundreds of them to milliseconds), and the default store timeout of 500 ms.
+// newStoreSeries has buckets for a store in memory (microseconds), one nearby (hundreds of microseconds to
+// milliseconds), and the default store timeout of 500 ms.
 func newStoreSeries(auto factory) storeSeries {
 	s := storeSeries{
 		durations: auto.histograms("ratelimitd_store_duration_seconds", "Time that the store took, by operation and outcome.",
@@ -41,8 +41,7 @@ func newStoreSeries(auto factory) storeSeries {
 	return s
 }
 
-// ObserveStore counts an operation for ctx that took d and ended with err. op must be one
-// of few.
+// ObserveStore counts an operation for ctx that took d and returned err. op must have few values.
 func (m *Metrics) ObserveStore(ctx context.Context, op string, d time.Duration, err error) {
 	series, known := m.store.ok[op]
 	if err != nil || !known {
@@ -73,8 +72,7 @@ func storeOutcome(err error) string {
 	return "error"
 }
 
-// Store returns next with its operations observed. It is a store.Exclusive when
-// next is.
+// Store returns next with its operations observed. It is a store.Exclusive if next is.
 func (m *Metrics) Store(next store.Store) store.Store {
 	if exclusive, ok := next.(store.Exclusive); ok {
 		return &observedExclusive{observedStore: observedStore{next: next, metrics: m}, next: exclusive}
@@ -82,7 +80,7 @@ func (m *Metrics) Store(next store.Store) store.Store {
 	return &observedStore{next: next, metrics: m}
 }
 
-// observedStore is a store of which every operation is timed.
+// observedStore measures the time of every operation of a store.
 type observedStore struct {
 	next    store.Store
 	metrics *Metrics
@@ -128,7 +126,7 @@ func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) (err erro
 	return s.next.WriteAll(ctx, w)
 }
 
-// observedExclusive is an observedStore that can hold a key still.
+// observedExclusive is an observedStore that can lock a key.
 type observedExclusive struct {
 	observedStore
 	next store.Exclusive

@@ -1,8 +1,7 @@
-// Package overshoot measures how far callers go past their limits: it follows each key
-// from its first denial until the denying window ends, tallies that by policy, and
-// knows the worst keys of the last while.
+// Package overshoot measures how far callers go past their limits: it follows each key from its first denial until the
+// denying window ends, sums that by policy, and knows the worst keys of the last hour.
 //
-// It knows a caller by store.Key only, never by its identifier. It knows neither how limits are decided nor how its
+// It knows a caller by its store.Key only, never by its identifier. It knows neither how limits are decided nor how its
 // figures are published.
 package overshoot
 
@@ -14,9 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// DefaultMaxKeys is the MaxKeys of Options that give none: 64 Ki keys of about
-// 200 bytes are 13 MiB, and more callers over their limit at the same time than
-// that are an attack, whose size the counter of denials shows.
+// DefaultMaxKeys is the default of Options.MaxKeys. 64 Ki keys of about 200 bytes take 13 MiB. More callers over their
+// limit at the same time are an attack, whose size the counter of denials shows.
 const DefaultMaxKeys = 1 << 16
 
 // shardCount is a power of two, large enough that two denials rarely meet.
@@ -27,19 +25,18 @@ type Options struct {
 	MaxKeys int // episodes kept at the same time; zero: DefaultMaxKeys
 }
 
-// Table holds the keys that are over their limit now. It is safe for concurrent
-// use; make one with New.
+// Table has the keys that are over their limit. It is safe for concurrent use; make one with New.
 type Table struct {
 	ended   func(Episode)
 	maxKeys int // of one shard
 	shards  [shardCount]shard
 }
 
-// Episode is a stay of one key past its limit that is over.
+// Episode is an ended stay of a key past its limit.
 type Episode struct {
 	Policy   string
-	Attempts int64   // calls beyond the limit, the first denied one included
-	Times    float64 // how many times its limit the key asked for; 0: that limit is 0
+	Attempts int64   // calls beyond the limit, including the first denied one
+	Times    float64 // requested units as a multiple of the limit; 0: the limit is 0
 }
 
 // Attempt is a call that went past a limit.
@@ -49,8 +46,8 @@ type Attempt struct {
 	Units int64 // that it asked for beyond the limit
 	At    time.Time
 
-	// Limit, in units, and Ends, when the window that denies is over, are those of the
-	// limit that it went past; used for a key's first attempt only.
+	// Limit, in units, and Ends, the end of the denying window, are those of the limit that it went past. They are used
+	// for a key's first attempt only.
 	Limit int64
 	Ends  time.Time
 }
@@ -70,27 +67,26 @@ type shard struct {
 	open map[store.Key]*episode
 }
 
-// episode is a stay of one key past its limit.
+// episode is a stay of a key past its limit.
 type episode struct {
 	tally    *Tally
 	attempts int64
-	told     int64 // of the attempts, those that the tally has heard of
+	told     int64 // attempts that were added to the tally
 	units    int64
 	limit    int64
 	ends     time.Time
 }
 
-// news are attempts of a key that its tally has not heard of yet.
+// news are attempts of a key that are not in its tally yet.
 type news struct {
 	of       *Tally
 	key      store.Key
 	attempts int64
-	over     *episode // that they were the last of; nil: it goes on
+	over     *episode // the episode, if it has ended; nil: it goes on
 }
 
-// New returns an empty table that hands every episode that is over to ended, which
-// must not block and may be called from several goroutines. A nil opts means the
-// zero Options.
+// New returns an empty table. It calls ended with every ended episode; ended must not block, and may be called from
+// several goroutines. A nil opts means the zero Options.
 func New(ended func(Episode), opts *Options) *Table {
 	maxKeys := DefaultMaxKeys
 	if opts != nil && opts.MaxKeys > 0 {
@@ -103,8 +99,8 @@ func New(ended func(Episode), opts *Options) *Table {
 	return t
 }
 
-// Count adds a to its key's episode, and opens one where there is none. An
-// episode of the key that is over by a.At ends first, as does one under another tally.
+// Count adds a to its key's episode, or to a new one if there is none. An episode of the key that is over by a.At ends
+// first, as does one under another tally.
 func (t *Table) Count(a Attempt) Place {
 	sh := &t.shards[a.Key.Prefix()%shardCount]
 	place, over := sh.count(&a, t.maxKeys)
@@ -134,7 +130,7 @@ func (sh *shard) count(a *Attempt, maxKeys int) (place Place, over *episode) {
 	return First, e
 }
 
-// Flush ends the episodes that are over by now, and brings the tallies up to date.
+// Flush ends the episodes that are over by now, and updates the tallies.
 func (t *Table) Flush(now time.Time) {
 	for i := range t.shards {
 		for _, n := range t.shards[i].flush(now) {
@@ -159,7 +155,7 @@ func (sh *shard) flush(now time.Time) (all []news) {
 	return all
 }
 
-// untold returns the attempts that the tally of e has not heard of, as if it had now.
+// untold returns the attempts of e that are not in its tally, and marks them as added.
 func (e *episode) untold(key store.Key, over bool) news {
 	n := news{of: e.tally, key: key, attempts: e.attempts - e.told}
 	e.told = e.attempts
@@ -176,9 +172,8 @@ func (t *Table) tell(n news, at time.Time) {
 	}
 }
 
-// times returns how many times its limit the key asked for: 2 for one that asked for
-// as much again as it may have. It is rounded up to hundredths, and 0 where there is
-// no multiple: the limit is 0.
+// times returns the requested units as a multiple of the limit: 2 for a key that asked for twice its limit. It is
+// rounded up to hundredths, and 0 if the limit is 0.
 func (e *episode) times() float64 {
 	if e.limit == 0 {
 		return 0
@@ -186,7 +181,7 @@ func (e *episode) times() float64 {
 	return math.Ceil(100+100*float64(e.units)/float64(e.limit)) / 100
 }
 
-// Len returns how many keys are over their limit and in the table.
+// Len returns the number of keys in the table.
 func (t *Table) Len() int {
 	n := 0
 	for i := range t.shards {

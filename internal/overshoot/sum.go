@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Add adds what another instance reported of the same policy, and keeps the top worst keys. Episodes and open keys are
-// those of an instance: a key that goes past its limit on two has one on each.
+// Add adds another instance's report on the same policy, and keeps the top worst keys. Episodes and open keys are
+// counted by instance: a key past its limit on two instances has one on each.
 func (r *Report) Add(other *Report, top int) {
 	r.Since, r.WorstSince = earlier(r.Since, other.Since), earlier(r.WorstSince, other.WorstSince)
 	r.Attempts, r.Units, r.Dropped = r.Attempts+other.Attempts, r.Units+other.Units, r.Dropped+other.Dropped
@@ -19,7 +19,7 @@ func (r *Report) Add(other *Report, top int) {
 	r.Worst, r.Unlisted = cutWorst(all, r.Unlisted+other.Unlisted, top)
 }
 
-// addWorst adds the worst keys of r to all, where they are not there yet, with what other knows of them.
+// addWorst adds the worst keys of r that all does not have, with their attempts in other.
 func addWorst(all []Heavy, r, other *Report) []Heavy {
 	there := make(map[store.Key]Heavy, len(other.Worst))
 	for _, h := range other.Worst {
@@ -39,7 +39,7 @@ func addWorst(all []Heavy, r, other *Report) []Heavy {
 	return all
 }
 
-// sumOf returns the spread of the values of both, which have these bounds.
+// sumOf returns the spread of the values of a and b, which have these bounds.
 func sumOf(a, b *Spread, bounds []float64) Spread {
 	sum := newSpread(bounds)
 	for _, s := range []*Spread{a, b} {

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Tally has the calls past the limits of one policy since it began. It is safe
-// for concurrent use; make one with NewTally.
+// Tally has the calls past the limits of a policy since it began. It is safe for concurrent use; make one with
+// NewTally.
 type Tally struct {
 	policy string
 	since  time.Time
@@ -24,22 +24,22 @@ type Tally struct {
 type totals struct {
 	attempts   int64
 	units      int64
-	dropped    int64 // of the attempts, those that are in no episode
+	dropped    int64 // attempts that are in no episode
 	perEpisode spread
 	times      spread
 }
 
-// Report is a Tally as it was at one moment.
+// Report is the state of a Tally at an instant.
 type Report struct {
 	Since    time.Time
 	Attempts int64 // beyond the limit
 	Units    int64 // that they asked for
-	Episodes int64 // stays of a key past its limit, those that go on included
-	Open     int64 // keys that are over their limit now
-	Dropped  int64 // of the attempts, those that no episode holds because the table was full
+	Episodes int64 // stays of a key past its limit, including current ones
+	Open     int64 // keys that are over their limit
+	Dropped  int64 // attempts that are in no episode, because the table was full
 
 	PerEpisode Spread // attempts of an episode
-	Times      Spread // how many times its limit a key asked for in an episode; none under a limit of 0
+	Times      Spread // requested units of an episode as a multiple of the limit; none under a limit of 0
 
 	WorstSince time.Time
 	Worst      []Heavy // keys with the most attempts since then, the worst first
@@ -64,10 +64,10 @@ func newTotals() totals {
 	return totals{perEpisode: newSpread(attemptBounds), times: newSpread(timesBounds)}
 }
 
-// Open returns how many keys are over their limit now.
+// Open returns the number of keys that are over their limit.
 func (t *Tally) Open() int64 { return t.open.Load() }
 
-// hear adds what an episode has new, and all of it once it is over.
+// hear adds news of an episode, and the whole episode once it is over.
 func (t *Tally) hear(n *news, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *totals) add(e *episode) {
 	}
 }
 
-// Report brings tally up to date and returns it, with the top worst keys. Episodes
-// that begin or end meanwhile may be missing from it.
+// Report updates tally and returns its state, with the top worst keys. Episodes that begin or end meanwhile may be
+// missing.
 func (t *Table) Report(tally *Tally, top int, now time.Time) Report {
 	t.Flush(now)
 	sums, r := tally.past(top, now)
@@ -125,7 +125,7 @@ func (t *Tally) past(top int, now time.Time) (totals, Report) {
 	return sums, r
 }
 
-// addOpen adds to sums the episodes of tally that go on, and returns how many.
+// addOpen adds the current episodes of tally to sums, and returns their number.
 func (sh *shard) addOpen(tally *Tally, sums *totals) (n int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

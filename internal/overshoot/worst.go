@@ -11,21 +11,19 @@ import (
 )
 
 const (
-	// worstHalf is half of the time that the worst keys are known of, so that no caller that stopped an hour ago hides
-	// one that goes on.
+	// worstHalf is half of the period of the worst keys, so that a caller that stopped an hour ago does not hide one that
+	// goes on.
 	worstHalf = 30 * time.Minute
-	// sketchSize is the largest hash table of a sketch, which is full at three quarters.
-	// With it a count is off by 0.35 % of all attempts in the half at most, and takes
-	// 43 KB. A power of two.
+	// sketchSize is the largest hash table of a sketch, a power of two, which is full at three quarters. With it a count
+	// is off by at most 0.35 % of all attempts in the half, and a sketch takes 43 KB.
 	sketchSize = 1 << 10
 )
 
-// sketch is a Misra-Gries sketch: of all keys, it keeps those that were counted the
-// most, and knows by how much it may be wrong.
+// sketch is a Misra-Gries sketch: it keeps the most frequent keys, and knows the maximum of its error.
 type sketch = frequencies.ItemsSketch[store.Key]
 
-// worst knows the keys with the most attempts by two sketches, each of half an hour:
-// the one before is forgotten when another begins. The zero worst knows nothing.
+// worst knows the keys with the most attempts by two sketches of half an hour each: the older one is dropped when a new
+// one begins. The zero worst knows none.
 type worst struct {
 	began   time.Time // the current half
 	current *sketch   // nil: nothing was counted in it
@@ -51,13 +49,13 @@ func (w *worst) add(key store.Key, attempts int64, now time.Time) {
 	if w.current == nil {
 		w.current = newSketch()
 	}
-	_ = w.current.UpdateMany(key, attempts) // it refuses what is below 0 alone
+	_ = w.current.UpdateMany(key, attempts) // it only fails for a negative number
 }
 
-// newSketch returns an empty sketch, which grows as it must.
+// newSketch returns an empty sketch, which grows as needed.
 func newSketch() *sketch {
 	s, _ := frequencies.NewFrequencyItemsSketchWithMaxMapSize[store.Key](sketchSize, byPrefix{}, nil)
-	return s // the error is that of a size that is no power of two
+	return s // it only fails for a size that is not a power of two
 }
 
 // byPrefix hashes keys, which are hashes.
@@ -66,8 +64,8 @@ type byPrefix struct{}
 // Hash returns the start of key.
 func (byPrefix) Hash(key store.Key) uint64 { return key.Prefix() }
 
-// top returns the n keys with the most attempts for certain, of those known since
-// then, and how many no other key has more than. Keys with as many are in their own order.
+// top returns the n keys with the highest lower bounds of attempts since an instant, and an upper bound for all other
+// keys. Equal ones are sorted by key.
 func (w *worst) top(n int, now time.Time) (all []Heavy, unlisted int64, since time.Time) {
 	w.turn(now)
 	halves := [2]*sketch{w.current, w.last}
@@ -87,8 +85,8 @@ func (w *worst) top(n int, now time.Time) (all []Heavy, unlisted int64, since ti
 	return all, unlisted, w.began.Add(-worstHalf)
 }
 
-// cutWorst returns the n worst of all, and how many attempts no other key has more than, if keys that are not among all
-// have unlisted at most.
+// cutWorst returns the n worst of all, and an upper bound of the attempts of other keys. unlisted is that bound for
+// keys that are not in all.
 func cutWorst(all []Heavy, unlisted int64, n int) ([]Heavy, int64) {
 	slices.SortFunc(all, func(a, b Heavy) int {
 		return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), a.Key.Compare(b.Key))
@@ -100,7 +98,7 @@ func cutWorst(all []Heavy, unlisted int64, n int) ([]Heavy, int64) {
 	return all[:n], unlisted
 }
 
-// keysOf returns the keys that s knows.
+// keysOf returns the keys in s.
 func keysOf(s *sketch) (keys []store.Key) {
 	if s == nil {
 		return nil
@@ -112,8 +110,7 @@ func keysOf(s *sketch) (keys []store.Key) {
 	return keys
 }
 
-// heavy returns what the halves know of key. One that has purged everything may
-// have forgotten some of it: what it may be wrong by counts all the same.
+// heavy returns the attempts of key in the halves. A half without the key may have purged it, so its error counts, too.
 func heavy(key store.Key, halves [2]*sketch) Heavy {
 	h := Heavy{Key: key}
 	for _, half := range halves {

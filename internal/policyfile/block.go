@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// blockTime reads how long a block lasts into a field of the policy. It refuses the 0
-// that stands for the default when it is left out.
+// blockTime reads the duration of a block into a field of the policy. It refuses 0, which stands for the default if the
+// member is left out.
 func blockTime(field func(*policy.Policy) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *policy.Policy) {
 	read := duration(field)
 	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
@@ -21,7 +21,7 @@ func blockTime(field func(*policy.Policy) *time.Duration) func(*yamlfile.File, *
 	}
 }
 
-// needsBlockFor reports whether path speaks of blocks, whose time is itself at fault.
+// needsBlockFor reports whether path is about blocks whose block_for is itself wrong.
 func needsBlockFor(f *yamlfile.File, n *yamlfile.Node, path string) bool {
 	return strings.HasPrefix(path, "block_") && f.Wrong(yamlfile.Join(n.Path, "block_for"))
 }

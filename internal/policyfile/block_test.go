@@ -39,7 +39,7 @@ func TestMistakesInBlocks(t *testing.T) {
 		{"no time", "block_for: 0s", "4: policies[0].block_for: 0s is out of range: use 1s to 31d, or remove it"},
 		{"too long", "block_for: 32d", "4: policies[0].block_for: 32d is out of range: use 1s to 31d"},
 		{"no factor", "block_for: 10m|block_factor: 0", "5: policies[0].block_factor: 0 is out of range: use 1 (blocks do not grow) to 10"},
-		{"a factor in decimals", "block_for: 10m|block_factor: 1.5|block_max: 1h", `5: policies[0].block_factor: "1.5" is no whole number`},
+		{"a factor in decimals", "block_for: 10m|block_factor: 1.5|block_max: 1h", `5: policies[0].block_factor: "1.5" is not a whole number`},
 		{"a factor far too large", "block_for: 10m|block_factor: 4294967298|block_max: 1h", "block_factor: 2147483647 is out of range"},
 		{"a factor without room", "block_for: 10m|block_factor: 2", "block_max: blocks grow by block_factor 2, and block_for is 10m already"},
 		{"a factor alone", "block_factor: 2", "4: policies[0].block_factor: has no meaning without block_for: give that too"},

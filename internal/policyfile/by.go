@@ -10,10 +10,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// defaultValue stands for all identifiers that have no number of their own.
+// defaultValue stands for all identifiers without a number of their own.
 const defaultValue = "default"
 
-// readBy reads how many units a window may hold for some identifiers, and for all others.
+// readBy reads the units that a window may hold for some identifiers, and for all others.
 func readBy(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	const cure = "write {DE: 1000, AT: 300, default: 50} or the like"
 	if !f.Expect(n, yamlfile.Map, cure) {
@@ -43,8 +43,7 @@ func readBy(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	}
 }
 
-// needNumber adds that a limit of an algorithm says nowhere how many units it holds, or in two
-// places.
+// needNumber adds a mistake if a limit has no number of units, or two.
 func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 	if n.Kind != yamlfile.Map {
 		return
@@ -68,7 +67,7 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 	}
 }
 
-// formatUnits writes how many units l holds.
+// formatUnits returns the member with the units that l holds.
 func formatUnits(l *policy.Limit) string {
 	name, by := "limit", "by"
 	switch {

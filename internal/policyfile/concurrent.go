@@ -5,8 +5,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// needWindow adds that l, which n says, has no window, or that it calls it by the name that limits of other algorithms have for
-// it.
+// needWindow adds a mistake if l, which is read from n, has no window, or has it under the name for other algorithms.
 func needWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	if n.Kind != yamlfile.Map {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// readProbe reads how many probes there are in what time.
+// readProbe reads the rate of probes.
 func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	text, ok := readWord(f, n)
 	if !ok {
@@ -20,8 +20,7 @@ func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	l.Probe = every
 }
 
-// needAfter adds that a conversion says nowhere after how many units it denies, or in two places, or
-// by the name that other limits have for it.
+// needAfter adds a mistake if a conversion has no number of units, or two, or has it under the name for other limits.
 func needAfter(f *yamlfile.File, n *yamlfile.Node) {
 	limit, after, by, unconfirmed := n.Member("limit"), n.Member("after"), n.Member("by"), n.Member("unconfirmed")
 	switch {
@@ -37,7 +36,7 @@ func needAfter(f *yamlfile.File, n *yamlfile.Node) {
 	}
 }
 
-// readUnconfirmed reads how many units may be unconfirmed, for all or for some identifiers.
+// readUnconfirmed reads the maximum of unconfirmed units, for all or for some identifiers.
 func readUnconfirmed(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	l.Unconfirmed = true
 	if n.Kind == yamlfile.Map {
@@ -47,7 +46,7 @@ func readUnconfirmed(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
 }
 
-// formatConfirmed writes what l makes of confirmations.
+// formatConfirmed returns the members of l about confirmations.
 func formatConfirmed(l *policy.Limit) (text string) {
 	if l.MinConversion != 0 {
 		text += ", min_conversion: " + strconv.Itoa(l.MinConversion) + "%"

@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Describe returns the members of p as Format writes them, by name: all of them but those for people only. Those of two
-// policies are equal if both decide alike.
+// Describe returns the members of p as Format writes them, by name, without its description. Policies that decide alike
+// have equal members.
 func Describe(p policy.Policy) map[string]string {
 	p.Description = ""
 	const indent = 4 // of members

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Diff is how one list of policies differs from another: by name, and what is changed with its members.
+// Diff is the difference of two lists of policies: names, and for changed ones their changed members.
 type Diff struct{ Added, Removed, Changed []string }
 
 // DiffOf returns how after differs from before.
@@ -49,7 +49,7 @@ func DiffOfFiles(before, after File) *Diff {
 }
 
 // EnvoyChanged is the change of a section for Envoy that differs.
-const EnvoyChanged = "what is mapped for Envoy"
+const EnvoyChanged = "the mapping for Envoy"
 
 func policiesByName(list []*policy.Policy) map[string]*policy.Policy {
 	byName := make(map[string]*policy.Policy, len(list))
@@ -59,7 +59,7 @@ func policiesByName(list []*policy.Policy) map[string]*policy.Policy {
 	return byName
 }
 
-// policyDiffers says which members of a policy are others, and what they are.
+// policyDiffers returns the changed members of a policy.
 func policyDiffers(old, now *policy.Policy) (all []string) {
 	all = membersDiffer("", reflect.ValueOf(*old), reflect.ValueOf(*now))
 	of := func(p *policy.Policy, name string) *policy.Limit {
@@ -85,7 +85,7 @@ func policyDiffers(old, now *policy.Policy) (all []string) {
 	return all
 }
 
-// membersDiffer says which fields of two structs of one type differ, but for lists of limits.
+// membersDiffer returns the fields that differ in two structs of one type, except lists of limits.
 func membersDiffer(of string, old, now reflect.Value) (all []string) {
 	for i := range old.NumField() {
 		field := old.Type().Field(i)
@@ -101,7 +101,7 @@ func membersDiffer(of string, old, now reflect.Value) (all []string) {
 	return all
 }
 
-// memberName returns the name that a field has in a file: on_store_error of OnStoreError.
+// memberName returns the name of a field in a file: on_store_error for OnStoreError.
 func memberName(field string) string {
 	var name strings.Builder
 	for i, r := range field {

@@ -2,18 +2,17 @@ package policyfile
 
 import "slices"
 
-// Envoy maps what Envoy asks about to policies. The zero Envoy knows no domain.
+// Envoy maps the descriptors of Envoy to policies. The zero Envoy has no domain.
 type Envoy struct {
 	Headers EnvoyHeaders
-	Domains []EnvoyDomain // each of another name
+	Domains []EnvoyDomain // with different names
 }
 
-// EnvoyHeaders are the names of the headers that Envoy is told to add to responses;
-// empty ones are not added.
+// EnvoyHeaders are the names of the headers for Envoy to add to responses. Those with an empty name are not added.
 type EnvoyHeaders struct {
 	Limit      string // units of the tightest limit's window
-	Remaining  string // units that remain of it
-	Reset      string // whole seconds until it is whole again
+	Remaining  string // remaining units of that
+	Reset      string // whole seconds until the limit is unused
 	RetryAfter string // whole seconds until the request would pass; on denials only
 }
 
@@ -25,24 +24,24 @@ type EnvoyDomain struct {
 	Descriptors []EnvoyDescriptor
 }
 
-// EnvoyDescriptor is one step, and the rule of descriptors that end there. Of one
-// parent, no two are of one key and value.
+// EnvoyDescriptor is one step, and the rule of descriptors that end there. Steps with the same parent differ in key or
+// value.
 type EnvoyDescriptor struct {
 	Key        string
-	Value      string   // each * stands for any text; empty: any value that no other step of the key names
+	Value      string   // each * stands for any text; empty: any value without a step of its own
 	Policy     string   // that decides; empty: none
-	Unlimited  bool     // there is no limit, and that is said
+	Unlimited  bool     // there is no limit, and answers say so
 	Name       string   // of the limit, for Replaces and for answers; empty: none
-	Replaces   []string // names of limits that do not hold for a request of which this one holds
+	Replaces   []string // names of limits that do not apply to a request to which this one applies
 	Quota      bool     // a request is denied for lack of quota only if all its quotas lack it
-	Shared     bool     // all values that match Value are counted as one
-	Identifier []string // keys of the entries whose values are counted for; nil: all, with domain and keys
+	Shared     bool     // all values that match Value count together
+	Identifier []string // keys of the entries that make the identifier; nil: all, with domain and keys
 
 	Descriptors []EnvoyDescriptor
 }
 
-// Each calls visit for all descriptors of d, each before those below it, with the keys
-// of the entries that lead to it, its own last.
+// Each calls visit for all descriptors of d, parents first, with the keys of the entries that lead to each, its own
+// last.
 func (d *EnvoyDomain) Each(visit func(path []string, e *EnvoyDescriptor)) {
 	eachDescriptor(d.Descriptors, nil, visit)
 }

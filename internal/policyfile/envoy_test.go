@@ -62,7 +62,7 @@ func TestEnvoyMistakes(t *testing.T) {
 		{"a domain twice", goodPolicy + "envoy:\n  domains:\n    - {domain: e, descriptors: [{key: a, policy: api}]}\n" +
 			"    - {domain: e, descriptors: [{key: a, policy: api}]}\n", `7: envoy.domains[1].domain: "e" is the domain on line 6 too`},
 		{"a header with a space", inEnvoy("domains: [], response_headers: {limit: a b}"),
-			`4: envoy.response_headers.limit: "a b" is no name of a header`},
+			`4: envoy.response_headers.limit: "a b" is not the name of a header`},
 		{"an unknown header", inEnvoy("domains: [], response_headers: {limits: a}"),
 			"4: envoy.response_headers.limits: unknown key: did you mean limit?"},
 		{"a quota beside others", inEnvoy("domains: [{domain: e, together: true, descriptors: [{key: a, policy: api, quota: true}]}]"),
@@ -96,7 +96,7 @@ func TestEnvoyMistakes(t *testing.T) {
 		{"an identifier of nothing", descriptors("- {key: a, unlimited: true, identifier: a}"),
 			first + ".identifier: nothing is counted here"},
 		{"an identifier from below", descriptors("- {key: a, policy: api, identifier: b, descriptors: [{key: b, policy: api}]}"),
-			first + `.identifier: no entry that leads here has the key "b": the ones there are: a`},
+			first + `.identifier: no entry that leads here has the key "b": known ones: a`},
 		{"a mistake far below", descriptors("- key: a", "  descriptors:", "    - key: b", "      descriptors: [{key: c, policy: login}]"),
 			"11: envoy.domains[0].descriptors[0].descriptors[0].descriptors[0].policy: no policy of this file is called so"},
 	} {
@@ -125,7 +125,7 @@ func TestNormalizedPoliciesNeedAnEntry(t *testing.T) {
 		"- {key: a, policy: api}", "- {key: a, descriptors: [{key: b, policy: api, identifier: [a, b]}]}",
 	} {
 		got := lines(t, normalized("ip", descriptor))
-		if len(got) != 1 || !strings.Contains(got[0], ".policy: it reads what it counts for (normalize: ip): say which entry") {
+		if len(got) != 1 || !strings.Contains(got[0], ".policy: it reads identifiers (normalize: ip): name the entry") {
 			t.Errorf("%s: got %q", descriptor, got)
 		}
 	}

@@ -12,9 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// Format writes policies as a file that Parse reads, with every default filled in
-// but the consistency levels, whose default is the server's. Policies must have no
-// Problems.
+// Format returns policies as a file that Parse reads, with all defaults except the consistency levels, whose default is
+// the server's. Policies must have no Problems.
 func Format(policies []policy.Policy) []byte {
 	var b bytes.Buffer
 	b.WriteString("policies:\n")
@@ -92,9 +91,8 @@ func formatLevels(c policy.Consistency) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// scalar writes text so that YAML reads the same text: as it is where that holds
-// within a flow map and within a block, else as a JSON string, which YAML reads alike.
-// Text that YAML 1.1, which many programs still read, takes for something else is quoted.
+// scalar returns text as a YAML scalar: plain if that is read as the same text in a flow map and in a block, else as a
+// JSON string, which is YAML, too. It also quotes text that is not text in YAML 1.1, which many programs still use.
 func scalar(text string) string {
 	if !otherIn11.MatchString(text) && readsBack("- {text: "+text+", end: x}", text) && readsBack("- text: "+text+"\n  end: x", text) {
 		return text
@@ -106,12 +104,11 @@ func scalar(text string) string {
 	return strings.TrimSpace(quoted.String())
 }
 
-// otherIn11 matches scalars that are text in YAML 1.2 and in 1.1 a truth, a number of base 60, a date or
-// a default.
+// otherIn11 matches scalars that are text in YAML 1.2, but booleans, numbers of base 60, dates or defaults in 1.1.
 var otherIn11 = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|` +
 	`[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*)$`)
 
-// readsBack reports whether list is one of a map whose first of two members is text.
+// readsBack reports whether list is a list of one map whose first of two members is text.
 func readsBack(list, text string) bool {
 	f := yamlfile.Parse("", []byte(list))
 	if f.Err() != nil || f.Root.Kind != yamlfile.List || len(f.Root.Items) != 1 || len(f.Root.Items[0].Members) != 2 {

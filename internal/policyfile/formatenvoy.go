@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// FormatFile writes file as ParseFile reads it: the policies as Format does, and what
-// else there is.
+// FormatFile returns file in the form that ParseFile reads: policies as Format does, and the section for Envoy.
 func FormatFile(file File) []byte {
 	b := bytes.NewBuffer(Format(file.Policies))
 	if file.Envoy == nil {
@@ -59,8 +58,7 @@ func formatDescriptors(b *bytes.Buffer, list []EnvoyDescriptor, indent string) {
 	}
 }
 
-// members returns a line for each member of d that is given, but for its key and the
-// descriptors below.
+// members returns a line for each member of d, except its key and the descriptors below.
 func (d *EnvoyDescriptor) members() (lines []string) {
 	add := func(given bool, name, value string) {
 		if given {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// The members of the maps that a form and a part may be.
+// The members of the maps of normalize and derive.
 var (
 	normalizeMembers = []member[policy.Normalize]{
 		{"e164", "", readE164},
@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// readNormalize reads the name of a form, or a map of one form and what more is said of it.
+// readNormalize reads the name of a form, or a map of one form and its settings.
 func readNormalize(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	if n.Kind != yamlfile.Map {
 		word(func(n *policy.Normalize) *policy.Form { return &n.Form })(f, n, &p.Normalize)
@@ -66,13 +66,13 @@ func readDerive(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		f.Add(n, "there are no derivations: give at least one, or remove it")
 	}
 	for _, item := range n.Items {
-		var d policy.Derivation // stays in its place when it is none: problems count from there
+		var d policy.Derivation // is kept even if it is wrong, for the indexes in problems
 		readMap(f, item, deriveMembers, cure, &d)
 		p.Derive = append(p.Derive, d)
 	}
 }
 
-// readPart reads the name of a part, or a map that says how long it is.
+// readPart reads the name of a part, or a map with its length.
 func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 	if n.Kind != yamlfile.Map {
 		word(func(d *policy.Derivation) *policy.Part { return &d.From })(f, n, d)
@@ -90,8 +90,8 @@ func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 	}
 }
 
-// addUnreadable adds that nothing can read the identifiers of p, or that its rules name none
-// that there are, unless it was told why already.
+// addUnreadable adds a mistake if no identifiers of p can be read, or if its rules name unknown values, unless the
+// reason was reported already.
 func addUnreadable(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	at := n.Find("normalize")
 	if at == n || anyWrong(f, at) {
@@ -122,8 +122,8 @@ func anyWrong(f *yamlfile.File, n *yamlfile.Node) bool {
 	return false
 }
 
-// addDeriveProblems adds what is wrong between policies and those that they derive. policies are
-// read from items, in their order.
+// addDeriveProblems adds the mistakes between policies and those that they derive. policies are those in items, in
+// their order.
 func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []policy.Policy) {
 	all := policy.DeriveProblems(policies)
 	for i, item := range items {
@@ -134,7 +134,7 @@ func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []poli
 	}
 }
 
-// formatIdentifiers writes how p reads identifiers.
+// formatIdentifiers writes the members of p about identifiers.
 func formatIdentifiers(b *bytes.Buffer, p *policy.Policy) {
 	switch n := p.Normalize; {
 	case n.Region != "":

@@ -14,10 +14,10 @@ const (
 	fixedWindow = "fixed-window"
 )
 
-// Idle returns a sentence for each limit of p that can never deny what the others admit, such as
-// 300 a day beside 10 an hour. It tells those alone of which that is certain.
+// Idle returns a sentence for each limit of p that certainly never denies, because others admit too little, such as 300
+// a day beside 10 an hour.
 func Idle(p *policy.Policy) (told []string) {
-	if p.Count == policy.CountAll { // then what one limit denies counts for the others
+	if p.Count == policy.CountAll { // then attempts denied by one limit count for the others
 		return nil
 	}
 	limits := make([]policy.Limit, len(p.Limits))
@@ -38,19 +38,19 @@ func Idle(p *policy.Policy) (told []string) {
 	return told
 }
 
-// bounds reports whether of what a admits b never denies any.
+// bounds reports whether b never denies units that a admits.
 func bounds(a, b *policy.Limit) bool {
 	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
-	case a.IsConcurrent() || b.IsConcurrent(): // whose denials depend on releases
+	case a.IsConcurrent() || b.IsConcurrent(): // their denials depend on releases
 		return false
-	case len(a.By) > 0 || len(b.By) > 0 || a.Max > 0 || b.Max > 0: // which numbers meet depends on the identifier or the request
+	case len(a.By) > 0 || len(b.By) > 0 || a.Max > 0 || b.Max > 0: // the numbers depend on the identifier or the request
 		return false
 	case a.GoesByConfirmation() || b.Until != "": // their decisions depend on confirmations
 		return false
 	case a.Limit == 0 || a.Calendar != "" && !alike:
 		return false
-	case b.Algorithm == policy.Conversion.Name: // which denies no sooner than if nothing were confirmed
+	case b.Algorithm == policy.Conversion.Name: // it denies the soonest if nothing is confirmed
 		return mostOf(a, b) <= b.Limit
 	case alike: // they count alike
 		return a.Capacity() <= b.Capacity() && a.Limit <= b.Limit
@@ -60,7 +60,7 @@ func bounds(a, b *policy.Limit) bool {
 	return mostOf(a, b) <= b.Limit
 }
 
-// mostOf returns how many units a admits at most within what b looks at.
+// mostOf returns the maximum of units that a admits within the span that b counts.
 func mostOf(a, b *policy.Limit) int64 {
 	if a.InCell() {
 		return int64(min(math.Ceil(float64(a.Capacity())+rate(a)*float64(seenBy(b))+1), 1<<62))
@@ -78,7 +78,7 @@ func sameButFor(b, a *policy.Limit) policy.Limit {
 	return other
 }
 
-// windows returns how many times its limit a admits at most within what b looks at.
+// windows returns the maximum that a admits within the span that b counts, as a multiple of its limit.
 func windows(a, b *policy.Limit) int64 {
 	seen := seenBy(b)
 	times := int64((seen + a.Window - 1) / a.Window)
@@ -89,16 +89,16 @@ func windows(a, b *policy.Limit) int64 {
 	return times + 1 // a span may begin and end within windows
 }
 
-// seenBy returns a span that all lies within of what b, which is no bucket, counts at once.
+// seenBy returns a span with all units that b, which is not a bucket, counts at once.
 func seenBy(b *policy.Limit) time.Duration {
 	switch {
 	case b.Calendar != "":
-		return b.Window + time.Hour // of a day on which clocks are set back
+		return b.Window + time.Hour // clocks may be set back on a day
 	case b.Algorithm == slidingLog || b.Algorithm == fixedWindow || b.Algorithm == policy.Conversion.Name:
 		return b.Window
 	}
 	return 2 * b.Window // a part of the window before counts
 }
 
-// rate returns the units that come back in a nanosecond.
+// rate returns the units that are refilled in a nanosecond.
 func rate(l *policy.Limit) float64 { return float64(l.Limit) / float64(l.Window) }

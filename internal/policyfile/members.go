@@ -8,17 +8,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// member is a key that a map of the file may hold, and the reader of its value.
+// member is a key of a map of the file, and the reader of its value.
 type member[T any] struct {
 	key  string
-	need string // what to write when it is missing; empty: it may be
+	need string // hint if it is missing; empty: it may be missing
 	read func(f *yamlfile.File, n *yamlfile.Node, into *T)
 }
 
-// contents are those of a file, while it is read.
+// contents are the contents of a file that is being read.
 type contents struct {
 	File
-	envoyAt *yamlfile.Node // the section for Envoy; nil: there is none that could be read
+	envoyAt *yamlfile.Node // the section for Envoy; nil: there is none, or it can't be read
 }
 
 const wholeFile = "start it with policies: and a list of at least one policy"
@@ -81,8 +81,8 @@ var (
 	}
 )
 
-// readMap reads the members of n into one T and adds what is wrong with them. It
-// returns false when n is no map; cure says then what to write.
+// readMap reads the members of n into a T, and adds their mistakes. It returns false if n is not a map; cure is the
+// hint for that case.
 func readMap[T any](f *yamlfile.File, n *yamlfile.Node, members []member[T], cure string, into *T) bool {
 	if !f.Expect(n, yamlfile.Map, cure) {
 		return false
@@ -108,7 +108,7 @@ func readLimits(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		return
 	}
 	for _, item := range n.Items {
-		var limit policy.Limit // stays in its place when it is none: problems count from there
+		var limit policy.Limit // is kept even if it is wrong, for the indexes in problems
 		readMap(f, item, limitMembers, cure, &limit)
 		needNumber(f, item, limit.Algorithm)
 		needWindow(f, item, &limit)

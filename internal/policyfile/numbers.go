@@ -10,13 +10,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// choiceMembers are the two ways to say which values pass.
+// choiceMembers are the two ways to name the values that pass.
 var choiceMembers = []member[policy.Choice]{
 	{"allow", "", wordList(func(c *policy.Choice) *[]string { return &c.Allow })},
 	{"deny", "", wordList(func(c *policy.Choice) *[]string { return &c.Deny })},
 }
 
-// choice reads which values pass into a field of the policy. example is a list of some.
+// choice reads the values that pass into a field of the policy. example is a list of some.
 func choice(field func(*policy.Policy) *policy.Choice, example string) func(*yamlfile.File, *yamlfile.Node, *policy.Policy) {
 	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		cure := fmt.Sprintf("write {allow: %s} or {deny: %s}", example, example)
@@ -36,14 +36,13 @@ func wordList[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.No
 			f.Add(n, "the list is empty: name at least one, or remove it")
 		}
 		for _, item := range n.Items {
-			text, _ := readWord(f, item) // stays in its place when it is none: problems count from there
+			text, _ := readWord(f, item) // is kept even if it is wrong, for the indexes in problems
 			*field(into) = append(*field(into), text)
 		}
 	}
 }
 
-// addUnknownCountries adds the countries without numbers that limits of items have numbers for,
-// where they are derived.
+// addUnknownCountries adds a mistake for each unknown country in by of policies that are derived from countries.
 func addUnknownCountries(f *yamlfile.File, items []*yamlfile.Node, policies []policy.Policy) {
 	derived := make(map[string]bool)
 	for _, p := range policies {
@@ -66,7 +65,7 @@ func addUnknownCountries(f *yamlfile.File, items []*yamlfile.Node, policies []po
 	}
 }
 
-// formatNumbers writes which numbers p lets pass.
+// formatNumbers writes the members of p about phone numbers that pass.
 func formatNumbers(b *bytes.Buffer, p *policy.Policy) {
 	formatChoice(b, "countries", &p.Countries)
 	formatChoice(b, "number_types", &p.NumberTypes)

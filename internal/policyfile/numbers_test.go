@@ -82,7 +82,7 @@ func TestWrongNumbers(t *testing.T) {
 		"no default":          {"by: {DE: 5}", "", "limits[0].by: no default: add default: and how many units all others have"},
 		"only default":        {"by: {default: 7}", "", "limits[0].by: only default: name others too, or write limit: 7"},
 		"no map of numbers":   {"by: [DE]", "", "limits[0].by: a list where a map belongs: write {DE: 1000, AT: 300, default: 50}"},
-		"a word":              {"by: {DE: many, default: 5}", "", `limits[0].by.DE: "many" is no whole number`},
+		"a word":              {"by: {DE: many, default: 5}", "", `limits[0].by.DE: "many" is not a whole number`},
 		"a negative number":   {"by: {DE: -1, default: 5}", "", "limits[0].by.DE: -1 is out of range: use 0"},
 		"a negative default":  {"by: {DE: 1, default: -5}", "", "limits[0].limit: -5 is out of range"},
 		"a burst of nothing":  {"by: {DE: 0, default: 5}, burst: 5", "", "limits[0].by.DE: a limit of 0 denies always: remove the burst"},

@@ -1,8 +1,7 @@
-// Package policyfile reads policies from YAML, tells every mistake of a file at
-// once with its line and its cure, writes policies back, and watches a file for
-// changes.
+// Package policyfile reads policies from YAML, writes them back, and watches a file for changes. It reports all
+// mistakes of a file at once, each with its line and a hint.
 //
-// It does not know how a policy is served, nor which policies are in force: package limiter checks whether a policy is
+// It knows neither how a policy is served nor which policies are in force. Package policy checks whether a policy is
 // valid.
 package policyfile
 
@@ -14,8 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// MaxPolicies is how many policies a file may hold: each is a row of every metric
-// that is labelled by policy.
+// MaxPolicies is the maximum of policies in a file. Each has its own series in the metrics.
 const MaxPolicies = 10_000
 
 //go:embed default.yaml
@@ -23,11 +21,11 @@ var defaultFile []byte
 
 // File is the contents of a file of policies.
 type File struct {
-	Policies []policy.Policy // in their order and with nothing filled in
+	Policies []policy.Policy // in their order, without defaults
 	Envoy    *Envoy          // whose policies are among them; nil: there is no such section
 }
 
-// Default returns the example policies of a server that is given no file.
+// Default returns the example policies of a server without a file.
 func Default() ([]policy.Policy, error) { return Parse("default.yaml", defaultFile) }
 
 // Load reads the policies of the file at path. Its error is that of LoadFile.
@@ -46,7 +44,7 @@ func LoadFile(path string) (File, error) {
 	return ParseFile(path, data)
 }
 
-// LoadOrExamples is LoadFile, and where path is empty, the policies of Default.
+// LoadOrExamples is LoadFile, or Default if path is empty.
 func LoadOrExamples(path string) (File, error) {
 	if path == "" {
 		policies, err := Default()
@@ -61,9 +59,8 @@ func Parse(name string, data []byte) ([]policy.Policy, error) {
 	return file.Policies, err
 }
 
-// ParseFile reads data, which name is the name of. None of the policies has a Problem
-// and no two share a name; else the error is yamlfile.Errors, one for each mistake, and
-// there is nothing in the File.
+// ParseFile reads data, the contents of the file name. Its policies have no Problems and different names; otherwise the
+// error is yamlfile.Errors, one for each mistake, and the File is empty.
 func ParseFile(name string, data []byte) (File, error) {
 	f := yamlfile.Parse(name, data)
 	file := readFile(f)
@@ -113,13 +110,12 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 		}
 		file.Policies = append(file.Policies, policy)
 	}
-	if len(items) == len(n.Items) { // else some name may be that of what can't be read
+	if len(items) == len(n.Items) { // otherwise a name may be that of an unreadable policy
 		addDeriveProblems(f, items, file.Policies)
 	}
 }
 
-// readPolicy reads one policy and adds what is wrong with it. It returns false
-// when it is no policy at all.
+// readPolicy reads one policy and adds its mistakes. It returns false if n is not a policy at all.
 func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy policy.Policy, ok bool) {
 	if leases := n.Member("leases"); leases != nil {
 		f.Add(leases, "leases are gone since every key has an owner: delete the line")

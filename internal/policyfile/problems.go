@@ -7,8 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// addProblems adds what package limiter finds wrong with the policy at n, but for consequences of a mistake that was
-// reported already.
+// addProblems adds the problems of the policy at n, except consequences of a mistake that was reported already.
 func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []policy.Problem) {
 	for _, p := range problems {
 		at := n.Find(p.Path)
@@ -26,15 +25,15 @@ func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []policy.Problem) 
 	}
 }
 
-// needsWindow reports whether path is the time zone of a window that is itself at
-// fault: it may have been meant for a calendar's.
+// needsWindow reports whether path is the time zone of a window that is itself wrong, and may have been meant as a
+// calendar.
 func needsWindow(f *yamlfile.File, n *yamlfile.Node, path string) bool {
 	limit, isZone := strings.CutSuffix(path, ".timezone")
 	return isZone && f.Wrong(yamlfile.Join(n.Path, limit+".window"))
 }
 
-// madeOf reports whether path is the name of a limit that has none of its own,
-// and so was made of an algorithm or a window which are themselves at fault.
+// madeOf reports whether path is the default name of a limit, which is made of an algorithm or a window that is itself
+// wrong.
 func madeOf(f *yamlfile.File, n *yamlfile.Node, path string, problems []policy.Problem) bool {
 	limit, isName := strings.CutSuffix(path, ".name")
 	if !isName {

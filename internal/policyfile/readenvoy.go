@@ -64,7 +64,7 @@ func readDomains(f *yamlfile.File, n *yamlfile.Node, envoy *Envoy) {
 	lines := make(map[string]int, len(n.Items))
 	for _, item := range n.Items {
 		var domain EnvoyDomain
-		readMap(f, item, domainMembers, wholeDomain, &domain) // stays in its place when it is none
+		readMap(f, item, domainMembers, wholeDomain, &domain) // is kept even if it is wrong
 		envoy.Domains = append(envoy.Domains, domain)
 		name := item.Find("domain")
 		if first, twice := lines[domain.Name]; twice && domain.Name != "" {
@@ -99,12 +99,12 @@ func readDescriptors(f *yamlfile.File, n *yamlfile.Node) []EnvoyDescriptor {
 	return list
 }
 
-// checkStep adds what is wrong with d by itself.
+// checkStep adds the mistakes in d itself.
 func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 	limits := d.Policy != "" || d.Unlimited
 	for _, decisive := range []string{"policy", "unlimited", "descriptors"} {
 		if f.Wrong(yamlfile.Join(n.Path, decisive)) {
-			return // whatever else seems wrong may follow from it
+			return // other mistakes may follow from it
 		}
 	}
 	for _, c := range []struct {
@@ -127,15 +127,14 @@ func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 	}
 }
 
-// envoyNames are the names that descriptors of a domain may give.
+// envoyNames are the names that descriptors of a domain may use.
 type envoyNames struct {
 	policies map[string]*policy.Policy // nil: not all of them could be read
 	limits   map[string]bool
-	together bool // as the domain says
+	together bool // of the domain
 }
 
-// checkEnvoy adds what is wrong between the section for Envoy and the rest of the file: policies,
-// names and keys that are not there.
+// checkEnvoy adds mistakes between the section for Envoy and the rest of the file: unknown policies, names and keys.
 func checkEnvoy(f *yamlfile.File, file *contents) {
 	if file.envoyAt == nil {
 		return
@@ -156,8 +155,7 @@ func checkEnvoy(f *yamlfile.File, file *contents) {
 	}
 }
 
-// check adds missing names of descriptors, theirs and those below; above are
-// the keys that lead to them.
+// check adds mistakes for unknown names in descriptors and those below; above are the keys that lead to them.
 func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyDescriptor, above []string) {
 	for i := range list {
 		d, at := &list[i], n.Items[i]
@@ -182,7 +180,7 @@ func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyD
 	}
 }
 
-// checkPolicy adds what is wrong with the policy of d, whose node is at.
+// checkPolicy adds mistakes about the policy of d, whose node is at.
 func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *EnvoyDescriptor) {
 	if d.Policy == "" || names.policies == nil {
 		return
@@ -192,17 +190,17 @@ func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *Env
 	case p == nil:
 		f.Add(at.Find("policy"), "no policy of this file is called so: %s", oneOfThem(d.Policy, names.policies))
 	case p.Normalize.Form != "" && p.Normalize.Form != policy.FormLowercase && len(d.Identifier) != 1:
-		f.Add(at.Find("policy"), "it reads what it counts for (normalize: %s): say which entry has that by identifier: and its key",
+		f.Add(at.Find("policy"), "it reads identifiers (normalize: %s): name the entry that has them by identifier: and its key",
 			p.Normalize.Form)
 	case names.together && p.Count == policy.CountAll:
 		f.Add(at.Find("policy"), "its denied attempts use quota (count: all), and together: says that they use none: say count: admitted there")
 	}
 }
 
-// maxSuggested is how many names are worth listing in a message.
+// maxSuggested is the maximum of names in a message.
 const maxSuggested = 50
 
-// oneOfThem says which of names may have been meant.
+// oneOfThem returns a hint on the names that may have been meant.
 func oneOfThem[T any](name string, names map[string]T) string {
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool { return name == "" })
 	if len(known) == 0 {
@@ -225,7 +223,7 @@ func headerName[T any](field func(*T) *string) func(*yamlfile.File, *yamlfile.No
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		text, ok := readWord(f, n)
 		if ok && strings.ContainsFunc(text, isNoToken) {
-			f.Add(n, "%.64q is no name of a header: use letters, digits and -", text)
+			f.Add(n, "%.64q is not the name of a header: use letters, digits and -", text)
 		}
 		*field(into) = text
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// fromRequest is where a limit's number comes from that demands bring.
+// fromRequest is the value of from for limits that demands bring.
 const fromRequest = "request"
 
-// readLimit reads how many units a window may hold: a number, or that requests bring it.
+// readLimit reads the units that a window may hold: a number, or a map for limits that requests bring.
 func readLimit(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	if n.Kind == yamlfile.Map {
 		readMap(f, n, requestMembers, "write {from: request, max: 1000, default: 100} or the like", l)
@@ -19,19 +19,20 @@ func readLimit(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
 }
 
-// readFrom reads where a limit's number comes from.
+// readFrom reads the source of a limit's number.
 func readFrom(f *yamlfile.File, n *yamlfile.Node, _ *policy.Limit) {
 	if text, ok := readWord(f, n); ok && text != fromRequest {
 		f.Add(n, "%q is not known: use %s", text, fromRequest)
 	}
 }
 
-// formatRequest writes that demands bring the number of l.
+// formatRequest returns the member limit of l, whose number demands bring.
 func formatRequest(l *policy.Limit) string {
 	return fmt.Sprintf("limit: {from: %s, max: %d, default: %d}", fromRequest, l.Max, l.Limit)
 }
 
-// derivedRequests warns of a policy that p derives and whose limit comes with requests: a derived demand brings none.
+// derivedRequests warns of policies that p derives and whose limit comes with requests, because derived demands bring
+// none.
 func derivedRequests(p *policy.Policy, byName map[string]*policy.Policy) (told []string) {
 	for _, d := range p.Derive {
 		if of := byName[d.Policy]; of != nil && of.FromRequest() >= 0 {

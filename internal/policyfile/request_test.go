@@ -41,7 +41,7 @@ func TestWrongLimitsFromRequest(t *testing.T) {
 		"no default": {log + "limit: {from: request, max: 5}", "limit.default: missing: say the limit of requests that bring none"},
 		"max of 0":   {log + "limit: {from: request, max: 0, default: 0}", "limit.max: 0 is out of range: use 1 to 1000000000000000"},
 		"negative":   {log + "limit: {from: request, max: -1, default: -2}", "limits[0].limit"},
-		"fraction":   {log + "limit: {from: request, max: 1.5, default: 1}", `limit.max: "1.5" is no whole number`},
+		"fraction":   {log + "limit: {from: request, max: 1.5, default: 1}", `limit.max: "1.5" is not a whole number`},
 		"too small": {log + "limit: {from: request, max: 5, default: 6}",
 			"limit.default: 6 is above max, which no request may be: use at most 5"},
 		"unknown key": {log + "limit: {from: request, max: 5, defaults: 1}", "limit.defaults: unknown key: did you mean default?"},

@@ -11,8 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// maxWordLen is the longest word in bytes that is worth repeating in a message;
-// every name and value there is is far shorter.
+// maxWordLen is the maximum length in bytes of a word that messages quote. All names and values are far shorter.
 const maxWordLen = 256
 
 // word reads text that may not be empty into a field of T.
@@ -78,7 +77,7 @@ func percentage[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node,
 	return withUnit(field, policy.ParseShare, "a percentage such as 20%")
 }
 
-// withUnit reads a word by parse into a field of T. A number alone has no unit: it should be such as example says.
+// withUnit reads a word by parse into a field of T. A number without a unit is a mistake, and example the hint.
 func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), example string) func(*yamlfile.File, *yamlfile.Node, *T) {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if n.Kind == yamlfile.Number {
@@ -125,7 +124,7 @@ func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T
 			return
 		}
 		if !wholeUnits.MatchString(n.Text) {
-			f.Add(n, "%.32q is no whole number: write plain digits such as 1000", n.Text)
+			f.Add(n, "%.32q is not a whole number: write plain digits such as 1000", n.Text)
 			return
 		}
 		value, err := strconv.ParseInt(n.Text, 10, 64)
@@ -146,7 +145,7 @@ func number[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T)
 	}
 }
 
-// nonzero refuses the 0 that stands for a default, or for none, when a number is left out. It tells the range of others.
+// nonzero refuses 0, which stands for a default or for none if the number is left out. others is the permitted range.
 func nonzero[T any](read func(*yamlfile.File, *yamlfile.Node, *T), others string) func(*yamlfile.File, *yamlfile.Node, *T) {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		read(f, n, into)
@@ -156,5 +155,5 @@ func nonzero[T any](read func(*yamlfile.File, *yamlfile.Node, *T), others string
 	}
 }
 
-// upTo returns a range from 1.
+// upTo returns the text of a range from 1.
 func upTo(most int64) string { return "1 to " + strconv.FormatInt(most, 10) }

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Warnings returns a sentence for each setting of a file that is valid and does less than its reader may expect: limits that
-// can never deny, numbers that pass though nobody has them, confirmations that cost nothing or never come.
+// Warnings returns a sentence for each valid setting that does less than its author may expect: limits that can never
+// deny, unassigned numbers that pass, confirmations that cost nothing or never come.
 func Warnings(file *File) (told []string) {
 	policies := file.Policies
 	byName := make(map[string]*policy.Policy, len(policies))
@@ -32,7 +32,7 @@ func converts(p *policy.Policy) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Algorithm == policy.Conversion.Name })
 }
 
-// envoyGetsNoReceipts warns of conversions and concurrent limits that Envoy asks for: it confirms and releases nothing.
+// envoyGetsNoReceipts warns of conversions and concurrent limits for Envoy, which confirms and releases nothing.
 func envoyGetsNoReceipts(file *File, byName map[string]*policy.Policy) (told []string) {
 	if file.Envoy == nil {
 		return nil
@@ -64,8 +64,8 @@ func envoyGetsNoReceipts(file *File, byName map[string]*policy.Policy) (told []s
 	return told
 }
 
-// idleBounds warns of conversions of p, which one other policy derives, that can never deny: limits that are asked in the same
-// call for the same part admit too little.
+// idleBounds warns of conversions of p, which one other policy derives, that can never deny because limits for the same
+// part in the same call admit too little.
 func idleBounds(p *policy.Policy, policies []policy.Policy, byName map[string]*policy.Policy) (told []string) {
 	by, from := derivedOnce(p.Name, policies)
 	if by == nil || p.Count == policy.CountAll {
@@ -95,7 +95,8 @@ func idleBounds(p *policy.Policy, policies []policy.Policy, byName map[string]*p
 	return told
 }
 
-// bounding returns a limit of policies of what is admitted by which b never denies any, and its policy's name; nil: none is.
+// bounding returns a limit of policies whose admitted units b never denies, and the name of its policy; nil if there is
+// none.
 func bounding(b *policy.Limit, policies []*policy.Policy) (a *policy.Limit, of string) {
 	for _, p := range policies {
 		if p.Mode != "" && p.Mode != policy.ModeEnforce {
@@ -110,7 +111,8 @@ func bounding(b *policy.Limit, policies []*policy.Policy) (a *policy.Limit, of s
 	return nil, ""
 }
 
-// derivedOnce returns the one policy that derives the policy of that name, and how; nil: there is none, or there are several.
+// derivedOnce returns the only policy that derives the policy of that name, and its derivation; nil if there is none,
+// or several.
 func derivedOnce(name string, policies []policy.Policy) (by *policy.Policy, from policy.Derivation) {
 	for i := range policies {
 		for _, d := range policies[i].Derive {
@@ -126,7 +128,7 @@ func derivedOnce(name string, policies []policy.Policy) (by *policy.Policy, from
 	return by, from
 }
 
-// openNumbers warns that p, which restricts phone numbers, admits those in no range that their country gives out.
+// openNumbers warns if p restricts phone numbers, but admits unassigned ones.
 func openNumbers(p *policy.Policy) (told []string) {
 	if p.Countries.IsZero() && p.NumberTypes.IsZero() || !p.NumberTypes.Passes(policy.NumberTypeUnknown) {
 		return nil
@@ -135,8 +137,8 @@ func openNumbers(p *policy.Policy) (told []string) {
 		"write number_types: {allow: [mobile]}, or deny %[2]s as well", p.Name, policy.NumberTypeUnknown)}
 }
 
-// manyProbes warns of a conversion that lets more probes pass in a window than units before it denies: the probes are what an
-// attack costs.
+// manyProbes warns of a conversion that lets more probes pass in a window than units before it denies, because an
+// attacker gets the probes.
 func manyProbes(p *policy.Policy) (told []string) {
 	for i := range p.Limits {
 		l := &p.Limits[i]
@@ -151,8 +153,8 @@ func manyProbes(p *policy.Policy) (told []string) {
 	return told
 }
 
-// freeConfirmations warns of a policy whose units end with a confirmation, so that one number may have codes without
-// end, beside conversions that it derives, which go by how many are confirmed.
+// freeConfirmations warns of a policy whose units end with a confirmation, so that one number may have any number of
+// codes, if it derives conversions, which depend on confirmations.
 func freeConfirmations(p *policy.Policy, byName map[string]*policy.Policy) (told []string) {
 	bounded := false // by a limit that a confirmation does not empty
 	for i := range p.Limits {
@@ -164,7 +166,7 @@ func freeConfirmations(p *policy.Policy, byName map[string]*policy.Policy) (told
 	for _, d := range p.Derive {
 		if converts(byName[d.Policy]) {
 			told = append(told, fmt.Sprintf("policy %s: no limit counts codes that are confirmed, so one caller may have as many as it "+
-				"confirms, and %s goes by what is confirmed: give %[1]s a limit without until: confirmed", p.Name, d.Policy))
+				"confirms, and %s depends on confirmations: give %[1]s a limit without until: confirmed", p.Name, d.Policy))
 		}
 	}
 	return told

@@ -16,15 +16,14 @@ import (
 const (
 	lookEvery  = 250 * time.Millisecond // so that a version is in force within a second, with the time that it takes to read it
 	lookWithin = 2 * time.Second        // for the requests of one look
-	// staleAfter is without how long an answer of the store nobody can tell any more that no later version is in
-	// force elsewhere.
+	// staleAfter is how long after the store's last answer a later version may be in force elsewhere.
 	staleAfter = 2 * time.Second
 	retryEvery = 5 * time.Second // of a version that can't come into force
 )
 
 // Options of a Follower. All but None and Logger are needed.
 type Options struct {
-	// Check says why policies could not come into force here; nil: they could.
+	// Check returns an error if policies could not come into force here.
 	Check func(policyfile.File) error
 	// Force brings a version of the policies into force.
 	Force func(number int64, file policyfile.File) error
@@ -171,7 +170,7 @@ func (f *Follower) bring(ctx context.Context, number int64) error {
 	return nil
 }
 
-// parse returns what the text of set says.
+// parse reads the text of set.
 func (f *Follower) parse(set *Set) (policyfile.File, error) {
 	f.mu.Lock()
 	parsed := f.parsed
@@ -196,7 +195,7 @@ func (f *Follower) restore(ctx context.Context, latest int64) error {
 	return err
 }
 
-// noneYet says, once, that there is none.
+// noneYet logs, once, that there is no version.
 func (f *Follower) noneYet() error {
 	f.mu.Lock()
 	told := f.none
@@ -258,8 +257,8 @@ var (
 	errStale   = errors.New("the store has not said for a while which policies are the latest")
 )
 
-// Ready says why nobody should ask this instance: it has no policies, or can't tell whether others have later
-// ones. A version in the store that cannot be read is no reason: the policies in force stay.
+// Ready returns an error if nobody should ask this instance: it has no policies, or can't tell whether others have
+// later ones. A version in the store that cannot be read is no reason: the policies in force stay.
 func (f *Follower) Ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -275,7 +274,7 @@ func (f *Follower) Ready() error {
 	return nil
 }
 
-// Warnings returns what a person should look at though this instance decides.
+// Warnings returns sentences about problems that don't keep this instance from deciding.
 func (f *Follower) Warnings() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +284,7 @@ func (f *Follower) Warnings() []string {
 	return []string{fmt.Sprintf("the latest policies in the store are not in force here, version %d is; the log says why", f.set.Number)}
 }
 
-// Any is what Apply takes for whatever version is the latest.
+// Any tells Apply to replace whatever version is the latest.
 const Any int64 = -1
 
 // Apply makes text the latest version, if that is still have, and brings it into force. The same text as the latest
@@ -332,7 +331,7 @@ func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File,
 		return Version{}, err
 	}
 	f.mu.Lock()
-	f.sought = 0 // what failed before says nothing of this version
+	f.sought = 0 // an earlier failure was another version's
 	f.mu.Unlock()
 	if err := f.Await(ctx, set.Number); err != nil { // it is kept, and comes into force as everywhere
 		f.opts.Logger.Warn("policies were applied and are not in force here yet", "version", set.Number, "error", err)
@@ -340,5 +339,5 @@ func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File,
 	return set.Version, nil
 }
 
-// Store returns what f follows.
+// Store returns the store that f follows.
 func (f *Follower) Store() Store { return f.store }

@@ -57,7 +57,7 @@ var (
 	ErrConflict = errors.New("another version of the policies is the latest")
 	// ErrNoVersion is a version that is not kept.
 	ErrNoVersion = errors.New("this version of the policies is not kept")
-	// ErrUnreadable is what the store answers and nobody can read: waiting does not help.
+	// ErrUnreadable means that the store's answer can't be read: waiting does not help.
 	ErrUnreadable = errors.New("the policies in the store can't be read")
 )
 

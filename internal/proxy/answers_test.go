@@ -28,12 +28,12 @@ func answerWith(text string) http.HandlerFunc {
 func TestTheLogRepeatsNoAnswer(t *testing.T) {
 	const number = "+4915112345678"
 	for _, c := range []struct{ answer, want string }{
-		{number + "\r\n\r\n", "what it sent is no answer"},
-		{"HTTP/1.1 " + number + " OK\r\n\r\n", "what it sent is no answer"},
-		{"HTTP/1.1 200 OK\r\n" + number + "\r\n\r\n", "what it sent is no answer"},
-		{"HTTP/1.1 200 OK\r\nContent-Length: " + number + "\r\n\r\n", "what it sent is no answer"},
-		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + number + "\r\n\r\n", "what it sent is no answer"},
-		{"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + number + "\r\n\r\n", "what it sent is no answer"},
+		{number + "\r\n\r\n", "its answer cannot be used"},
+		{"HTTP/1.1 " + number + " OK\r\n\r\n", "its answer cannot be used"},
+		{"HTTP/1.1 200 OK\r\n" + number + "\r\n\r\n", "its answer cannot be used"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: " + number + "\r\n\r\n", "its answer cannot be used"},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + number + "\r\n\r\n", "its answer cannot be used"},
+		{"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + number + "\r\n\r\n", "its answer cannot be used"},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + number + "\r\n", "broke off"},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n" + number + "\r\n\r\n", "broke off"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1", "broke off"},

@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
-// body counts the bytes that are read of it.
+// body counts the bytes that are read from it.
 type body struct {
 	io.ReadCloser
 	passed *atomic.Int64
-	writer *writer      // is told before each part that is read, and after it; may be nil
-	failed *atomic.Bool // set when it ends before its end; may be nil
+	writer *writer      // is called before and after each read; may be nil
+	failed *atomic.Bool // is set if the body breaks off; may be nil
 }
 
 // Read counts what it reads.
@@ -31,7 +31,7 @@ func (b *body) Read(p []byte) (int, error) {
 		if b.writer != nil {
 			b.writer.arrived(err != nil)
 		}
-	case b.failed != nil && !errors.Is(err, http.ErrBodyReadAfterClose): // net/http is not to wait for the rest either
+	case b.failed != nil && !errors.Is(err, http.ErrBodyReadAfterClose): // net/http must not wait for the rest either
 		b.failed.Store(true)
 	}
 	return n, err
@@ -57,15 +57,15 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// writer is an answer that remembers its status, and does not wait for ever for a client.
+// writer is an answer that remembers its status, and bounds the time that it waits for the client.
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stalled time.Duration
 	request *http.Request
-	own     bool // the answer is the proxy's, which reads nothing of the request
-	drained bool // by net/http, of what nobody reads of the request
-	older   bool // than HTTP/1.1 is the client, which knows no interim answers
+	own     bool // the answer is the proxy's own, which does not read the request
+	drained bool // net/http reads the rest of the request
+	older   bool // the client speaks HTTP/1.0, without interim answers
 	status  int  // 0: none yet
 }
 
@@ -73,14 +73,14 @@ func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
 	return &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
 }
 
-// WriteHeader remembers the status, but for that of interim answers.
+// WriteHeader remembers the status, except that of interim answers.
 func (w *writer) WriteHeader(status int) {
 	switch {
 	case status >= http.StatusOK || status == http.StatusSwitchingProtocols:
 		w.status = status
 		w.leaveUnread()
 	case status == http.StatusContinue || w.older:
-		return // net/http says itself to continue, once the application reads
+		return // net/http sends 100 Continue itself once the application reads
 	default:
 		keepEndToEnd(w.Header(), false)
 	}
@@ -88,7 +88,7 @@ func (w *writer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write gives the client time to take p in.
+// Write gives the client time to receive p.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
@@ -97,7 +97,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError gives the client time to take in the bytes written.
+// FlushError gives the client time to receive the written bytes.
 func (w *writer) FlushError() error {
 	defer w.giveTime()()
 	return http.NewResponseController(w.ResponseWriter).Flush()
@@ -106,14 +106,14 @@ func (w *writer) FlushError() error {
 // Unwrap returns the answer for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// giveTime bounds how long writes may take until the function that it returns is called. It does
-// not bound how long the application writes nothing.
+// giveTime bounds the time of writes until the function that it returns is called. Times between writes of the
+// application have no bound.
 func (w *writer) giveTime() (done func()) {
 	w.extendWrite()
 	return w.taken
 }
 
-// leaveUnread has an answer of the proxy's own not wait for the rest of its request.
+// leaveUnread lets an answer of the proxy's own not wait for the rest of the request.
 func (w *writer) leaveUnread() {
 	if w.own {
 		w.own, w.drained = false, false
@@ -121,8 +121,8 @@ func (w *writer) leaveUnread() {
 	}
 }
 
-// begin gives the client time for the first part of its request. net/http reads by HTTP/1 what
-// nobody else does before it answers: of r, it is to wait for no part for longer.
+// begin gives the client time for the first part of its request r. With HTTP/1, net/http reads the rest of the request
+// before it answers, and must not wait longer for a part.
 func (w *writer) begin(r *http.Request) {
 	w.request, w.own, w.older = r, true, !r.ProtoAtLeast(1, 1)
 	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
@@ -130,8 +130,7 @@ func (w *writer) begin(r *http.Request) {
 	}
 }
 
-// finish gives the client time for what net/http has yet to do: to read what nobody has read of
-// the request, and then to send.
+// finish gives the client time while net/http reads the rest of the request and then sends the answer.
 func (w *writer) finish() {
 	if w.drained {
 		w.extendRead()
@@ -146,15 +145,15 @@ func (w *writer) taken() { _ = w.control.SetWriteDeadline(time.Time{}) }
 // extendRead gives the client time for a part of its request.
 func (w *writer) extendRead() { _ = w.control.SetReadDeadline(time.Now().Add(w.stalled)) }
 
-// arrived takes the bound away once a part is there, and the whole of it if net/http may be the
-// one to read the next.
+// arrived removes the bound once a part has arrived. If net/http may read the next part, it does so only at the end of
+// the body.
 func (w *writer) arrived(whole bool) {
 	if whole || !w.drained {
 		_ = w.control.SetReadDeadline(time.Time{})
 	}
 }
 
-// buffers are those that bodies are copied through.
+// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 // bufferLen is as long as io.Copy's.

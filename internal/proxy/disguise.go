@@ -10,15 +10,15 @@ import (
 // headerNames are names of headers, in canonical form.
 type headerNames map[string]struct{}
 
-// overriding are the headers that some applications and frameworks go by in place of a request's
-// method, path or query, which routes are found by.
+// overriding are the headers that some applications and frameworks use in place of the method, path or query that
+// routes match on.
 var overriding = []string{
 	"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Method", "X-Forwarded-Method",
 	"X-Original-Url", "X-Original-Uri", "X-Rewrite-Url", "X-Forwarded-Path", "X-Forwarded-Uri",
 }
 
-// ParseKeepHeaders reads names of headers with commas between, which Options.KeepHeaders may have;
-// "none" and empty text are none.
+// ParseKeepHeaders parses names of headers for Options.KeepHeaders, separated by commas. "none" and an empty text are
+// none.
 func ParseKeepHeaders(text string) (names []string, err error) {
 	if text = strings.TrimSpace(text); text == "" || text == "none" {
 		return nil, nil
@@ -26,7 +26,7 @@ func ParseKeepHeaders(text string) (names []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name := http.CanonicalHeaderKey(strings.TrimSpace(part))
 		if !slices.Contains(overriding, name) {
-			return nil, fmt.Errorf("%.64q is no header that the proxy removes: use some of %s, or none", part, strings.Join(overriding, ", "))
+			return nil, fmt.Errorf("%.64q is not a header that the proxy removes: use some of %s, or none", part, strings.Join(overriding, ", "))
 		}
 		names = append(names, name)
 	}
@@ -40,8 +40,8 @@ func (names headerNames) drop(h http.Header) {
 	}
 }
 
-// dropped returns the headers that requests lose: those that override what routes match on, but for those that routes
-// match on themselves and those that are kept.
+// dropped returns the headers to remove from requests: those in overriding, except those that routes match on and those
+// that are kept.
 func dropped(counted headerNames, kept []string) headerNames {
 	names := headerNames{}
 	for _, name := range overriding {
@@ -52,8 +52,8 @@ func dropped(counted headerNames, kept []string) headerNames {
 	return names
 }
 
-// countedBy returns the headers that requests are counted by, or told from others: those of
-// the routes, and those that tell the application of addresses.
+// countedBy returns the headers that identify or match requests: those of the routes, and those with addresses of
+// clients.
 func countedBy(routes []Route) headerNames {
 	names := headerNames{}
 	add := func(more ...string) {
@@ -76,11 +76,11 @@ func countedBy(routes []Route) headerNames {
 	return names
 }
 
-// dashes turns a name into the one that many applications take it for: to CGI and its heirs
-// X_Api_Key is X-Api-Key, and to some X.Api.Key is, too.
+// dashes replaces the characters of a name that many applications read as dashes: for CGI and its successors X_Api_Key
+// is X-Api-Key, and for some X.Api.Key is, too.
 var dashes = strings.NewReplacer("_", "-", ".", "-")
 
-// dropDisguised removes headers that applications may take for one of names, and the proxy does not.
+// dropDisguised removes headers that applications, but not the proxy, may take for one of names.
 func (names headerNames) dropDisguised(h http.Header) {
 	for name := range h {
 		if !strings.ContainsAny(name, "_.") {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// failureOf returns why an application did not answer, in words that hold nothing of what it
-// sent: errors of package http repeat that, and it may be about anybody.
+// failureOf returns the reason why an application did not answer. It quotes nothing that the application sent, which
+// may contain identifiers, as errors of package http do.
 func failureOf(err error) string {
 	var (
 		timeout     net.Error
@@ -35,17 +35,17 @@ func failureOf(err error) string {
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return "no way leads to it"
 	}
-	return "what it sent is no answer that can be used"
+	return "its answer cannot be used"
 }
 
-// brokenOff returns the log of a ReverseProxy, which has a line for each answer that could not
-// be read to its end. The line repeats bytes that were read, so it is replaced.
+// brokenOff returns the log of a ReverseProxy, which has a line for each answer that breaks off. The line quotes bytes
+// of the answer, so it is replaced.
 func (p *Proxy) brokenOff() *log.Logger { return log.New(noter{p}, "", 0) }
 
-// noter notes that an answer broke off, whatever is written to it.
+// noter logs for each write that an answer broke off.
 type noter struct{ *Proxy }
 
-// Write notes one line.
+// Write logs one line.
 func (n noter) Write(line []byte) (int, error) {
 	n.note("an answer of the application broke off")
 	return len(line), nil

@@ -11,15 +11,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// Key is the one of a configuration file that has the routes.
+// Key is the key of the routes in a configuration file.
 const Key = "routes"
 
-// maxRoutes bounds the series of metrics, and how long it takes to find a request's route.
+// maxRoutes bounds the number of metrics, and the time to find the route of a request.
 const maxRoutes = 1000
 
-// Parse reads the routes in data, which name is the name of; other keys are not looked at.
-// policies are those in force, nil where nobody knows them yet. The error is
-// yamlfile.Errors, one for each mistake.
+// Parse reads the routes in data, the contents of the file name, and ignores other keys. policies are the policies in
+// force, nil if they are not known yet. The error is yamlfile.Errors, one for each mistake.
 func Parse(name string, data []byte, policies []*policy.Policy) ([]Route, error) {
 	p := parser{File: yamlfile.Parse(name, data), policies: policies}
 	if p.Root == nil {
@@ -47,7 +46,7 @@ type parser struct {
 	policies []*policy.Policy
 }
 
-// members hands the values of a map to read, by their keys, which are keys of the map read.
+// members calls the functions in read with the values of a map, by their keys.
 func (p *parser) members(n *yamlfile.Node, cure string, read map[string]func(*yamlfile.Node)) {
 	if !p.Expect(n, yamlfile.Map, cure) {
 		return
@@ -97,7 +96,7 @@ func (p *parser) host(n *yamlfile.Node, into *string) {
 	domain, below := strings.CutPrefix(*into, "*.")
 	name, ok := hostname(domain)
 	if !ok && *into != "" {
-		p.Add(n, "%q is no host: write it such as api.example.com or *.example.com", n.Text)
+		p.Add(n, "%q is not a host: write it such as api.example.com or *.example.com", n.Text)
 		return
 	}
 	if *into = name; below {
@@ -118,7 +117,7 @@ func (p *parser) path(n *yamlfile.Node, into *string) {
 			strings.HasSuffix(name, "...") && (before != "" || i < len(segments)-1)
 	}
 	if wrong {
-		p.Add(n, "%q is no pattern of paths: write it such as /items/{id}, /login.{format}, /files/ with all below it, or /files/{rest...}",
+		p.Add(n, "%q is not a pattern of paths: write it such as /items/{id}, /login.{format}, /files/ with all below it, or /files/{rest...}",
 			n.Text)
 	}
 }
@@ -126,13 +125,13 @@ func (p *parser) path(n *yamlfile.Node, into *string) {
 func (p *parser) methods(n *yamlfile.Node, into *[]string) {
 	for _, text := range p.list(n) {
 		if text == "" || text != strings.ToUpper(text) || strings.ContainsAny(text, " ,") {
-			p.Add(n, "%q is no method: write them in capitals, such as [GET, POST]", text)
+			p.Add(n, "%q is not a method: write them in capitals, such as [GET, POST]", text)
 		}
 		*into = append(*into, text)
 	}
 }
 
-// list returns the values of a list, or the one that stands in its place.
+// list returns the values of a list, or a single value in its place.
 func (p *parser) list(n *yamlfile.Node) (texts []string) {
 	items := n.Items
 	if n.Kind != yamlfile.List {
@@ -152,7 +151,7 @@ func (p *parser) headers(n *yamlfile.Node, into *map[string]string) {
 	}
 	*into = make(map[string]string, len(n.Members))
 	for _, m := range n.Members {
-		if strings.EqualFold(m.Key, "Host") { // which net/http has apart from them
+		if strings.EqualFold(m.Key, "Host") { // which net/http keeps apart from the headers
 			p.Add(m.Value, "the host is in no header here: write host: beside headers:")
 		}
 		var text string
@@ -226,7 +225,7 @@ func (p *parser) policy(n *yamlfile.Node, into *string) {
 	}
 }
 
-// named returns the policy in force that has a name; nil: none has, or nobody knows.
+// named returns the policy in force with a name, nil if there is none or it is not known.
 func (p *parser) named(name string) *policy.Policy {
 	at := slices.IndexFunc(p.policies, func(of *policy.Policy) bool { return of.Name == name })
 	if at < 0 {
@@ -245,13 +244,13 @@ func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
 	*into = source
 }
 
-// header reads the name of a header that brings a limit.
+// header reads the name of a header with a limit.
 func (p *parser) header(n *yamlfile.Node, into *string) {
 	var text string
 	p.text(&text)(n)
 	source, err := origin.ParseSource(text)
 	if text != "" && (err != nil || !strings.HasPrefix(text, "header:")) {
-		p.Add(n, "%.64q is no header: write header:NAME, such as header:X-Plan-Limit", text)
+		p.Add(n, "%.64q is not a header: write header:NAME, such as header:X-Plan-Limit", text)
 		return
 	}
 	*into = strings.Join(source.Headers(), "")
@@ -282,7 +281,7 @@ func (p *parser) statuses(n *yamlfile.Node, into *[]int) {
 		class, isClass := strings.CutSuffix(strings.ToLower(text), "xx")
 		status, err := strconv.Atoi(class)
 		if err != nil || isClass && (status < 1 || status > 5) || !isClass && (status < 100 || status > 599) {
-			p.Add(n, "%.16q is no status: write them such as [2xx, 404]", text)
+			p.Add(n, "%.16q is not a status: write them such as [2xx, 404]", text)
 		}
 		*into = append(*into, status)
 	}

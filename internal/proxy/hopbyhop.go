@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// dropHopByHop removes what Connection names from a client's headers: it is for this
-// connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
-// to be known, or to be on a route, by what it does not see. Headers of trusted proxies stay, such as those in kept: a
-// client may not take them away.
+// dropHopByHop removes the headers that Connection names, which are for this connection only (RFC 9110, section 7.6.1).
+// The application does not see them, so they must not identify a caller or select a route. Headers of trusted proxies
+// stay, as do those in kept: a client must not be able to remove them.
 func dropHopByHop(h http.Header, kept headerNames) {
 	for _, named := range h["Connection"] {
 		for name := range strings.SplitSeq(named, ",") {
 			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
-			case "Upgrade", "Te": // the parts of these that are passed on are
-			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
+			case "Upgrade", "Te": // parts of these are passed on
+			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // only trusted proxies remove these
 			default:
 				if !kept.has(name) {
 					delete(h, name)
@@ -25,8 +24,8 @@ func dropHopByHop(h http.Header, kept headerNames) {
 	}
 }
 
-// hopByHop are the headers that are for one connection alone, whether Connection names them or
-// not (RFC 9110, section 7.6.1; RFC 9112, section 9.3).
+// hopByHop are the headers that are for one connection only, even if Connection does not name them (RFC 9110, section
+// 7.6.1; RFC 9112, section 9.3).
 var hopByHop = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade",

@@ -11,9 +11,9 @@ var (
 	hostPort   = regexp.MustCompile(`^[0-9]{1,5}$`)
 )
 
-// hostname returns a host in one form: without its port, in lower case, without the dot at its
-// end, an IPv6 address as short as it can be. It is not ok where the host is no name, no address,
-// or has more after it than one port: applications differ in what they make of that.
+// hostname returns the canonical form of a host: without a port, in lower case, without a dot at its end, and an IPv6
+// address in its shortest form. ok is false unless it is a name or an address with at most a port, because applications
+// read other forms differently.
 func hostname(host string) (name string, ok bool) {
 	name, port := host, ""
 	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {

@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// errTakesNone says that a route's policy takes no limit from requests any more.
+// errTakesNone says that a route's policy takes no limit from requests.
 var errTakesNone = errors.New("the policy takes no limit from requests: remove limit: from the route, " +
 	"or write limit: {from: request, max: 1000, default: 100} or the like in the policy")
 
-// limitHeaders returns the headers that bring limits. The error is of the first route that has one if nobody is trusted
-// to send it.
+// limitHeaders returns the headers with limits. It returns an error for the first route with one if there are no
+// trusted proxies to send it.
 func limitHeaders(routes []Route, trusted origin.Proxies) (headerNames, error) {
 	names := headerNames{}
 	for i := range routes {
@@ -35,15 +35,15 @@ func limitHeaders(routes []Route, trusted origin.Proxies) (headerNames, error) {
 	return names, nil
 }
 
-// limitOf returns the limit that r brings for l, 0 if it brings none. The header is of a trusted proxy: ServeHTTP has
-// removed those of others.
+// limitOf returns the limit in r for l, 0 if there is none. The header comes from a trusted proxy, because ServeHTTP
+// has removed those of others.
 func (p *Proxy) limitOf(l *Limit, r *http.Request) (int64, error) {
-	text := strings.Join(r.Header[l.Limit], ",") // several are no number
+	text := strings.Join(r.Header[l.Limit], ",") // several values are not a number
 	if l.Limit == "" || text == "" {
 		return 0, nil
 	}
 	counted, ok := p.engine.Policy(l.Policy)
-	if !ok { // the decision says so
+	if !ok { // the decision will fail
 		return 0, nil
 	}
 	at := counted.FromRequest()

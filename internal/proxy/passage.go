@@ -18,28 +18,28 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// CostHeader is how an application reports the objects in its answer. Clients do not see it.
+// CostHeader is the header by which an application reports the objects in its answer. Clients do not see it.
 const CostHeader = "X-Ratelimit-Cost"
 
-// passage is one request on its way.
+// passage is a request in progress.
 type passage struct {
 	proxy   *Proxy
 	route   *Route // nil: none
 	request *http.Request
 	asked   []limiter.Demand // for each limit of the route, without cost
 
-	shown    *count.Decision // that the headers tell of; nil: none
+	shown    *count.Decision // for the headers; nil: none
 	first    string          // the receipt of units that count in any case
 	served   []served        // units that count only if they were served
-	releases []string        // of units that count while the request is under way
+	releases []string        // of units that count until the request ends
 	status   int             // of the answer; 0: there was none
 	received atomic.Int64    // bytes of the request's body
-	halfSent atomic.Bool     // it ended before its end
+	halfSent atomic.Bool     // it broke off
 	sent     atomic.Int64    // bytes of the answer's
 	reported int64
 }
 
-// served is what the limits of a route take that go by the same statuses.
+// served has the demands of a route's limits with the same statuses.
 type served struct {
 	like    *Limit // one of them
 	demands []limiter.Demand
@@ -53,7 +53,7 @@ func (x *passage) name() string {
 	return x.route.Name
 }
 
-// admit takes what the request costs, and reports whether it may pass. If not, it answers.
+// admit takes the units of the request, and reports whether it may pass. If not, it answers.
 func (x *passage) admit(w http.ResponseWriter) bool {
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return true
@@ -84,7 +84,7 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength > 0:
 			d.Cost = min(x.request.ContentLength, policy.MaxCost)
 			first = append(first, d)
-		default: // nobody knows yet how much: is there anything left?
+		default: // the units are not known yet: is there any left?
 			d.Cost = 1
 			spent = append(spent, d)
 		}
@@ -92,7 +92,7 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 	return x.ask(w, count.OpCheck, spent, nil) && x.ask(w, count.OpTake, first, &x.first) && x.takeServed(w)
 }
 
-// serve adds d, of l, to the demands that are taken if the request is served.
+// serve adds the demand d of l to those that count if the request is served.
 func (x *passage) serve(l *Limit, d limiter.Demand) {
 	at := slices.IndexFunc(x.served, func(s served) bool { return slices.Equal(s.like.Statuses, l.Statuses) })
 	if at < 0 {
@@ -101,8 +101,7 @@ func (x *passage) serve(l *Limit, d limiter.Demand) {
 	x.served[at].demands = append(x.served[at].demands, d)
 }
 
-// takeServed takes the units that are refunded unless the request is served. If they are denied,
-// nothing counts.
+// takeServed takes the units that are refunded unless the request is served. If one demand is denied, nothing counts.
 func (x *passage) takeServed(w http.ResponseWriter) bool {
 	for i := range x.served {
 		if s := &x.served[i]; x.ask(w, count.OpTake, s.demands, &s.receipt) {
@@ -118,7 +117,7 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 	return true
 }
 
-// identify finds the identifiers of the request's sender, and the limits that it brings.
+// identify finds the identifiers and the limits of the request.
 func (x *passage) identify() error {
 	x.asked = make([]limiter.Demand, len(x.route.Limits))
 	for i := range x.route.Limits {
@@ -162,7 +161,7 @@ func (x *passage) ask(w http.ResponseWriter, op count.Op, demands []limiter.Dema
 	return true
 }
 
-// do has the engine decide, as a part of the trace of ctx.
+// do lets the engine decide, within the trace of ctx.
 func (p *Proxy) do(ctx context.Context, op count.Op, demands []limiter.Demand) (limiter.Answer, error) {
 	ctx, span := p.opts.Tracer.Decide(ctx, op)
 	a, err := p.engine.Do(ctx, &limiter.Call{Op: op, Demands: demands})
@@ -170,16 +169,16 @@ func (p *Proxy) do(ctx context.Context, op count.Op, demands []limiter.Demand) (
 	return a, err
 }
 
-// misconfigured is what a client learns of routes and policies that do not fit: the log says how.
+// misconfigured is the error for clients if routes and policies do not fit together. The log has the reason.
 const misconfigured = "The limits of this route are not as they should be."
 
-// refuse answers a request of which nobody could tell, or which can never be within its limit.
+// refuse answers a request that could not be decided, or that can never be within its limit.
 func (x *passage) refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, limiter.ErrCostTooLarge):
 		encode.WriteStatus(w, http.StatusRequestEntityTooLarge, "The request is larger than its limit can ever hold.")
 		return
-	case errors.Is(err, limiter.ErrInvalid): // such as an identifier that the policy cannot make sense of
+	case errors.Is(err, limiter.ErrInvalid): // such as an identifier in a wrong form
 		encode.WriteError(w, err)
 		return
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrOverloaded):
@@ -192,7 +191,7 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 	}
 }
 
-// answered looks at an answer before it is passed on.
+// answered prepares an answer before it is passed on.
 func (x *passage) answered(res *http.Response) {
 	x.status = res.StatusCode
 	x.reported = x.takeReport(res.Header)
@@ -202,7 +201,7 @@ func (x *passage) answered(res *http.Response) {
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return
 	}
-	if x.shown != nil && (len(x.served) == 0 || x.counts(x.served[len(x.served)-1].like)) { // of which it is
+	if x.shown != nil && (len(x.served) == 0 || x.counts(x.served[len(x.served)-1].like)) { // whose decision it is
 		encode.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
 	}
 	if duplex, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
@@ -212,14 +211,14 @@ func (x *passage) answered(res *http.Response) {
 	res.Body = &body{ReadCloser: res.Body, passed: &x.sent}
 }
 
-// counts reports whether what l took for the request stays. It does when the client hung
-// up: the application had the work, and nobody is to get around a limit by that.
+// counts reports whether the units that l took for the request stay counted. They do if the client hung up, since the
+// application has worked, and hanging up must not be a way around a limit.
 func (x *passage) counts(l *Limit) bool {
 	return x.status == statusClientGone || x.halfSent.Load() || l.serves(x.status)
 }
 
-// takeReport returns the units that the application reports in a header, and removes the header. A
-// header that is no number reports none.
+// takeReport returns the units in the application's header, and removes the header. It returns 0 for a header that is
+// not a number.
 func (x *passage) takeReport(h http.Header) int64 {
 	text := h.Get(CostHeader)
 	h.Del(CostHeader)
@@ -228,14 +227,14 @@ func (x *passage) takeReport(h http.Header) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		x.proxy.note("the application reports a value that is no number", "header", CostHeader, "route", x.name())
+		x.proxy.note("the application reports a value that is not a number", "header", CostHeader, "route", x.name())
 		return 0
 	}
 	return n
 }
 
-// end releases the units that counted while the request was under way, counts those that are known only at the end, and
-// refunds those of a request that was not served.
+// end releases the units that counted until the request ended, counts those that are only known now, and refunds those
+// of a request that was not served.
 func (x *passage) end() {
 	if x.route == nil {
 		return
@@ -266,7 +265,7 @@ func (x *passage) end() {
 	}
 }
 
-// units returns what l counts that was not taken before.
+// units returns the units of l that were not taken before.
 func (x *passage) units(l *Limit) int64 {
 	switch {
 	case x.status == 0:
@@ -282,7 +281,7 @@ func (x *passage) units(l *Limit) int64 {
 	return 0
 }
 
-// giveBack refunds the units taken.
+// giveBack refunds the units of receipt.
 func (x *passage) giveBack(receipt string) {
 	if receipt == "" {
 		return

@@ -8,17 +8,15 @@ import (
 	"unicode"
 )
 
-// segmentsOf returns the parts of a path between its slashes. Double slashes count as one, and a
-// slash at the end is ignored: applications differ in how they read them, and nobody must get
-// around a limit by them.
+// segmentsOf returns the parts of a path between its slashes. Double slashes count as one, and a slash at the end is
+// ignored: applications read them differently, and they must not be a way around a limit.
 func segmentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
 }
 
-// meaningsOf returns the segments of a path by each meaning that applications give it: of an
-// escaped slash, which ends a segment or is a part of it, of a backslash, likewise, of an escaped
-// percent sign, which is one or begins an escape, and of text after a semicolon, which is a part
-// of the segment or a parameter (RFC 3986, section 3.3) that does not count.
+// meaningsOf returns the segments of a path for each way in which applications may read it. An escaped slash or a
+// backslash may end a segment or be a part of it, an escaped percent sign may begin an escape, and text after a
+// semicolon may be a part of the segment or a parameter (RFC 3986, section 3.3).
 func meaningsOf(u *url.URL) (meanings [][]string) {
 	path := strings.ToLower(u.Path)
 	meanings = append(meanings, segmentsOf(path))
@@ -47,11 +45,11 @@ func contain(meanings [][]string, text string) bool {
 	})
 }
 
-// mostDecodings is how often a path is decoded at most. Some applications decode what their
-// server, or a server in front of that, has decoded already.
+// mostDecodings is how often a path is decoded at most. Some applications decode a path that a server in front has
+// decoded already.
 const mostDecodings = 3
 
-// decodings returns a decoded path, and what it becomes each time that it is decoded again.
+// decodings returns path, which is decoded once, and the results of decoding it again.
 func decodings(path string) []string {
 	all := []string{path}
 	for len(all) < mostDecodings {
@@ -64,7 +62,7 @@ func decodings(path string) []string {
 	return all
 }
 
-// decodedAgain returns path with its escapes decoded. It leaves a percent sign that begins none.
+// decodedAgain returns path with its escapes decoded. It keeps percent signs that begin no escape.
 func decodedAgain(path string) string {
 	at := strings.IndexByte(path, '%')
 	if at < 0 {
@@ -85,7 +83,7 @@ func decodedAgain(path string) string {
 	return string(b)
 }
 
-// rewritten returns the meanings of paths after each segment is replaced by another text.
+// rewritten returns the meanings after each segment is replaced by as.
 func rewritten(meanings [][]string, as func(segment string) string) (others [][]string) {
 	for _, segments := range meanings {
 		other := make([]string, len(segments))
@@ -97,7 +95,7 @@ func rewritten(meanings [][]string, as func(segment string) string) (others [][]
 	return others
 }
 
-// decoded returns an escaped path as it is meant.
+// decoded returns an escaped path with its escapes decoded, in lower case.
 func decoded(escaped string) string {
 	path, err := url.PathUnescape(escaped)
 	if err != nil {
@@ -106,17 +104,17 @@ func decoded(escaped string) string {
 	return strings.ToLower(path)
 }
 
-// leadsAway reports whether a path has parts that lead to another one, which applications
-// may go by or not: nobody can tell of which route it is. Some take ".. " and "..." for "..".
+// leadsAway reports whether a path has segments such as "..", which applications may or may not follow, so that its
+// route is ambiguous. Some read ".. " and "..." as "..".
 func leadsAway(segments []string) bool {
 	return slices.ContainsFunc(segments, func(s string) bool { return trimTail(s) == "" })
 }
 
-// hasControls reports whether a decoded path holds what no page is named by, such as a line
-// break: to many patterns of applications "/login" and a line break after it are the same.
+// hasControls reports whether a decoded path contains control characters. To many patterns of applications, "/login"
+// and "/login" with a line break are the same.
 func hasControls(path string) bool { return strings.ContainsFunc(path, unicode.IsControl) }
 
-// trimmed cuts blanks and dots off the end of each segment, as some applications do.
+// trimmed removes blanks and dots from the end of each segment, as some applications do.
 func trimmed(segments []string) []string {
 	for i, s := range segments {
 		segments[i] = trimTail(s)

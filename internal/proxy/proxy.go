@@ -1,8 +1,8 @@
-// Package proxy is a reverse proxy that limits the requests that it passes on: requests, bytes both ways,
-// and what the application reports, by the policies of a limiter.Engine.
+// Package proxy is a reverse proxy that limits requests, bytes both ways, and units that the application reports, by
+// the policies of a limiter.Engine.
 //
-// Every route and what it is limited by is in a file that Parse reads. Denials are answered as in package api. The package
-// does not know where counts are kept.
+// Parse reads routes and their limits from a file. Denials are answered as in package api. The package does not know
+// where counts are kept.
 package proxy
 
 import (
@@ -30,19 +30,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// DefaultUpstreamTimeout is how long an application may think, as nginx has it by default
-// within a factor of two.
+// DefaultUpstreamTimeout is the time for an application to begin its answer, half of nginx's default.
 const DefaultUpstreamTimeout = 30 * time.Second
 
-// DefaultStalled is how long a client may take for the next part of a body, or to take in the
-// next part of an answer, as nginx has it. Whole bodies may take as long as they like.
+// DefaultStalled is the time for a client to send the next part of a body, or to receive the next part of an answer, as
+// in nginx. Whole bodies have no bound.
 const DefaultStalled = time.Minute
 
-// DefaultMaxRequests is how many requests may be under way at the same time: with a connection and
-// buffers for each of both sides, some 400 MiB.
+// DefaultMaxRequests is the default maximum of requests in progress. With connections and buffers on both sides, they
+// take some 400 MiB.
 const DefaultMaxRequests = 1 << 12
 
-// Full is the bound of requests under way. HTTP/2 has many on one connection.
+// Full is the bound of requests in progress. HTTP/2 has many on one connection.
 const Full connections.Bound = "requests"
 
 // Options of a Proxy. Upstream is needed.
@@ -58,17 +57,17 @@ type Options struct {
 	Logger          *slog.Logger          // nil: nothing is logged
 	Now             func() time.Time      // for durations only; nil: time.Now
 
-	// Reached learns of every request that Full turns away. It must not block. It may be nil.
+	// Reached is called for every request that Full turns away. It must not block, and may be nil.
 	Reached func(connections.Bound)
 
-	// Observe learns of every answered request: the name of its route, or RouteNone, and the id of
-	// its trace, empty unless somebody will see that. It must not block. It may be nil.
+	// Observe is called after every request, with the name of its route, or RouteNone, and the id of its trace if it is
+	// sampled. It must not block, and may be nil.
 	Observe func(route string, status int, d time.Duration, trace string)
 
 	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced
 }
 
-// RouteNone stands for the route of a request that none matches.
+// RouteNone is reported for a request that matches no route.
 const RouteNone = "none"
 
 // Proxy is an http.Handler; make one with New. It is safe for concurrent use.
@@ -78,13 +77,13 @@ type Proxy struct {
 	reverse  httputil.ReverseProxy
 	counted  headerNames
 	dropped  headerNames
-	limits   headerNames // that bring limits
+	limits   headerNames // with limits
 	logged   throttle.Lines
 	underWay atomic.Int64 // requests
 
 	stopped context.Context // ends upgraded connections
 	stop    context.CancelFunc
-	serving sync.RWMutex // held for reading by every request, until it is counted
+	serving sync.RWMutex // read-locked by every request until it is counted
 }
 
 // New returns a proxy that asks engine.
@@ -133,8 +132,7 @@ const (
 	maxAnswerHeaders = 1 << 20
 )
 
-// newTransport returns the way to the application, which no variable of the environment
-// leads through another proxy.
+// newTransport returns the transport to the application. It ignores the environment's settings of proxies.
 func newTransport(opts *Options) (*http.Transport, error) {
 	protocols := new(http.Protocols)
 	upstream := *opts.Upstream
@@ -165,11 +163,11 @@ func newTransport(opts *Options) (*http.Transport, error) {
 	}, nil
 }
 
-// rewrite turns a client's request into the one for the application. X-Forwarded-For tells the
-// application the addresses that are known: of a client that is not trusted, the connection's.
+// rewrite makes the request for the application. Its X-Forwarded-For has the known addresses: for a client that is not
+// trusted, only that of the connection.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(p.opts.Upstream)
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // httputil removes what the application may read otherwise than net/url does
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // httputil removes parts that the application may read differently from net/url
 	p.keepTrailers(r)
 	tracing.Inject(r.In.Context(), r.Out.Header)
 	r.Out.Host = r.In.Host
@@ -240,8 +238,8 @@ func (p *Proxy) enter() bool {
 	return false
 }
 
-// routeFor returns the route of r, which all meanings of its path must agree on, or what is wrong
-// with r.
+// routeFor returns the route of r, which must be the same for all meanings of its path, or a sentence on a mistake in
+// r.
 func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	if r.Method == http.MethodConnect {
 		return nil, "Nobody is connected to other hosts here."
@@ -249,7 +247,7 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	host, ok := hostname(r.Host)
 	switch {
 	case !ok && (r.Host != "" || r.ProtoAtLeast(1, 1)): // older clients may send none
-		return nil, "The host is no name and no address, or has more after it than one port: send one such as example.com:8080."
+		return nil, "The host is neither a name nor an address with at most a port: send one such as example.com:8080."
 	case slices.ContainsFunc(decodings(r.URL.Path), hasControls):
 		return nil, "The path has control characters in it: send it without."
 	case strings.Contains(r.URL.RawQuery, " "): // by HTTP/2, which would end the target by HTTP/1.1
@@ -277,12 +275,11 @@ func (p *Proxy) routeOf(r *http.Request, host string, segments []string) *Route 
 	return nil
 }
 
-// upgrades reports whether r may become a connection that net/http knows nothing of.
+// upgrades reports whether r may become a connection with another protocol.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
-// stayLimited removes from r a request to upgrade its connection to another HTTP, or to TLS with
-// HTTP within: what came over that would pass unseen. A server may answer without the upgrade
-// (RFC 9110, section 7.8).
+// stayLimited removes from r a request to upgrade its connection to another version of HTTP, or to TLS, whose requests
+// would pass unseen. A server may answer without the upgrade (RFC 9110, section 7.8).
 func stayLimited(r *http.Request) {
 	asked := strings.ToLower(strings.Join(r.Header["Upgrade"], ","))
 	if strings.Contains(asked, "h2") || strings.Contains(asked, "http/") || strings.Contains(asked, "tls/") {
@@ -291,12 +288,12 @@ func stayLimited(r *http.Request) {
 	}
 }
 
-// pass has the application answer.
+// pass passes r on to the application.
 func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	ctx := context.WithValue(r.Context(), passageKey{}, x)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.stopped, cancel)() // a connection that is closed ends nothing while its body is sent
+	defer context.AfterFunc(p.stopped, cancel)() // closing the connection would not end a request whose body is being sent
 	r = r.WithContext(ctx)
 	if r.ContentLength < 0 {
 		_ = w.control.EnableFullDuplex() // a stream may be answered by one; HTTP/2 always may
@@ -308,8 +305,8 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// Close ends requests that are still served, upgraded connections too, and waits until the bytes
-// that they carried are counted. Call it when no further requests come.
+// Close ends requests in progress, and upgraded connections, and waits until their bytes are counted. Call it after the
+// last request.
 func (p *Proxy) Close() {
 	p.stop()
 	p.serving.Lock() // which waits for all that read
@@ -320,13 +317,13 @@ type passageKey struct{}
 
 func passageOf(r *http.Request) *passage { return r.Context().Value(passageKey{}).(*passage) }
 
-// answered learns of an answer before anything of it is passed on.
+// answered prepares an answer before it is passed on.
 func (p *Proxy) answered(res *http.Response) error {
 	passageOf(res.Request).answered(res)
 	return nil
 }
 
-// failed answers in place of an application that does not.
+// failed answers if the application does not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := passageOf(r)
 	x.status = http.StatusBadGateway
@@ -351,10 +348,10 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	p.note("the application does not answer", "status", x.status, "error", failureOf(err))
 }
 
-// statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.
+// statusClientGone is the status in the metrics for a client that hung up, as in nginx.
 const statusClientGone = 499
 
-// note logs a problem, once a second, with the number of those since.
+// note logs a problem, at most once a second, with the number of those since.
 func (p *Proxy) note(text string, attrs ...any) {
 	unlogged, pass := p.logged.Pass(time.Now())
 	if !pass {

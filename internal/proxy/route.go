@@ -18,7 +18,7 @@ type Route struct {
 	Limits  []Limit           // none: requests pass
 
 	segments []string // of Path, lower case
-	below    bool     // all below segments is the route's as well
+	below    bool     // paths below segments match as well
 }
 
 // Limit is a policy that a route's requests are counted under.
@@ -32,7 +32,7 @@ type Limit struct {
 	Statuses []int  // of which those below 10 are whole classes: 2 is 200 to 299; none: 1, 2 and 3
 }
 
-// serves reports whether an answer of this status counts.
+// serves reports whether a request with an answer of this status counts.
 func (l *Limit) serves(status int) bool {
 	if !l.Served {
 		return true
@@ -46,13 +46,13 @@ func (l *Limit) serves(status int) bool {
 // Charge is the unit that a Limit counts.
 type Charge string
 
-// The charges. All but requests are known only once the answer was sent, but for the bytes
-// of a request that tells its length.
+// The charges. They are known only after the answer is sent, except requests, and bytes of a request with a
+// Content-Length.
 const (
 	ChargeRequests      Charge = "requests"
 	ChargeRequestBytes  Charge = "request-bytes"
 	ChargeResponseBytes Charge = "response-bytes"
-	ChargeReported      Charge = "reported" // what the answer's header CostHeader says
+	ChargeReported      Charge = "reported" // the units in the answer's header CostHeader
 )
 
 var charges = []Charge{ChargeRequests, ChargeRequestBytes, ChargeResponseBytes, ChargeReported}
@@ -66,14 +66,13 @@ func (route *Route) prepare() {
 	}
 }
 
-// matches reports whether r is one of route's. Paths are compared without regard to case, as
-// some applications do.
+// matches reports whether r matches route. Paths are compared without regard to case, as some applications do.
 func (route *Route) matches(r *http.Request, host string, segments []string) bool {
 	return route.matchesMethod(r.Method) && route.matchesPath(segments) && route.matchesHost(host) && route.matchesHeaders(r.Header)
 }
 
-// matchesMethod takes HEAD for GET: applications do the same work for both, and most have no
-// route of its own for it. Capitals make no difference: some applications see none.
+// matchesMethod treats HEAD as GET, because applications do the same work for both, and most have one route for them.
+// It ignores case, as some applications do.
 func (route *Route) matchesMethod(method string) bool {
 	method = strings.ToUpper(method)
 	return len(route.Methods) == 0 || slices.Contains(route.Methods, method) ||
@@ -92,7 +91,7 @@ func (route *Route) matchesPath(segments []string) bool {
 	return true
 }
 
-// matchesSegment reports whether a segment is one of a pattern, which may end in {name}: any text.
+// matchesSegment reports whether a segment matches a pattern, which may end in {name} for any text.
 func matchesSegment(pattern, segment string) bool {
 	if before, _, open := strings.Cut(pattern, "{"); open {
 		return len(segment) > len(before) && strings.HasPrefix(segment, before)
@@ -100,7 +99,7 @@ func matchesSegment(pattern, segment string) bool {
 	return segment == pattern
 }
 
-// matchesHost compares with what hostname returned of a request's host.
+// matchesHost reports whether host, in the form of hostname, matches.
 func (route *Route) matchesHost(host string) bool {
 	if route.Host == "" {
 		return true

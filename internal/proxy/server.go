@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Bounds of one connection. There are none of whole requests and answers, which may be
-// streams; writer bounds how long nothing of them may pass.
+// Bounds of a connection. Whole requests and answers have no bound, since they may be streams; writer bounds the time
+// without progress.
 const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10 // cookies of browsers, and some more
-	maxStreams        = 100      // requests at the same time on one connection of HTTP/2, as RFC 9113 has them at least (section 6.5.2)
+	maxStreams        = 100      // concurrent requests on an HTTP/2 connection, the least that RFC 9113 recommends (section 6.5.2)
 )
 
-// NewHTTPServer returns a server for p with every bound set but that of connections. It speaks
-// HTTP/1.1 and HTTP/2, and HTTP/2 without TLS to clients that know beforehand.
+// NewHTTPServer returns a server for p with all bounds except that of connections. It speaks HTTP/1.1 and HTTP/2, and
+// HTTP/2 without TLS to clients that begin with it.
 func NewHTTPServer(p *Proxy) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -7,8 +7,8 @@ import (
 	"net/http/httputil"
 )
 
-// keepTrailers passes on the trailers that a request announces, but for those that it is counted
-// by: some applications take a trailer for a header.
+// keepTrailers passes on the trailers that a request announces, except those that identify or match requests: some
+// applications treat a trailer as a header.
 func (p *Proxy) keepTrailers(r *httputil.ProxyRequest) {
 	for _, names := range []headerNames{p.counted, p.dropped} {
 		names.dropDisguised(r.Out.Trailer)

@@ -87,7 +87,7 @@ func TestReportedObjects(t *testing.T) {
 		f.mustHaveUsed(c.used, "objects", here)
 	}
 	f.mustBe(429, "GET", "/", "")
-	if !strings.Contains(f.log.String(), "reports a value that is no number") {
+	if !strings.Contains(f.log.String(), "reports a value that is not a number") {
 		t.Errorf("nothing in the log:\n%s", f.log)
 	}
 }

@@ -12,11 +12,14 @@ import (
 // hundred they are exact.
 const precision = 11
 
-// Callers is about how many keys there are in a set, of which it keeps none. The nil Callers are not known.
+// Callers is an estimate of the number of keys in a set, of which it keeps none. The nil Callers is not known.
+//
+// Package overshoot uses datasketches-go, which has such a sketch, too. Its reader indexes the bytes of a sketch without
+// checks, as of version 0.2.0: a truncated one from another instance is a panic, and not an error.
 type Callers struct{ sketch *hyperloglog.Sketch }
 
 func newCallers() *Callers {
-	sketch, _ := hyperloglog.NewSketch(precision, true) // of a precision that there is
+	sketch, _ := hyperloglog.NewSketch(precision, true) // a valid precision
 	return &Callers{sketch}
 }
 
@@ -27,7 +30,7 @@ func (c *Callers) add(key store.Key) {
 	}
 }
 
-// Count returns how many there are; nil: that is not known.
+// Count returns the number of keys; nil: it is not known.
 func (c *Callers) Count() *int64 {
 	if c == nil {
 		return nil
@@ -44,7 +47,7 @@ func (c *Callers) clone() *Callers {
 	return &Callers{c.sketch.Clone()}
 }
 
-// union returns all that are in a or b. It keeps neither.
+// union returns the keys that are in a or b. It keeps neither.
 func union(a, b *Callers) *Callers {
 	if a == nil || b == nil {
 		return nil

@@ -23,7 +23,7 @@ type Table struct {
 	tallies atomic.Pointer[map[string]*tally]
 }
 
-// New returns a table that goes by now and knows no policy.
+// New returns a table without policies, whose clock is now.
 func New(now func() time.Time) *Table {
 	t := &Table{now: now}
 	t.tallies.Store(new(map[string]*tally))

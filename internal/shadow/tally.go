@@ -13,7 +13,7 @@ import (
 type tally struct {
 	print uint64
 	since time.Time
-	whole bool // the policy is in mode shadow: what it would deny is not counted, and each of its limits is a shadow
+	whole bool // the policy is in mode shadow: it denies nothing, and each of its limits is a shadow
 
 	mu     sync.Mutex
 	total  Report // without its limits' spans

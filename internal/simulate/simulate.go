@@ -1,7 +1,7 @@
 // Package simulate replays the traffic of access logs against policies.
 //
-// Its rooms do the work: accesslog reads, replay decides, report shows. This one says which line
-// asks for which policy.
+// Its subpackages do the work: accesslog reads, replay decides, report shows. This one selects the policies of each
+// line.
 package simulate
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
 )
 
-// Options say what to simulate.
+// Options of a simulation.
 type Options struct {
 	Policies   []policy.Policy
 	Against    []policy.Policy // to compare with; nil: nothing is compared
@@ -40,12 +40,12 @@ type Options struct {
 	TimeField string        // see accesslog.Options
 	Reorder   time.Duration // how far out of order lines are sorted
 
-	Asks        []Ask       // of each line, all together; empty: PolicyField says, or there is one policy
+	Asks        []Ask       // of each line, all together; empty: those of PolicyField, or the only policy
 	PolicyField string      // with the name of the policy that a line asks for; empty: Asks say
 	Identifier  string      // the field with whom is counted; empty: accesslog.FieldIP
 	Cost        string      // the field with the units; empty: one each
 	Limit       string      // the field with the limit that a line brings; empty: none does, and defaults hold
-	Confirmed   string      // the field that says whether the event was confirmed; empty: nobody says it
+	Confirmed   string      // the field that tells whether the event was confirmed; empty: there is none
 	Where       []Condition // lines that do not meet all of them are left out
 
 	ShowIdentifiers bool                          // else the report has hashes of them
@@ -292,7 +292,7 @@ func (r *run) take(record *accesslog.Record) error {
 	return nil
 }
 
-// isConfirmed reports whether a field says that something was: a time does, and true.
+// isConfirmed reports whether a field's text means confirmed: a time does, and true.
 func isConfirmed(text []byte) bool {
 	switch strings.ToLower(string(bytes.TrimSpace(text))) {
 	case "", "-", "0", "false", "no", "null":
@@ -377,7 +377,7 @@ func (r *run) limitOf(record *accesslog.Record) (int64, error) {
 	default:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 1 {
-			return 0, fmt.Errorf("%w: the limit is no whole number from 1 on", limiter.ErrInvalid)
+			return 0, fmt.Errorf("%w: the limit is not a whole number of at least 1", limiter.ErrInvalid)
 		}
 		return n, nil
 	}
@@ -390,7 +390,7 @@ func costOf(text []byte) (int64, error) {
 	}
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the cost is no whole number", limiter.ErrInvalid)
+		return 0, fmt.Errorf("%w: the cost is not a whole number", limiter.ErrInvalid)
 	}
 	return n, nil
 }

@@ -94,7 +94,7 @@ func TestWhatLinesAskFor(t *testing.T) {
 			"address 1/6 of 3, network 2/6 of 1",
 			`{"where":0,"no_identifier":0,"no_policy":0,"refused":{` +
 				`"cost exceeds what the limit can ever hold: cost 4 under limit \"l\" of 3 units":1,` +
-				`"invalid request: the cost is no whole number":1}}`,
+				`"invalid request: the cost is not a whole number":1}}`,
 		},
 		{
 			"as the line says", simulate.Options{PolicyField: "policy", Identifier: "user", Where: []simulate.Condition{where("policy!=ad*")}},
@@ -237,7 +237,7 @@ func TestConversionsAreJudgedByWhatWasConfirmed(t *testing.T) {
 	}
 	for _, test := range []struct{ confirmed, want, note string }{
 		{"entered", "range 6/9", ""},
-		{"", "range 0/9", "not judged, as they depend on confirmations: range. Name the field that says so with --confirmed"},
+		{"", "range 0/9", "not judged, as they depend on confirmations: range. Name the field of confirmations with --confirmed"},
 	} {
 		policies, err := policyfile.Parse("policies.yaml", []byte(sends))
 		if err != nil {
@@ -274,7 +274,7 @@ func TestLimitsOfLines(t *testing.T) {
 	const log = "time,user,limit\n" + "0,ann,3\n1,ann,3\n2,ann,3\n3,ann,3\n" + "4,bob,\n5,bob,-\n" +
 		"6,cid,5\n7,cid,5\n8,cid,5\n9,cid,5\n10,cid,5\n" + "11,dan,6\n12,dan,x\n"
 	const none = "2 have no limit in the field of --limit: the policy's default holds for them"
-	const noNumber = "1 refused, as a server would: invalid request: the limit is no whole number from 1 on"
+	const noNumber = "1 refused, as a server would: invalid request: the limit is not a whole number of at least 1"
 	const tooLarge = "1 refused, as a server would: limit: 6 is out of range: use 1 to 5, the policy's max"
 	for _, test := range []struct {
 		name, policies, against, limit string

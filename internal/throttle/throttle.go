@@ -1,4 +1,4 @@
-// Package throttle keeps logs from growing with the load.
+// Package throttle bounds the number of log lines under load.
 package throttle
 
 import (
@@ -8,26 +8,27 @@ import (
 	"time"
 )
 
-// Second allows one event a second. The zero value is ready, and safe for concurrent use.
+// Second allows one event a second. The zero value is ready to use, and safe for concurrent use.
 type Second struct {
 	last atomic.Int64 // nanoseconds since the Unix epoch; 0: none yet
 }
 
-// Allow reports whether an event may happen at now: none was allowed less than a second before now or after it. An event
-// that was allowed later than that means that the clock was set back.
+// Allow reports whether an event may happen at now, which is at least a second after the last allowed one, or before it
+// by as much, if the clock was set back.
 func (s *Second) Allow(now time.Time) bool {
 	last, at := s.last.Load(), now.UnixNano()
 	apart := time.Duration(at - last).Abs()
 	return (last == 0 || apart >= time.Second) && s.last.CompareAndSwap(last, at)
 }
 
-// Lines allows one line of a log a second, and counts the others. The zero value is ready, and safe for concurrent use.
+// Lines allows one log line a second, and counts the others. The zero value is ready to use, and safe for concurrent
+// use.
 type Lines struct {
 	second   Second
 	unlogged atomic.Int64
 }
 
-// Pass reports whether a line may be logged at now, and the number of lines that were not since the last one that was.
+// Pass reports whether a line may be logged at now, and the number of lines that were left out before.
 func (l *Lines) Pass(now time.Time) (unlogged int64, pass bool) {
 	if !l.second.Allow(now) {
 		l.unlogged.Add(1)
@@ -55,7 +56,7 @@ func (l *Lines) Level(level slog.Level, now time.Time) (at slog.Level, with []sl
 	return level, nil
 }
 
-// Statuses has Lines for each HTTP status of an error. The zero value is ready, and safe for concurrent use.
+// Statuses has Lines for each HTTP status of an error. The zero value is ready to use, and safe for concurrent use.
 type Statuses [statuses]Lines
 
 // The statuses from 400 to 599.

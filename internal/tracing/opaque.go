@@ -7,17 +7,15 @@ import (
 )
 
 const (
-	// maxDigits is how many digits in a row an id that is logged may have. Phone numbers that are anybody's have more,
-	// with their country.
+	// maxDigits is the maximum of digits in a row in an id that is logged. Phone numbers with their country have more.
 	maxDigits = 9
-	// maxPadded is the same for an id that begins with minPadding zeros or more, which may fill up a shorter number.
+	// maxPadded is the same for an id that begins with at least minPadding zeros, which may pad a shorter number.
 	maxPadded  = 6
 	minPadding = 3
 )
 
-// IsOpaque reports whether id, of letters, digits and dashes, is none that somebody could be known by: no phone number
-// that was padded to the length of an id. Dashes separate nothing. An id that was made at random is opaque most often,
-// and else is logged nowhere.
+// IsOpaque reports whether id, of letters, digits and dashes, cannot identify anybody, as a phone number padded to the
+// length of an id could. Dashes are ignored. Most random ids are opaque; the others are not logged.
 func IsOpaque(id string) bool {
 	zeros, digits, most := 0, 0, maxDigits
 	leading := true

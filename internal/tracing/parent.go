@@ -9,11 +9,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Parent is a span of another process, as W3C Trace Context has it travel: in two headers. The zero
-// value is none.
+// Parent is a span of another process, in the two headers of W3C Trace Context. The zero value is none.
 type Parent struct{ Traceparent, Tracestate string }
 
-// The headers of a Parent, as propagation calls them, and as net/http writes them in a request.
+// The headers of a Parent, by their names in package propagation, and in canonical form.
 const (
 	headerParent = "traceparent"
 	headerState  = "tracestate"
@@ -22,7 +21,7 @@ const (
 	httpState  = "Tracestate"
 )
 
-// ParentFrom returns what all headers called traceparent and tracestate say.
+// ParentFrom returns the Parent in all headers traceparent and tracestate.
 func ParentFrom(parents, states []string) Parent {
 	if len(parents) != 1 {
 		return Parent{}
@@ -37,11 +36,11 @@ const (
 	spanFrom     = 36
 	flagsFrom    = 53
 
-	maxVersion = 254 // 255 is none
+	maxVersion = 254 // 255 is invalid
 	maxFlags   = 3   // of version 0: sampled, random
 )
 
-// read returns the trace that p is of, and whether it is sampled there. It takes what extract takes, and allocates
+// read returns the trace of p, and whether it is sampled. It accepts the same headers as extract, and allocates
 // nothing.
 func (p Parent) read() (id trace.TraceID, sampled, ok bool) {
 	h := p.Traceparent
@@ -56,7 +55,7 @@ func (p Parent) read() (id trace.TraceID, sampled, ok bool) {
 	case wrongID != nil, wrongSpan != nil, !isVersion, !areFlags,
 		version > maxVersion, version == 0 && flags > maxFlags,
 		len(h) > parentLength && h[parentLength] != '-',
-		version == 0 && len(h) > parentLength+1: // that nothing follows the last dash is taken
+		version == 0 && len(h) > parentLength+1: // a dash at the end is accepted
 		return trace.TraceID{}, false, false
 	}
 	return id, trace.TraceFlags(flags).IsSampled(), true
@@ -68,7 +67,7 @@ func readByte(text string) (b byte, ok bool) {
 	return byte(n), err == nil && text == strings.ToLower(text)
 }
 
-// Contexts of callers whose trace is sampled, and is not. A Sampler looks at no more of them.
+// Contexts of callers whose trace is sampled, and is not. A Sampler uses no other part of them.
 var (
 	sampledCaller   = callerOf(trace.FlagsSampled)
 	unsampledCaller = callerOf(0)
@@ -80,7 +79,7 @@ func callerOf(flags trace.TraceFlags) context.Context {
 	}))
 }
 
-// extract returns ctx as that of what p began.
+// extract returns ctx with p as its parent.
 func (p Parent) extract(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, &p)
 }

@@ -21,12 +21,11 @@ const (
 	attrOutcome    = attribute.Key("ratelimitd.outcome")
 	attrDemands    = attribute.Key("ratelimitd.demands")    // of a call
 	attrRemembered = attribute.Key("ratelimitd.remembered") // decided from memory
-	attrMember     = attribute.Key("ratelimitd.member")     // who owns the key
-	attrView       = attribute.Key("ratelimitd.view")       // that says so
+	attrMember     = attribute.Key("ratelimitd.member")     // owner of the key
+	attrView       = attribute.Key("ratelimitd.view")       // of the members
 )
 
-// Request begins the span of a request over HTTP, and returns the request with it. It is to be ended by
-// Answered.
+// Request begins the span of an HTTP request, and returns the request with it. End it by Answered.
 func (t *Tracer) Request(r *http.Request) (*http.Request, Span) {
 	if t == nil {
 		return r, Span{}
@@ -38,8 +37,8 @@ func (t *Tracer) Request(r *http.Request) (*http.Request, Span) {
 	return r, span
 }
 
-// Answered ends the span of a request over HTTP. route is to be one of few: a pattern, never a path. failed is why
-// the service could not answer; nil: it could.
+// Answered ends the span of an HTTP request. route must be a pattern, never a path. failed is the service's error, nil
+// if there is none.
 func (s Span) Answered(method, route string, status int, failed error) {
 	if !s.Sampled() {
 		return
@@ -54,7 +53,7 @@ func (s Span) Answered(method, route string, status int, failed error) {
 	s.span.End()
 }
 
-// knownMethod returns the method if it is one of HTTP's own; anything may be in others.
+// knownMethod returns the method if it is a standard one, because anything may be in others.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -64,7 +63,7 @@ func knownMethod(method string) string {
 	return "_OTHER"
 }
 
-// Call begins the span of a request over gRPC, which is part of from. It is to be ended by Returned.
+// Call begins the span of a gRPC request, with the parent from. End it by Returned.
 func (t *Tracer) Call(ctx context.Context, method string, from Parent) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -72,8 +71,8 @@ func (t *Tracer) Call(ctx context.Context, method string, from Parent) (context.
 	return t.enter(ctx, method, from)
 }
 
-// Returned ends the span of a request over gRPC. method and code are to be of few. failed is why the
-// service could not answer; nil: it could.
+// Returned ends the span of a gRPC request. method and code must have few values. failed is the service's error, nil if
+// there is none.
 func (s Span) Returned(method, code string, failed error) {
 	if !s.Sampled() {
 		return
@@ -85,7 +84,7 @@ func (s Span) Returned(method, code string, failed error) {
 	s.span.End()
 }
 
-// Decide begins the span of a decision. It is to be ended by Decided. A nil t has none.
+// Decide begins the span of a decision. End it by Decided. A nil t begins none.
 func (t *Tracer) Decide(ctx context.Context, op count.Op) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -97,7 +96,7 @@ func (t *Tracer) Decide(ctx context.Context, op count.Op) (context.Context, Span
 	return ctx, span
 }
 
-// Decided ends the span of a decision of so many demands, which is d, unless there is an error.
+// Decided ends the span of the decision d about demands, or of a call that failed with err.
 func (s Span) Decided(d *count.Decision, demands int, err error) {
 	if !s.Sampled() {
 		return

@@ -45,8 +45,7 @@ type Span struct {
 	id   trace.TraceID // of the trace, seen or not
 }
 
-// Sampled reports whether anybody will see the span: whatever else it is asked to do is for
-// nothing if not.
+// Sampled reports whether anybody will see the span; if not, its other methods do nothing useful.
 func (s Span) Sampled() bool { return s.span != nil }
 
 // TraceID returns the id of the trace, in hex, for logs and metrics; empty: there is none, or its caller may have made it of
@@ -66,7 +65,7 @@ func (s Span) SampledID() string {
 	return s.TraceID()
 }
 
-// fail marks the span of what failed with err; nil: it did not.
+// fail marks the span as failed with err, unless that is nil.
 func (s Span) fail(err error) {
 	if err != nil {
 		s.span.SetStatus(codes.Error, err.Error())

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// linesKept bounds the lines of the audit log that the page shows.
+// linesKept is the number of lines of the audit log on the page.
 const linesKept = 50
 
-// auditTail are the latest lines of the audit log. The zero value has none.
+// auditTail has the latest lines of the audit log. The zero value has none.
 type auditTail struct {
 	mu    sync.Mutex
 	lines []json.RawMessage // the newest last
 }
 
-// AuditLine keeps a line that was written to the audit log, a document of JSON.
+// AuditLine keeps a line of the audit log, a JSON document.
 func (u *UI) AuditLine(line []byte) {
 	t := &u.audit
 	t.mu.Lock()
@@ -36,7 +36,7 @@ func (t *auditTail) latest() []json.RawMessage {
 	return lines
 }
 
-// linesAbout returns the lines about policies that may be asked about.
+// linesAbout returns the lines about policies that may permits.
 func linesAbout(lines []json.RawMessage, may func(policy string) bool) (about []json.RawMessage) {
 	for _, line := range lines {
 		var of struct{ Policy string }
@@ -47,7 +47,7 @@ func linesAbout(lines []json.RawMessage, may func(policy string) bool) (about []
 	return about
 }
 
-// newestLines returns the newest of the lines of several instances, by their own clocks, the newest first.
+// newestLines returns the newest lines of several instances, by their own clocks, the newest first.
 func newestLines(lines []json.RawMessage) []json.RawMessage {
 	at := func(line json.RawMessage) time.Time {
 		var of struct{ Time time.Time }

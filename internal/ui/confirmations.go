@@ -11,15 +11,15 @@ import (
 // ConfirmationState has the units sent under a policy within a day, and those confirmed.
 type ConfirmationState struct {
 	Policy      string   `json:"policy"`
-	Country     string   `json:"country,omitempty"` // empty: all that are not told apart
-	Sent        float64  `json:"sent"`              // units: codes, or their cost, without those that were refunded
+	Country     string   `json:"country,omitempty"` // empty: all others
+	Sent        float64  `json:"sent"`              // units: codes, or their cost, without refunded ones
 	Confirmed   float64  `json:"confirmed"`
 	Unconfirmed float64  `json:"unconfirmed"` // of those sent
-	BoundUsed   *float64 `json:"bound_used"`  // of the bound of unconfirmed units, 0 to 1; null: there is none, or nobody asked of late
+	BoundUsed   *float64 `json:"bound_used"`  // part of the bound of unconfirmed units, 0 to 1; null: there is no bound, or no recent call
 }
 
 const (
-	confirmationsListed = 100              // of one answer: those with the most that is unconfirmed
+	confirmationsListed = 100              // in an answer: those with the most unconfirmed units
 	confirmationsKept   = 1000             // of one snapshot
 	snapshotEvery       = 30 * time.Minute // so much more than a day may be shown
 	snapshotsKept       = int(24 * time.Hour / snapshotEvery)
@@ -54,7 +54,7 @@ func (r *reading) addConfirmations(name string, m *dto.Metric) {
 	r.confirmations[d] = c
 }
 
-// since returns how much more there is than before. Counters of a policy that went and came back began anew.
+// since returns the increase since before. Counters of a policy that was removed and added again start at 0.
 func (c confirmations) since(before confirmations) confirmations {
 	if c.sent < before.sent || c.confirmed < before.confirmed || c.refunded < before.refunded {
 		return c
@@ -69,7 +69,7 @@ type snapshot struct {
 	confirmations map[destination]confirmations
 }
 
-// keepDay keeps what now has, if the latest snapshot is old enough, and lets those of more than a day ago go.
+// keepDay keeps a snapshot of now if the latest one is old enough, and drops those of more than a day ago.
 func (u *UI) keepDay(now *reading) {
 	if n := len(u.day); n > 0 && now.at.Sub(u.day[n-1].at) < snapshotEvery {
 		return
@@ -79,8 +79,8 @@ func (u *UI) keepDay(now *reading) {
 	}
 }
 
-// confirmationsOfDay returns the units sent and confirmed within the last day. Where others sent units that were
-// refunded here, less than nothing was sent.
+// confirmationsOfDay returns the units sent and confirmed within the last day. Sent units can be negative, if other
+// instances sent units that were refunded here.
 func (u *UI) confirmationsOfDay(now *reading) (all []ConfirmationState) {
 	var before map[destination]confirmations
 	for i := range u.day { // the latest that is a day old
@@ -98,8 +98,8 @@ func (u *UI) confirmationsOfDay(now *reading) (all []ConfirmationState) {
 	return all
 }
 
-// add adds what another instance was asked: one may confirm what another one sent. A bound is one for all instances,
-// and its used units are those that the latest of them found, or more.
+// add adds the state of another instance, which may have confirmed units that this one sent. A bound is the same for
+// all instances, and its used part at least the largest that one found.
 func (c *ConfirmationState) add(more *ConfirmationState) {
 	c.Sent, c.Confirmed = c.Sent+more.Sent, c.Confirmed+more.Confirmed
 	if c.BoundUsed == nil || more.BoundUsed != nil && *more.BoundUsed > *c.BoundUsed {
@@ -107,8 +107,8 @@ func (c *ConfirmationState) add(more *ConfirmationState) {
 	}
 }
 
-// listConfirmations returns those of all that something was sent to, or whose bound is used, with what is unconfirmed: those
-// with the most of that first.
+// listConfirmations returns those of all with sent units or a used bound, and fills in their unconfirmed units, the
+// most first.
 func listConfirmations(all []ConfirmationState) []ConfirmationState {
 	all = slices.DeleteFunc(all, func(c ConfirmationState) bool { return c.Sent <= 0 && (c.BoundUsed == nil || *c.BoundUsed == 0) })
 	for i := range all {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// policiesKept bounds the policies of which the last hour is kept, at 6 kB each.
+// policiesKept is the maximum of policies whose last hour is kept, at 6 kB each.
 const policiesKept = 1000
 
 // The latencies that are kept.
@@ -18,7 +18,7 @@ const (
 	latencies
 )
 
-// history is the last hour in samples. The oldest is overwritten.
+// history has the samples of the last hour. A new one overwrites the oldest.
 type history struct {
 	moments  [samplesKept]moment
 	policies map[string]*series // that had decisions within the hour
@@ -26,11 +26,11 @@ type history struct {
 	taken    int // samples, samplesKept at most
 }
 
-// moment is the part of a sample that is of no policy.
+// moment is the part of a sample that belongs to no policy.
 type moment struct {
 	at       time.Time
 	lasted   float64            // seconds since the one before
-	latency  [latencies]float64 // seconds; NaN: nothing took any
+	latency  [latencies]float64 // seconds; NaN: there were no requests
 	failures float64            // of the store
 	degraded float64            // decisions
 }
@@ -51,7 +51,7 @@ type series [samplesKept][kinds]uint32
 
 func newHistory() history { return history{policies: make(map[string]*series)} }
 
-// add adds a sample: what now has, and before has not.
+// add adds a sample of the increase from before to now.
 func (h *history) add(before, now *reading) {
 	i := h.next
 	h.moments[i] = newMoment(before, now)
@@ -104,8 +104,8 @@ func (h *history) order() []int {
 	return indexes
 }
 
-// History is the last hour of one policy, or of all together: members of the same index are of one
-// sample, the oldest first, at the time when it ended. The first is there twice, also at the time when it began.
+// History is the last hour of one policy, or of all together. Elements with the same index belong to one sample, at the
+// time of its end, the oldest first. The first is given twice, also at the time of its begin.
 type History struct {
 	Times      []int64    `json:"times"`   // Unix seconds
 	Allowed    []float64  `json:"allowed"` // decisions per second, as those below
@@ -136,7 +136,7 @@ func (u *UI) History(shown func(policy string) bool) History {
 		told.add(&u.history.moments[i], sum)
 	}
 	if now.at.Sub(u.sampled.at) < readEvery {
-		return told // too little to tell a rate from
+		return told // too short for a rate
 	}
 	var sum outcomes
 	for name, counted := range now.policies {
@@ -157,7 +157,7 @@ func (h *History) add(m *moment, sum outcomes) {
 	h.append(m.at.Add(-time.Duration(m.lasted*float64(time.Second))).Unix(), m.at.Unix(), &p)
 }
 
-// rates are how many rates a History has: of allowed, denied and would-deny.
+// rates is the number of rates in a History: allowed, denied and would-deny.
 const rates = 3
 
 // point is a History's data between two of its times.
@@ -166,7 +166,7 @@ type point struct {
 	latencies [latencies]*float64
 }
 
-// append appends p, from began on, which is there already unless h is empty, to ended.
+// append appends p at the time ended, and at began if h is empty.
 func (h *History) append(began, ended int64, p *point) {
 	times := []int64{began, ended}
 	if len(h.Times) > 0 {
@@ -191,8 +191,8 @@ func (h *History) latencies() [latencies]*[]*float64 {
 	return [...]*[]*float64{requestP50: &h.P50MS, requestP99: &h.P99MS, storeP99: &h.StoreP99MS}
 }
 
-// SumOfHistories returns the last hour of several instances together. Decisions are added up; latencies are those of the
-// instance that was slowest.
+// SumOfHistories returns the last hour of several instances together, with the sums of decisions, and the latencies of
+// the slowest instance.
 func SumOfHistories(all []History) (sum History) {
 	all = slices.DeleteFunc(all, func(h History) bool { return !h.valid() })
 	switch len(all) {
@@ -220,7 +220,7 @@ func SumOfHistories(all []History) (sum History) {
 	return sum
 }
 
-// valid reports whether h has samples, as many on each line.
+// valid reports whether h has samples, and the same number in each of its members.
 func (h *History) valid() bool {
 	n := len(h.Times)
 	for i := range rates {
@@ -231,7 +231,7 @@ func (h *History) valid() bool {
 	return n > 1
 }
 
-// between returns what h has between two times: its average rates, and its longest latencies.
+// between returns the average rates and the longest latencies of h between two times.
 func (h *History) between(began, ended int64) (p point) {
 	covered := int64(0)
 	for i := 1; i < len(h.Times); i++ {

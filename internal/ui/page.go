@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// static is the page, and what it loads. Nothing in it differs from instance to instance.
+// static has the page and the files that it loads, which are the same on every instance.
 //
 //go:embed static
 var static embed.FS
@@ -24,7 +24,7 @@ const indexFile = "index.html"
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// contentTypes are those of the files, by what their names end with.
+// contentTypes are the content types of the files, by their extensions.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -33,15 +33,15 @@ var contentTypes = map[string]string{
 	"":      "text/plain; charset=utf-8",
 }
 
-// file is one of static.
+// file is a file of static.
 type file struct {
 	content     []byte
 	contentType string
 	etag        string
 }
 
-// Page returns a handler that serves the page at any path that ends with /ui, and what it loads below
-// that. It has no authentication: there are no figures in it.
+// Page returns a handler that serves the page at any path that ends with /ui, and its files below. It needs no
+// authentication, because it has no figures.
 func Page() http.Handler {
 	files := make(map[string]*file)
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
@@ -70,7 +70,7 @@ func Page() http.Handler {
 	})
 }
 
-// serve answers with f. It copies nothing: clients that do not read take no memory.
+// serve answers with f. It copies nothing, so that clients that do not read take no memory.
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.contentType)
@@ -78,12 +78,12 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-cache") // but asked for again, by ETag
+	h.Set("Cache-Control", "no-cache") // but revalidated by ETag
 	h.Set("ETag", f.etag)
 	if r.Header.Get("If-None-Match") == f.etag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	h.Set("Content-Length", strconv.Itoa(len(f.content)))
-	_, _ = w.Write(f.content) // it fails when the client is gone, and there is nobody else to tell
+	_, _ = w.Write(f.content) // it fails if the client is gone
 }

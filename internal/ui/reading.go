@@ -31,21 +31,20 @@ var callsOf = [...]int{
 // outcomes are numbers of decisions, and of calls, by outcome.
 type outcomes [kinds]float64
 
-// kindOf maps outcomes as the metrics have them. Decisions that mode off or on_store_error allowed count as allowed.
+// kindOf maps the outcomes in the metrics. Decisions that mode off or on_store_error allowed count as allowed.
 var kindOf = map[string]int{
 	"allowed": allowed, "off": allowed, "degraded_allowed": allowed,
 	"denied": denied, "blocked": blocked, "refused": refused, "degraded_denied": degradedDenied,
 	"would_deny": wouldDeny,
 }
 
-// decisionRoutes are the routes of which the latency is told.
+// decisionRoutes are the routes whose latency is shown.
 var decisionRoutes = []string{"/v1/check", "/v1/record", "/v1/take", "/v1/batch", "/v1/forward-auth"}
 
-// storeSucceeds are the outcomes of the store's operations that are no failures of the store.
+// storeSucceeds are the outcomes of operations that are not failures of the store.
 var storeSucceeds = []string{"ok", "conflict", "canceled"}
 
-// reading has an instance's counts since its start, at one moment. The zero reading is of one
-// that has counted nothing.
+// reading has an instance's counts since its start, at an instant. The zero reading has none.
 type reading struct {
 	at            time.Time
 	policies      map[string]outcomes
@@ -58,7 +57,7 @@ type reading struct {
 	breakerOpen   bool
 }
 
-// newReading picks what the page shows from all metrics.
+// newReading picks the figures of the page from all metrics.
 func newReading(at time.Time, families []*dto.MetricFamily) reading {
 	r := reading{
 		at: at, policies: make(map[string]outcomes), confirmations: make(map[destination]confirmations), gauges: make(map[string]float64),
@@ -117,8 +116,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// since returns how many more there are than before. Counters of a policy that went and came back
-// began anew.
+// since returns the increase since before. Counters of a policy that was removed and added again start at 0.
 func (o outcomes) since(before outcomes) (more outcomes) {
 	for i := range o {
 		if more[i] = o[i] - before[i]; more[i] < 0 {
@@ -145,16 +143,16 @@ func (o outcomes) sum() (n float64) {
 // denials returns the number of denials, whatever their reason.
 func (o outcomes) denials() float64 { return o[denied] + o[blocked] + o[refused] + o[degradedDenied] }
 
-// Histogram is how durations are spread, in seconds. The zero Histogram has none.
+// Histogram is the distribution of durations, in seconds. The zero Histogram has none.
 type Histogram struct {
-	Bounds []float64 `json:"bounds"` // upper, of all buckets but the last, which has none
-	Counts []float64 `json:"counts"` // of each bucket and those below it
+	Bounds []float64 `json:"bounds"` // upper bounds of all buckets but the last
+	Counts []float64 `json:"counts"` // cumulative
 }
 
-// add adds one of the same buckets.
+// add adds a histogram with the same buckets.
 func (h *Histogram) add(from *dto.Histogram) {
 	buckets := from.GetBucket()
-	if n := len(buckets); n > 0 && math.IsInf(buckets[n-1].GetUpperBound(), 1) { // which is there for its exemplar
+	if n := len(buckets); n > 0 && math.IsInf(buckets[n-1].GetUpperBound(), 1) { // present for its exemplar
 		buckets = buckets[:n-1]
 	}
 	of := Histogram{make([]float64, len(buckets)), make([]float64, len(buckets)+1)}
@@ -179,7 +177,7 @@ func (h *Histogram) plus(other *Histogram) {
 	}
 }
 
-// since returns what h has and before has not.
+// since returns the increase since before.
 func (h *Histogram) since(before *Histogram) Histogram {
 	more := Histogram{h.Bounds, slices.Clone(h.Counts)}
 	for i := range before.Counts {
@@ -188,7 +186,7 @@ func (h *Histogram) since(before *Histogram) Histogram {
 	return more
 }
 
-// quantile returns the q-quantile, as Prometheus's histogram_quantile estimates it: NaN if there is nothing.
+// quantile returns the q-quantile as Prometheus's histogram_quantile estimates it, NaN without durations.
 func (h *Histogram) quantile(q float64) float64 {
 	last := len(h.Counts) - 1
 	if last < 1 || last != len(h.Bounds) || h.Counts[last] <= 0 {

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Report has one instance's counts under all policies, to be added to the reports of others.
+// Report has an instance's counts under all policies, to be added to the reports of others.
 type Report struct {
 	ID   string `json:"-"` // of the instance
-	Self bool   `json:"-"` // it is the one that is asked
+	Self bool   `json:"-"` // it is the instance that was asked
 
 	State
-	Requests   Histogram `json:"requests"`   // as State.Latency is of
+	Requests   Histogram `json:"requests"`   // of State.Latency
 	Operations Histogram `json:"operations"` // of the store, likewise
 }
 
 // InstanceState is an instance among those of a State.
 type InstanceState struct {
-	ID        string    `json:"instance"` // as a member, or its name
+	ID        string    `json:"instance"` // id of the member, or its name
 	Name      string    `json:"name"`
 	Version   string    `json:"version"`
 	Started   time.Time `json:"started"`
-	Since     time.Time `json:"since"` // when its hour of decisions began, or it
+	Since     time.Time `json:"since"` // when its hour of decisions, or the instance, began
 	Decisions Decisions `json:"decisions"`
 	Latency   Latency   `json:"latency"`
 	Ready     bool      `json:"ready"`
@@ -37,15 +37,15 @@ type Unanswered struct {
 	Reason   string `json:"reason"`
 }
 
-// Whose figures a State has.
+// Values of State.Scope.
 const (
-	ScopeInstance  = "instance"  // of one that is alone, or was asked for
+	ScopeInstance  = "instance"  // of one instance, which is alone or was named
 	ScopeInstances = "instances" // of all that decide together
 )
 
 const (
-	policiesListed = 200 // of one answer: nobody reads more
-	warningsOf     = 100 // of one answer
+	policiesListed = 200 // in an answer
+	warningsOf     = 100 // in an answer
 )
 
 // Report returns this instance's counts.
@@ -67,9 +67,9 @@ func (u *UI) Report() Report {
 	return r
 }
 
-// Sum returns how the instances are whose reports these are, as far as may lets the caller ask about policies. A line of the
-// audit log that is about no policy is for callers that may ask about any, and of the name "". Those of missing did not
-// report. u is of the instance that is asked.
+// Sum returns the state of the instances with these reports, without policies that may does not permit. A line of the
+// audit log without a policy needs the permission for the name "". missing are the instances that did not report. u
+// belongs to the instance that was asked.
 func (u *UI) Sum(scope string, reports []Report, missing []Unanswered, may func(policy string) bool) State {
 	now := u.opts.Now()
 	s := State{
@@ -119,7 +119,7 @@ func (u *UI) Sum(scope string, reports []Report, missing []Unanswered, may func(
 	return s
 }
 
-// addFacts adds what r has that is of no policy, and the lines of its audit log.
+// addFacts adds the parts of r that belong to no policy, and the lines of its audit log.
 func (s *State) addFacts(r *Report, may func(policy string) bool) {
 	if r.Since.Before(s.Since) {
 		s.Since = r.Since
@@ -135,7 +135,7 @@ func (s *State) addFacts(r *Report, may func(policy string) bool) {
 	}
 }
 
-// list puts the sums in order, and leaves out those that nobody reads.
+// list sorts the sums, and keeps the first of them.
 func (s *State) list(policies []PolicyState, confirmed []ConfirmationState, worst []WorstKey) {
 	slices.SortStableFunc(policies, func(a, b PolicyState) int { return cmp.Compare(b.sum(), a.sum()) })
 	s.Policies = append(s.Policies, policies[:min(policiesListed, len(policies))]...)
@@ -147,7 +147,7 @@ func (s *State) list(policies []PolicyState, confirmed []ConfirmationState, wors
 	s.Warnings = s.Warnings[:min(warningsOf, len(s.Warnings))]
 }
 
-// merged are values by what they are of. Each is where its first was.
+// merged has the sums of values with the same key, in the order of their first values.
 type merged[K comparable, V any] struct {
 	keyOf func(*V) K
 	at    map[K]int
@@ -158,7 +158,7 @@ func newMerged[K comparable, V any](keyOf func(*V) K) merged[K, V] {
 	return merged[K, V]{keyOf: keyOf, at: make(map[K]int)}
 }
 
-// add adds v to what there is of the same.
+// add adds v to the value with the same key.
 func (m *merged[K, V]) add(v V, plus func(sum, more *V)) {
 	key := m.keyOf(&v)
 	if i, there := m.at[key]; there {
@@ -194,14 +194,14 @@ func (d Decisions) plus(more *Decisions) Decisions {
 	return d
 }
 
-// add adds the store as another instance sees it. Delays are those of the instance that is furthest behind.
+// add adds the store's state on another instance. Delays are those of the instance that is furthest behind.
 func (s *Store) add(more *Store) {
 	s.Ready, s.BreakerOpen = s.Ready && more.Ready, s.BreakerOpen || more.BreakerOpen
 	s.Failures, s.Degraded, s.WaitingKeys = s.Failures+more.Failures, s.Degraded+more.Degraded, s.WaitingKeys+more.WaitingKeys
 	s.LagSeconds, s.UnsavedSeconds = max(s.LagSeconds, more.LagSeconds), max(s.UnsavedSeconds, more.UnsavedSeconds)
 }
 
-// add makes c another instance's clock, if that is further off.
+// add sets c to another instance's clock if that is further off.
 func (c *Clock) add(more *Clock) {
 	c.WithinTolerance = c.WithinTolerance && more.WithinTolerance
 	if c.OffsetMS == nil || more.OffsetMS != nil && max(*more.OffsetMS, -*more.OffsetMS) > max(*c.OffsetMS, -*c.OffsetMS) {

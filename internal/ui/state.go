@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// State is how instances are now, as the page and "ratelimitd top" show it: all that decide together, or one of them.
-// Durations of null are of nothing: there was no request.
+// State is the state of all instances that decide together, or of one, on the page and in "ratelimitd top". Durations
+// are null if there were no requests.
 type State struct {
 	Scope         string              `json:"scope"`      // ScopeInstance or ScopeInstances
-	Instance      Instance            `json:"instance"`   // that is asked; or the one that is asked for, if it answered
+	Instance      Instance            `json:"instance"`   // that was asked, or the named one if it answered
 	Instances     []InstanceState     `json:"instances"`  // whose figures these are
 	Unanswered    []Unanswered        `json:"unanswered"` // instances whose figures are missing
 	Now           time.Time           `json:"now"`
 	Since         time.Time           `json:"since"`         // when the hour of decisions began, or the instance that began first
-	Decisions     Decisions           `json:"decisions"`     // of all policies that may be asked about
+	Decisions     Decisions           `json:"decisions"`     // of all permitted policies
 	Policies      []PolicyState       `json:"policies"`      // those with the most decisions first
 	LeftOut       int                 `json:"left_out"`      // policies that are not listed
-	Confirmations []ConfirmationState `json:"confirmations"` // of the last day, those with the most that is unconfirmed first
+	Confirmations []ConfirmationState `json:"confirmations"` // of the last day, those with the most unconfirmed units first
 	Latency       Latency             `json:"latency"`       // of requests for decisions, within the last minute
 	Store         Store               `json:"store"`
 	Clock         Clock               `json:"clock"`
-	Members       *Members            `json:"members"` // as the one that is asked knows them; null: it is alone
+	Members       *Members            `json:"members"` // as known to the instance that was asked; null: it is alone
 	Worst         []WorstKey          `json:"worst"`
 	Audit         []json.RawMessage   `json:"audit"` // the latest lines, the newest first
 	Warnings      []string            `json:"warnings"`
 }
 
-// Decisions are numbers of decisions within the hour, and per second of the last few.
+// Decisions are numbers of decisions within the hour, and per second within the last few seconds.
 type Decisions struct {
 	Allowed            float64 `json:"allowed"`
 	Denied             float64 `json:"denied"` // for whatever reason
 	DeniedFor          Reasons `json:"denied_for"`
-	WouldDeny          float64 `json:"would_deny"` // allowed by mode shadow, and denied under enforce
+	WouldDeny          float64 `json:"would_deny"` // allowed in mode shadow, and denied in mode enforce
 	AllowedPerSecond   float64 `json:"allowed_per_second"`
 	DeniedPerSecond    float64 `json:"denied_per_second"`
 	WouldDenyPerSecond float64 `json:"would_deny_per_second"`
@@ -54,21 +54,21 @@ type PolicyState struct {
 	Calls Calls `json:"calls"`
 }
 
-// Calls are numbers of calls that asked for a policy within the hour, by what their callers were told: another
-// demand or a derived policy may have denied them.
+// Calls are numbers of calls that asked for a policy within the hour, by the outcome of the whole call, which another
+// demand or a derived policy may have denied.
 type Calls struct {
 	Allowed   float64 `json:"allowed"`
 	Denied    float64 `json:"denied"`
 	WouldDeny float64 `json:"would_deny"`
 }
 
-// Latency is how long something took.
+// Latency has quantiles of durations.
 type Latency struct {
 	P50MS *float64 `json:"p50_ms"`
 	P99MS *float64 `json:"p99_ms"`
 }
 
-// Store is how the store is.
+// Store is the state of the store.
 type Store struct {
 	Ready          bool    `json:"ready"`
 	BreakerOpen    bool    `json:"breaker_open"`
@@ -76,11 +76,11 @@ type Store struct {
 	Failures       float64 `json:"failures"` // operations that failed within the hour
 	Degraded       float64 `json:"degraded"` // decisions that on_store_error made within the hour
 	WaitingKeys    float64 `json:"waiting_keys"`
-	LagSeconds     float64 `json:"lag_seconds"`     // of the oldest units that wait to be written
-	UnsavedSeconds float64 `json:"unsaved_seconds"` // of the oldest of what --data-dir can't keep
+	LagSeconds     float64 `json:"lag_seconds"`     // age of the oldest units that are not written yet
+	UnsavedSeconds float64 `json:"unsaved_seconds"` // age of the oldest counts that are not in --data-dir
 }
 
-// Clock is how this instance's clock is.
+// Clock is the state of this instance's clock.
 type Clock struct {
 	OffsetMS        *float64 `json:"offset_ms"` // ahead of the store's; null: there is one clock
 	WithinTolerance bool     `json:"within_tolerance"`
@@ -136,7 +136,7 @@ func latencyOf(h *Histogram) Latency {
 	return Latency{milliseconds(h.quantile(0.5)), milliseconds(h.quantile(0.99))}
 }
 
-// store returns how the store is, without its latency.
+// store returns the state of the store, without its latency.
 func (u *UI) store(now *reading) Store {
 	s := Store{
 		Ready: u.ready, BreakerOpen: now.breakerOpen,

@@ -1,10 +1,10 @@
-// Package ui is the live page: what instances decided within the last hour, how long that took, how
-// their store, clocks and peers are, and what administrators did. Each instance reports what it counted, and the one that is
-// asked adds up.
+// Package ui is the live page: the decisions of instances within the last hour, their latency, the state of their
+// store, clocks and peers, and the actions of administrators. Each instance reports its counts, and the one that is
+// asked sums them.
 //
-// It reads what the metrics have counted, every few seconds, so that decisions pay nothing for it.
-// It serves the page, which holds no figures, and makes the figures; it does not know HTTP's
-// routes, who may ask, nor how anything is decided. A caller is known to it by hashed key only.
+// It reads the metrics every few seconds, so that decisions pay nothing for it. It serves the page, which has no
+// figures, and computes the figures. It knows neither routes and permissions nor how decisions are made. It knows
+// callers by their hashed keys only.
 package ui
 
 import (
@@ -25,33 +25,33 @@ type Options struct {
 	Policies func() []Policy     // in force
 	Now      func() time.Time    // nil: time.Now
 
-	// Ready says why no decisions can be made, nil when they can. It is asked every few seconds. nil: they always can.
+	// Ready returns an error if no decisions can be made. It is called every few seconds; nil: they always can.
 	Ready    func(context.Context) error
-	Warnings func() []string // what a person should look at all the same; nil: nothing
-	Members  func() Members  // of those that decide together; nil: this instance is alone
+	Warnings func() []string // warnings for people; nil: none
+	Members  func() Members  // instances that decide together; nil: this instance is alone
 
-	// Worst returns the keys that went furthest past the limits of a policy, at most top of them. nil: they are not known.
+	// Worst returns the top keys that went the furthest past the limits of a policy; nil: they are not known.
 	Worst func(policy string, top int) []WorstKey
 }
 
-// Instance is what an instance is from its start on.
+// Instance has the constant properties of an instance.
 type Instance struct {
 	Name             string    `json:"name"`
 	Version          string    `json:"version"`
 	Started          time.Time `json:"started"`
 	Store            string    `json:"store"`
 	Namespace        string    `json:"namespace"`
-	ClockToleranceMS float64   `json:"clock_tolerance_ms"` // 0: there is one clock, and nothing to compare it with
+	ClockToleranceMS float64   `json:"clock_tolerance_ms"` // 0: there is no other clock
 }
 
-// Policy has the page's data of a policy beside its counts.
+// Policy has the data of a policy on the page besides its counts.
 type Policy struct{ Name, Mode string }
 
-// Members are those that decide together, by the latest view that this instance knows.
+// Members are the instances that decide together, by the latest view that this instance knows.
 type Members struct {
 	View      int64    `json:"view"`
 	Mode      string   `json:"mode"`      // owners, or shared: all decide for all keys
-	Installed bool     `json:"installed"` // all go by the view
+	Installed bool     `json:"installed"` // the view is in force on all
 	List      []Member `json:"list"`
 }
 
@@ -59,7 +59,7 @@ type Members struct {
 type Member struct {
 	ID      string  `json:"id"`
 	Address string  `json:"address,omitempty"`
-	Share   float64 `json:"share"` // of all keys, 0 to 1, that it owns; 0 in mode shared
+	Share   float64 `json:"share"` // share of all keys that it owns, 0 to 1; 0 in mode shared
 	Self    bool    `json:"self"`  // this instance
 }
 
@@ -67,22 +67,22 @@ type Member struct {
 type WorstKey struct {
 	Policy   string `json:"policy"`
 	Key      string `json:"key"`      // hashed, in hex
-	Attempts int64  `json:"attempts"` // past the limit, at least so many
+	Attempts int64  `json:"attempts"` // lower bound of attempts past the limit
 }
 
 const (
-	readEvery   = 5 * time.Second // often enough to see a burst, rarely enough to cost nothing
-	recentFor   = time.Minute     // that latencies are of
+	readEvery   = 5 * time.Second // short enough to show a burst, long enough to cost nothing
+	recentFor   = time.Minute     // period of latencies
 	recentKept  = int(recentFor/readEvery) + 1
-	sampleEvery = 15 * time.Second // of the hour: a chart shows no more
+	sampleEvery = 15 * time.Second // resolution of the charts of the hour
 	samplesKept = int(time.Hour / sampleEvery)
 
-	worstOf   = 10 // policies, those with the most denials: each is looked for among all keys past their limits
+	worstOf   = 10 // policies with the most denials: the search goes through all keys past their limits
 	worstEach = 5
 	worstKept = 10
 )
 
-// UI is the page of one instance. It is safe for concurrent use; make one with New.
+// UI is the page of an instance. It is safe for concurrent use; make one with New.
 type UI struct {
 	opts  Options
 	audit auditTail
@@ -90,7 +90,7 @@ type UI struct {
 	mu      sync.Mutex
 	recent  []reading // of the last minute, the oldest first; never empty
 	history history
-	sampled reading    // the one that the history ends with
+	sampled reading    // the last one of the history
 	day     []snapshot // of the last day, the oldest first
 	worst   []WorstKey
 	ready   bool
@@ -121,7 +121,7 @@ func (u *UI) Run(ctx context.Context) error {
 	}
 }
 
-// Read keeps the counts now, for the last minute and the last hour. Run calls it.
+// Read keeps the current counts, for the last minute and the last hour. Run calls it.
 func (u *UI) Read(ctx context.Context) {
 	now := u.read()
 	ready := u.opts.Ready == nil || u.opts.Ready(ctx) == nil
@@ -143,7 +143,7 @@ func (u *UI) Read(ctx context.Context) {
 	u.mu.Unlock()
 }
 
-// mostDenied returns the names of the policies with the most denials within the hour, at most most of them.
+// mostDenied returns the names of the most policies with the most denials within the hour.
 func (u *UI) mostDenied(now *reading, most int) (names []string) {
 	sums := make(map[string]float64)
 	for name := range now.policies {
@@ -163,7 +163,7 @@ func (u *UI) ofHour(now *reading, name string) outcomes {
 	return u.history.policies[name].sum().plus(now.policies[name].since(u.sampled.policies[name]))
 }
 
-// findWorst returns the worst keys under some policies, those with the most attempts first.
+// findWorst returns the worst keys under policies, those with the most attempts first.
 func (u *UI) findWorst(policies []string) (worst []WorstKey) {
 	if u.opts.Worst == nil {
 		return nil
@@ -174,8 +174,8 @@ func (u *UI) findWorst(policies []string) (worst []WorstKey) {
 	return worst
 }
 
-// read returns the counts now.
+// read returns the current counts.
 func (u *UI) read() reading {
-	families, _ := u.opts.Metrics.Gather() // what a part of the metrics can't tell is missing here
+	families, _ := u.opts.Metrics.Gather() // metrics that can't be gathered are missing
 	return newReading(u.opts.Now(), families)
 }

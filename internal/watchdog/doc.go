@@ -1,3 +1,3 @@
-// Package watchdog has something done should this process end, in whatever way: children are not to outlive those that
-// started them for tests and benchmarks.
+// Package watchdog runs a command when this process ends, in whatever way, so that children of tests and benchmarks
+// don't outlive them.
 package watchdog

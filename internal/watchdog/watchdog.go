@@ -12,7 +12,8 @@ import (
 )
 
 // A Watchdog is a shell that waits on a pipe from this process. If the pipe closes without a word, because this process
-// has ended, it runs a command. Unlike a parent-death signal it is not tied to a thread, nor to Linux. A nil one is none.
+// has ended, it runs a command. Unlike a parent-death signal it is not tied to a thread, nor to Linux. A nil one does
+// nothing.
 type Watchdog struct {
 	cmd  *exec.Cmd
 	pipe *os.File

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// place is where a node is about to be made.
+// place is the place of a node to be made.
 type place struct {
 	path  string
 	depth int
@@ -49,7 +49,7 @@ func (f *File) convert(from *yaml.Node, at place) *Node {
 	return n
 }
 
-// written are the styles of text that is in quotes or a block.
+// written are the styles of text in quotes or a block.
 const written = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
 func (f *File) convertScalar(n *Node, from *yaml.Node) {
@@ -71,7 +71,7 @@ func (f *File) convertScalar(n *Node, from *yaml.Node) {
 	}
 }
 
-// convertMap makes n the map of pairs, each a key and then its value.
+// convertMap makes n the map of pairs, in which each key is followed by its value.
 func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 	n.Kind = Map
 	seen := make(map[string]Position, len(pairs)/2)
@@ -99,8 +99,7 @@ func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 	}
 }
 
-// key returns the text of a map's key. It adds a mistake and returns false for a
-// key that is no single word.
+// key returns the text of a map's key. It adds a mistake and returns false for a key that is not a single word.
 func (f *File) key(n *Node, from *yaml.Node) (string, bool) {
 	what := ""
 	switch {

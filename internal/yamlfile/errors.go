@@ -12,10 +12,10 @@ type Error struct {
 	File string
 	Position
 	Path    string // of the member: "policies[0].limits[1].window"; empty: the file
-	Message string // what is wrong and what would be right
+	Message string // the mistake and a hint
 }
 
-// Error returns FILE:LINE: PATH: MESSAGE, without what is unknown.
+// Error returns FILE:LINE: PATH: MESSAGE, without unknown parts.
 func (e Error) Error() string {
 	text := e.File + ": "
 	if e.Line > 0 {
@@ -30,7 +30,7 @@ func (e Error) Error() string {
 // Errors are the mistakes of a file in the order of their lines.
 type Errors []Error
 
-// maxListed bounds one error message, which may become one log line.
+// maxListed is the maximum of mistakes in an error message, which may become one log line.
 const maxListed = 50
 
 // Error returns one line for each mistake, for the first 50 of them.
@@ -51,7 +51,7 @@ func (f *File) Add(n *Node, format string, args ...any) {
 	f.AddAt(n.Position, n.Path, format, args...)
 }
 
-// AddAt adds a mistake in what is, or should be, at path.
+// AddAt adds a mistake in the node at path, which may be missing.
 func (f *File) AddAt(at Position, path, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	f.mistakes = append(f.mistakes, Error{File: f.Name, Position: at, Path: path, Message: message})

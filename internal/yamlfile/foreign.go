@@ -2,33 +2,31 @@ package yamlfile
 
 import "go.yaml.in/yaml/v4"
 
-// maxExpanded is how many nodes aliases may stand for, each time that they do: nine lines can
-// stand for a billion.
+// maxExpanded is the maximum of nodes that aliases expand to. Nine lines can expand to a billion.
 const maxExpanded = 100_000
 
-// ParseForeign parses a file of another program: with values left out, anchors,
-// aliases, merge keys and several documents.
+// ParseForeign parses a file of another program, which may have missing values, anchors, aliases, merge keys and
+// several documents.
 func ParseForeign(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool), foreign: true}
 	f.parse(data)
 	return f
 }
 
-// convertAlias returns what the alias from, which is where n is, stands for.
+// convertAlias returns the expansion of the alias from at the place of n.
 func (f *File) convertAlias(n *Node, from *yaml.Node, at place) *Node {
 	if f.expanded > maxExpanded {
-		return n // that was told
+		return n // it was reported
 	}
 	if f.expanded += sizeOf(from.Alias, maxExpanded+1-f.expanded); f.expanded > maxExpanded {
 		f.AddAt(n.Position, "", "aliases stand for more than %d values: write the values out", maxExpanded)
 		return n
 	}
-	at.depth++ // it may stand for what it is in
+	at.depth++ // it may be recursive
 	return f.convert(from.Alias, at)
 }
 
-// sizeOf returns how many nodes n has without those that aliases in it stand for, at most as
-// many as are said.
+// sizeOf returns the number of nodes in n, at most most, without the expansions of aliases.
 func sizeOf(n *yaml.Node, most int) int {
 	size := 1
 	for _, below := range n.Content {
@@ -42,8 +40,7 @@ func sizeOf(n *yaml.Node, most int) int {
 
 func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" && key.Style&written == 0 }
 
-// merge gives n, the map of pairs, those members that are merged into it and that it has not
-// itself. The first merged map wins.
+// merge adds the members of merged maps to n, the map of pairs, unless it has them itself. The first merged map wins.
 func (f *File) merge(n *Node, pairs []*yaml.Node, at place) {
 	has := make(map[string]bool)
 	for _, m := range n.Members {

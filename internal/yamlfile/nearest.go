@@ -2,12 +2,11 @@ package yamlfile
 
 import "strings"
 
-// maxWord bounds the words that are compared, whose cost is their product.
+// maxWord is the maximum length of compared words: the cost is the product of their lengths.
 const maxWord = 64
 
-// Nearest returns the candidate that takes the fewest inserted, removed, replaced
-// or swapped letters to become word, the first of several, and whether word is
-// likely to be meant for it; "" when there are none.
+// Nearest returns the candidate with the smallest edit distance from word, the first of several, and whether it is
+// likely to be meant. It returns "" if there are no candidates.
 func Nearest(word string, candidates []string) (nearest string, likely bool) {
 	fewest := 0
 	for _, c := range candidates {
@@ -18,8 +17,8 @@ func Nearest(word string, candidates []string) (nearest string, likely bool) {
 	return nearest, nearest != "" && 2*fewest <= len(nearest)
 }
 
-// DidYouMean returns the cure for an unknown word: the nearest candidate where that one is
-// likely to be meant, else all of them where they are few enough to read.
+// DidYouMean returns a hint for an unknown word: the nearest candidate if it is likely to be meant, else all candidates
+// if they are few.
 func DidYouMean(word string, candidates []string) string {
 	const readable = 20
 	nearest, likely := Nearest(word, candidates)
@@ -29,13 +28,12 @@ func DidYouMean(word string, candidates []string) string {
 	case len(candidates) == 0:
 		return "there are none"
 	case len(candidates) <= readable:
-		return "the ones there are: " + strings.Join(candidates, ", ")
+		return "known ones: " + strings.Join(candidates, ", ")
 	}
-	return "it is like none of those there are"
+	return "it is like none of the known ones"
 }
 
-// distance is the optimal string alignment distance of two words, of which the
-// first 64 bytes count.
+// distance returns the optimal string alignment distance of the first 64 bytes of two words.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), maxWord)], b[:min(len(b), maxWord)]
 	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)

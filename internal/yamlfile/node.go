@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Position is where something stands in a file, counted from 1; 0 is unknown.
+// Position is a place in a file, counted from 1; 0 is unknown.
 type Position struct {
 	Line   int
 	Column int
@@ -14,7 +14,7 @@ type Position struct {
 // Kind is the kind of a node.
 type Kind int
 
-// The kinds of node. A Broken one was told of already: say nothing more about it.
+// The kinds of node. A Broken one was reported already, and needs no further mistakes.
 const (
 	Broken Kind = iota
 	Map
@@ -37,9 +37,9 @@ type Node struct {
 	Kind     Kind
 	Text     string   // of a scalar, without quotes and escapes
 	Quoted   bool     // Text that was written in quotes or as a block
-	Members  []Member // of a Map, in their order, without those that came twice
+	Members  []Member // of a Map, in their order, without repeated ones
 	Items    []*Node  // of a List
-	Partial  bool     // a Map that holds a member which could not be read: what seems missing may be there
+	Partial  bool     // a Map with an unreadable member, which may be one that seems missing
 }
 
 // Member is a key of a Map and its value.
@@ -58,8 +58,7 @@ func (n *Node) Member(key string) *Node {
 	return nil
 }
 
-// Find returns the node at path below n, such as "limits[0].window"; where that
-// is absent, its nearest ancestor that is there.
+// Find returns the node at path below n, such as "limits[0].window", or its nearest existing ancestor.
 func (n *Node) Find(path string) *Node {
 	for path != "" {
 		var step string

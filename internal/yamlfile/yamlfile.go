@@ -1,13 +1,10 @@
-// Package yamlfile reads the YAML that people write for ratelimitd, strictly and
-// with the place of everything, so that all mistakes of a file can be told at once
-// and each with its line.
+// Package yamlfile reads YAML files strictly and with the position of each node, so that all mistakes of a file can be
+// reported at once, each with its line.
 //
-// It accepts one document of maps, lists and scalars, and refuses what makes a
-// file mean something else than it seems to: duplicate keys, values left out,
-// anchors, aliases, merge keys and tags.
+// It accepts one document of maps, lists and scalars, and refuses parts that are easily misread: duplicate keys,
+// missing values, anchors, aliases, merge keys and tags.
 //
-// The package does not know what any key means and decodes into no Go type: its
-// callers walk the nodes.
+// The package does not know the keys, and decodes into no Go type: its callers walk the nodes.
 package yamlfile
 
 import (
@@ -32,7 +29,7 @@ const (
 // all of them by Err.
 type File struct {
 	Name string  // as the mistakes name it
-	Root *Node   // nil when the file holds nothing or could not be parsed
+	Root *Node   // nil if the file is empty or could not be parsed
 	More []*Node // the documents after the first; of ParseForeign only
 
 	foreign  bool
@@ -41,8 +38,8 @@ type File struct {
 	wrong    map[string]bool // see Wrong
 }
 
-// Read returns the contents of the file at path, up to one byte more than Parse takes.
-// The error is that of the operating system, which names path.
+// Read returns the contents of the file at path, up to one byte more than Parse accepts. The error is that of the
+// operating system, which names path.
 func Read(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -52,8 +49,8 @@ func Read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, MaxSize+1))
 }
 
-// Parse parses data, which mistakes call name. Err returns the mistakes; the other nodes are still there, unless the syntax
-// is wrong.
+// Parse parses data, the contents of the file name. Err returns the mistakes; the other nodes are still valid, unless
+// the syntax is wrong.
 func Parse(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool)}
 	f.parse(data)
@@ -73,10 +70,10 @@ func (f *File) parse(data []byte) {
 	}
 }
 
-// mark is what some editors put in front of a file, to say that it is in UTF-8.
+// mark is the byte order mark that some editors put at the start of a file in UTF-8.
 const mark = "\ufeff"
 
-// readable refuses files that are not worth parsing.
+// readable reports whether data can be parsed, and adds a mistake if not.
 func (f *File) readable(data []byte) bool {
 	if len(data) > MaxSize {
 		f.AddAt(Position{Line: 1}, "", "%d bytes: a file may have at most %d", len(data), MaxSize)
@@ -102,8 +99,7 @@ func (f *File) readable(data []byte) bool {
 	return true
 }
 
-// unprintable reports whether r is one that YAML forbids, or that only some take for the
-// end of a line.
+// unprintable reports whether YAML forbids r, or only some parsers read it as the end of a line.
 func unprintable(r rune) bool {
 	switch r {
 	case '\t', '\r':
@@ -116,8 +112,8 @@ func unprintable(r rune) bool {
 
 const tooDeep = "more than %d maps and lists within each other: nothing here is nested that deep"
 
-// documents returns the bodies of those documents in data that hold anything: one, or of
-// a foreign file any; none where there is a mistake of syntax.
+// documents returns the bodies of the documents in data that are not empty: one, or any number of a foreign file; none
+// if the syntax is wrong.
 func (f *File) documents(data []byte) (bodies []*yaml.Node) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	for err == nil {
@@ -138,13 +134,13 @@ func (f *File) documents(data []byte) (bodies []*yaml.Node) {
 	return bodies
 }
 
-// isEmpty reports whether nothing was written where n is.
+// isEmpty reports whether nothing was written at n.
 func isEmpty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
 }
 
-// addSyntax adds the parser's error, in words of its own for tabs, which people meet most
-// and see least, and for text that begins with a star.
+// addSyntax adds the parser's error, with better texts for tabs, which are common and hard to see, and for text that
+// begins with a star.
 func (f *File) addSyntax(err error, data []byte) {
 	var at Position
 	message := err.Error()
@@ -164,11 +160,10 @@ func (f *File) addSyntax(err error, data []byte) {
 	f.AddAt(at, "", "not YAML: %s", message)
 }
 
-// linesOf returns how many lines data has up to the last with anything on it: the parser
-// misses some things only after that.
+// linesOf returns the number of the last line in data with text. The parser may report errors after it.
 func linesOf(data []byte) int { return 1 + bytes.Count(bytes.TrimRight(data, " \t\r\n"), []byte("\n")) }
 
-// addTabs adds every line that a tab indents, and reports whether there is one.
+// addTabs adds a mistake for every line that a tab indents, and reports whether there is one.
 func (f *File) addTabs(data []byte) bool {
 	found := false
 	for i, line := range strings.Split(string(data), "\n") {

@@ -23,8 +23,8 @@ type Options struct {
 	MaxFailures   uint32           // in a row, after which requests fail at once
 	ProbeInterval time.Duration    // between probes
 	Answered      func(error) bool // whether the service has answered a request that gave this error, which is not nil
-	OnOpen        func()           // is called when requests begin to fail at once
-	OnClose       func()           // is called when requests are made again
+	OnOpen        func()           // called when requests begin to fail at once
+	OnClose       func()           // called when requests are made again
 }
 
 // Breaker makes requests, or has them fail at once. It is safe for concurrent use. Make one

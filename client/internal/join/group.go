@@ -24,7 +24,7 @@ type Group[V any] struct {
 	slots    []Slot       // of all demands
 	early    []Slot       // of calls that are answered already, and still marked as under way
 	unmarked []Slot       // of calls that are answered already, and not marked any more
-	alikeAt  time.Time    // when the last of slowAlike or more alike calls was answered early; zero: none was
+	alikeAt  time.Time    // when slowAlike or more alike calls were all answered early; zero: they were not
 	replaced bool         // some calls are answered, and another group goes in this one's place
 }
 
@@ -44,10 +44,10 @@ func (g *Group[V]) Len() int { return g.len }
 // of the call whose trace the group is part of, or of its only call.
 func (g *Group[V]) Context() context.Context { return g.ctx }
 
-// LeftError is the cause of a Group's context that ended because the last caller has left.
+// LeftError is the cause with which a Group's context ends once the last caller has left.
 type LeftError struct{ Why error }
 
-// Error says so.
+// Error returns the reason of the last caller.
 func (e *LeftError) Error() string { return "nobody waits any more: " + e.Why.Error() }
 
 // admits reports whether there is room for c, in maxLen bytes and beside at most alike calls

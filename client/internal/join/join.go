@@ -4,8 +4,8 @@
 // a Queue and go as one Group as soon as a request is back. Alike calls, those of the same
 // policy and identifier, share a request only as far as that makes none of them slower.
 //
-// The package decides which calls go together and when. It does not know what a call asks, how
-// a request is sent, or what an answer says: Options.Send does.
+// The package decides which calls go together and when. It knows neither calls, requests nor answers: Options.Send
+// does.
 package join
 
 import (
@@ -23,7 +23,7 @@ var (
 // Call is one call from when it is made until its caller has an answer, or has left. Make one
 // with NewCall. Set Len, Slots, Context and Trace before each Enter.
 type Call[V any] struct {
-	Value   V               // what Send asks, and answers
+	Value   V               // the question, in which Send fills in the answer
 	Len     int             // bytes of a batch that it takes at most
 	Slots   []Slot          // of its demands
 	Context context.Context // the caller's

@@ -2,7 +2,7 @@
 // busy process reads all the time. For an answer, encoding/json takes six times as long and makes
 // 16 allocations instead of two (BenchmarkReadAnswer).
 //
-// It does not know what the bodies say.
+// It knows no member of the bodies.
 package jsonscan
 
 import (
@@ -24,8 +24,8 @@ type Scanner struct {
 	names Names
 }
 
-// Names are strings that come again and again, such as those of limits, so that they are made
-// once. They are not safe for concurrent use; nil keeps none.
+// Names are strings that recur, such as those of limits, so that each is allocated once. They are not safe for
+// concurrent use; nil keeps none.
 type Names map[string]string
 
 // maxNames bounds Names: a policy has up to 16 limits, and a process asks for a few policies.
@@ -37,7 +37,7 @@ func New(text []byte, names Names) *Scanner { return &Scanner{b: text, names: na
 // Err returns the first error, nil if there is none.
 func (s *Scanner) Err() error { return s.err }
 
-// Fail says that the text is not what it is read as.
+// Fail notes that the text is not what the caller expects.
 func (s *Scanner) Fail() { s.err = ErrUnreadable }
 
 // peek returns the next byte that is no space, 0 at the end or after an error.
@@ -105,7 +105,7 @@ func (s *Scanner) Array(element func()) (n int) {
 // Null goes past null, and reports whether it was next.
 func (s *Scanner) Null() bool { return s.literal("null") }
 
-// Text returns what the string that is next stands for. It may be a part of the text.
+// Text returns the value of the string that is next. It may be a part of the text.
 func (s *Scanner) Text() []byte {
 	s.expect('"')
 	if s.err != nil {
@@ -203,7 +203,7 @@ func (s *Scanner) literal(word string) bool {
 	return true
 }
 
-// Skip goes past the value that is next, whatever it is: later services may say more.
+// Skip goes past the next value of any kind: later services may have more members.
 func (s *Scanner) Skip() {
 	if s.peek() == 0 {
 		s.Fail()

@@ -51,7 +51,7 @@ type LineReader interface {
 	// ReadLine takes a line, without its end. line is valid only until ReadLine returns. An
 	// error ends the reading.
 	ReadLine(line []byte) error
-	// Pause says that all lines which have come were read, and that there is at least one.
+	// Pause is called when all lines that have arrived were read, at least one.
 	Pause()
 	// Complete reports whether no further line is waited for.
 	Complete() bool
@@ -80,7 +80,7 @@ func (r *Reply) readLines(body io.Reader, lines LineReader) error {
 		switch {
 		case wrong != nil:
 			return wrong
-		case err != nil && lines.Complete(): // however it ended
+		case err != nil && lines.Complete(): // an error at the end does not matter
 			return nil
 		case errors.Is(err, io.EOF):
 			return io.ErrUnexpectedEOF

@@ -1,7 +1,7 @@
 // Package transport sends requests to a ratelimitd over HTTP, and reads replies within bounds.
 //
-// It knows routes, headers and media types. It does not know what the bodies say, which calls
-// they are of, or whether a request is worth another try.
+// It knows routes, headers and media types. It knows neither bodies nor calls, nor whether a request is worth another
+// try.
 package transport
 
 import (
@@ -29,9 +29,8 @@ type Transport struct {
 	send   http.RoundTripper
 }
 
-// New returns a Transport to the service at baseURL. Every request has the header, which may be
-// nil, and what inject adds of its context. The error says what is wrong with baseURL and does not
-// repeat it: it may have a password.
+// New returns a Transport to the service at baseURL. Every request has the header, which may be nil, and the fields
+// that inject adds from its context. The error does not repeat baseURL, which may have a password.
 func New(
 	baseURL string, header http.Header, inject func(context.Context, http.Header), send http.RoundTripper,
 ) (*Transport, error) {
@@ -77,19 +76,19 @@ type Reply struct {
 	mediaType  string
 }
 
-// ForeignError is an answer that ratelimitd does not give: a proxy does, or it is none.
+// ForeignError is an answer that does not come from ratelimitd, but from a proxy or another service.
 type ForeignError struct {
 	Status     int
 	Why        string
 	RetryAfter time.Duration // 0: it does not say
 }
 
-// Error names the status. The answer itself is not repeated.
+// Error names the status. It does not repeat the answer.
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("the answer is not ratelimitd's: status %d, %s", e.Status, e.Why)
 }
 
-// Foreign returns the reply as an answer that ratelimitd does not give.
+// Foreign returns a ForeignError of the reply.
 func (r *Reply) Foreign(why string) error { return &ForeignError{r.Status, why, r.RetryAfter} }
 
 const (
@@ -165,7 +164,7 @@ func (r *Reply) readHead(response *http.Response) {
 	}
 }
 
-// wantedType returns the media type that ratelimitd gives with this status.
+// wantedType returns the media type of ratelimitd's answers with this status.
 func (r *Reply) wantedType() string {
 	switch {
 	case r.Status == http.StatusNoContent:

@@ -1,8 +1,7 @@
-// Package decode reads what is asked: JSON, stricter than encoding/json, the calls in it, and what is
-// wrong with either, in the words of its sender.
+// Package decode reads requests: JSON, more strictly than encoding/json, and the calls in it. Its errors use the names
+// of the API.
 //
-// It reads what several endpoints share; what is one's own, that endpoint reads by it. It knows nothing
-// of permissions, answers and statuses.
+// It has the parts that several endpoints share. It knows nothing about permissions, answers and statuses.
 package decode
 
 import (
@@ -22,18 +21,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// MaxBody bounds the bodies of all routes but that of batches, in bytes: 16 demands of the longest
-// identifier come to 20 KiB; escapes make it more.
+// MaxBody is the maximum size of bodies in bytes, except of batches. 16 demands with the longest identifiers take 20
+// KiB, and more with escapes.
 const MaxBody = 64 << 10
 
-// Bounds of what a Body keeps for the next request.
+// Bounds of the memory that a Body keeps for the next request.
 const (
 	maxKept         = 128 << 10 // bytes of a body: a call takes about a hundred
 	maxKeptElements = 1000      // of an array: as many as a batch has
 	firstRead       = 512       // bytes: a call of one demand is shorter
 )
 
-// Body is the body of a request, in memory that the next request's may have. The zero value is ready.
+// Body is the body of a request, in memory that later requests reuse. The zero value is ready to use.
 type Body struct {
 	text     []byte
 	whole    bool
@@ -43,13 +42,13 @@ type Body struct {
 // Whole reports whether all of the body was read.
 func (b *Body) Whole() bool { return b.whole }
 
-// Len returns how many bytes of memory the body has.
+// Len returns the size of the body's memory in bytes.
 func (b *Body) Len() int { return cap(b.text) }
 
-// Forget leaves the memory to others.
+// Forget drops the memory.
 func (b *Body) Forget() { b.text = nil }
 
-// Shrink forgets a body that is longer than one that is kept.
+// Shrink drops a body that is too long to keep.
 func (b *Body) Shrink() {
 	if cap(b.text) > maxKept {
 		b.text = nil
@@ -66,7 +65,7 @@ func (b *Body) Reset() (short bool) {
 	return true
 }
 
-// Elements returns those of the array v, until the next call.
+// Elements returns the elements of the array v. They are valid until the next call.
 func (b *Body) Elements(v Value) []Value {
 	b.elements = slices.AppendSeq(b.elements[:0], v.Elements())
 	return b.elements
@@ -84,8 +83,8 @@ func (b *Body) ReadJSON(r *http.Request, most int64, share *memory.Share) (Value
 	return Parse(text)
 }
 
-// ReadText reads the body of r, which may have most bytes, and returns it until the next one is read. Its memory is charged
-// to share. If there is no memory for it, the error is a CallError with nothing recorded.
+// ReadText reads the body of r, of at most most bytes, and returns it. It is valid until the next body is read. Its
+// memory is charged to share. If there is no memory for it, the error is a CallError with nothing recorded.
 func (b *Body) ReadText(r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -110,8 +109,7 @@ func tooLarge(most int64) error {
 	return &Error{Kind: ErrTooLarge, Detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}
 }
 
-// read reads from body, up to one byte more than most. The error is ErrBusy where there is no memory for the bytes that
-// have come.
+// read reads from body, up to one byte more than most. The error is ErrBusy if there is no memory for the bytes.
 func (b *Body) read(body io.Reader, most int, share *memory.Share) error {
 	room := memory.FreeBody
 	for b.text = b.text[:0]; ; {
@@ -168,7 +166,7 @@ func Parse(body []byte) (Value, error) {
 		return "", err
 	}
 	at := strconv.FormatInt(syntax.Offset, 10)
-	if strings.Contains(syntax.Error(), "after top-level value") { // its text is all that tells the two apart
+	if strings.Contains(syntax.Error(), "after top-level value") { // only its text distinguishes the two
 		return "", mistake("There is more after the JSON value, at byte " + at + ".")
 	}
 	return "", mistake("The body is not JSON: it goes wrong at byte " + at + ".")

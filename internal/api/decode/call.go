@@ -16,13 +16,13 @@ import (
 // Call is the body of check, record and take, or an operation of a batch.
 type Call struct {
 	limiter.Call
-	Place  int  // among the operations of a batch, from 1 on; 0: it is the body
-	Listed bool // it has "demands", and so has the answer
+	Place  int  // number of the operation in a batch, from 1 on; 0: it is the body
+	Listed bool // it has "demands", as will the answer
 
 	Receipt string // that OpConfirm confirms
 
 	one     [1]limiter.Demand // that of a body without "demands"
-	settles bool              // it has a reservation, of which nothing may have been used
+	settles bool              // it has a reservation, so costs may be 0
 }
 
 // The members of policy and identifier, of a demand and of the body of each operation.
@@ -32,13 +32,13 @@ var (
 	takeNames   = []string{"policy", "identifier", "cost", "limit", "demands"}
 	checkNames  = append(slices.Clip(takeNames), "reserve_ms")
 	recordNames = append(slices.Clip(takeNames), "reservation")
-	ofDemands   = []string{"policy", "identifier", "limit", "demands"} // what a reservation says itself
+	ofDemands   = []string{"policy", "identifier", "limit", "demands"} // which a reservation contains
 )
 
 // OpConfirm is the operation of a batch that confirms a receipt, and decides nothing.
 const OpConfirm count.Op = "confirm"
 
-// Operations are what a batch may do, as "op" has them.
+// Operations are the values of "op" in a batch.
 var Operations = []string{string(count.OpCheck), string(count.OpRecord), string(count.OpTake), string(OpConfirm)}
 
 // operationNames are the members of an operation: those of a body, and the one that names the operation.
@@ -68,7 +68,7 @@ func (c *Call) Read(v Value, names []string) error {
 		return c.checkConfirm(seen, names)
 	case seen.Has("reservation") && !slices.ContainsFunc(ofDemands, seen.Has):
 		c.Cost = c.one[0].Cost
-		return nil // it says itself what it is for
+		return nil // the reservation contains the demands
 	case !seen.Has("demands"):
 		c.Demands = c.one[:]
 		return seen.Require(KeyNames...)
@@ -84,7 +84,7 @@ func hasDemand(seen Members) bool {
 	return slices.ContainsFunc(demandNames, seen.Has)
 }
 
-// checkConfirm returns the error of a confirmation that is not of a receipt and nothing else.
+// checkConfirm returns an error unless a confirmation has a receipt and nothing else.
 func (c *Call) checkConfirm(seen Members, names []string) error {
 	switch {
 	case c.Op != OpConfirm:
@@ -124,7 +124,7 @@ func (c *Call) readMember(name string, v Value) (err error) {
 	return err
 }
 
-// Path is in front of the names of c's members in a problem.
+// Path returns the prefix of the names of c's members in a problem.
 func (c *Call) Path() string {
 	if c.Place == 0 {
 		return ""
@@ -132,11 +132,10 @@ func (c *Call) Path() string {
 	return "operations[" + strconv.Itoa(c.Place-1) + "]."
 }
 
-// MaxToken bounds receipts and reservations in bytes: those of 16 demands are
-// shorter.
+// MaxToken is the maximum length of receipts and reservations in bytes. Those of 16 demands are shorter.
 const MaxToken = 4096
 
-// Token returns the receipt or the reservation that v is.
+// Token returns v as a receipt or a reservation.
 func (v Value) Token() (string, error) {
 	text, err := v.Text()
 	if err == nil && (text == "" || len(text) > MaxToken) {
@@ -145,7 +144,7 @@ func (v Value) Token() (string, error) {
 	return text, err
 }
 
-// ReadKey reads {"policy", "identifier"}, with those members of a demand that names has beside.
+// ReadKey reads {"policy", "identifier"}, and the other members of a demand in names.
 func ReadKey(v Value, names []string) (d limiter.Demand, err error) {
 	seen, err := ReadObject(v, names, func(name string, v Value) error { return ReadDemand(&d, name, v) })
 	if err == nil {
@@ -175,7 +174,7 @@ func readDemands(v Value, settles bool) ([]limiter.Demand, error) {
 	return list, nil
 }
 
-// DemandPath is what the members of demand i are called by in a problem.
+// DemandPath returns the prefix of the names of demand i's members in a problem.
 func DemandPath(i int) string { return "demands[" + strconv.Itoa(i) + "]." }
 
 // ReadDemand reads the member called name of a demand into d.
@@ -195,7 +194,7 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 	return err
 }
 
-// readDemand is ReadDemand of a demand that may have cost nothing, if it settles a reservation.
+// readDemand is ReadDemand for a demand whose cost may be 0 if it settles a reservation.
 func readDemand(d *limiter.Demand, name string, v Value, settles bool) (err error) {
 	if !settles || name != "cost" {
 		return ReadDemand(d, name, v)

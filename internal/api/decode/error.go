@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Kinds of errors of a body, beside limiter.ErrInvalid. An Error wraps one of them with more to say.
+// Kinds of errors of a body, besides limiter.ErrInvalid. An Error wraps one of them and adds details.
 var (
 	ErrBody     = errors.New("malformed body")
 	ErrTooLarge = errors.New("body too large")
@@ -18,17 +18,16 @@ var (
 	ErrTooSlow  = errors.New("body not received in time")
 )
 
-// ErrBusy is a body that there is no memory for. Nothing of it was done.
+// ErrBusy is the error of a body for which there is no memory. Nothing was counted.
 var ErrBusy error = &Error{
 	Kind:   store.ErrOverloaded,
 	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
 }
 
-// Error is an error of a request, with a sentence for its sender. It quotes names of members at
-// most, never values.
+// Error is an error of a request, with a sentence for its sender, which may quote names of members, but never values.
 type Error struct {
 	Kind   error
-	Field  string // the member, header or parameter that is wrong; empty: the whole
+	Field  string // the wrong member, header or parameter; empty: the whole request
 	Detail string
 }
 
@@ -43,12 +42,12 @@ func Wrong(field, detail string) error {
 	return &Error{Kind: limiter.ErrInvalid, Field: field, Detail: detail}
 }
 
-// maxEchoedNameLen bounds the unknown names that a problem repeats: twice the longest known one, so
-// that slips are shown and little else.
+// maxEchoedNameLen is the maximum length of an unknown name that a problem quotes, twice that of the longest known one:
+// mistyped names are shown, and little else.
 const maxEchoedNameLen = 32
 
-// Unknown returns the error of a member or a parameter that is not among known. It names it only if
-// it looks like a name: an identifier in the wrong place is not to be echoed.
+// Unknown returns the error of a member or a parameter that is not among known. It only quotes text that looks like a
+// name, because an identifier in the wrong place must not be echoed.
 func Unknown(name string, known []string) error {
 	isName := len(name) > 0 && len(name) <= maxEchoedNameLen
 	for _, c := range []byte(name) {
@@ -61,8 +60,8 @@ func Unknown(name string, known []string) error {
 	return Wrong(name, subject+" is not a known field. Known fields: "+strings.Join(known, ", ")+".")
 }
 
-// Under puts path in front of the field that err names; nil stays nil. A path that ends in a dot is
-// that of an object, which err may be about as a whole.
+// Under puts path in front of the field of err, and returns nil for nil. A path of an object ends in a dot, which is
+// removed if err has no field.
 func Under(path string, err error) error {
 	var wrong *Error
 	if errors.As(err, &wrong) {
@@ -73,8 +72,8 @@ func Under(path string, err error) error {
 
 // CallError is an error of an operation, and says whether its units are recorded.
 type CallError struct {
-	Call     *Call          // nil: none of check, record and take
-	Recorded count.Recorded // what a failure left behind
+	Call     *Call          // nil: not a check, record or take
+	Recorded count.Recorded // whether a failure left units recorded
 	Err      error
 }
 
@@ -84,7 +83,7 @@ func (e *CallError) Error() string { return e.Err.Error() }
 // Unwrap returns the error.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Undone returns err as that of what is no call, with what it says of the units; nil stays nil.
+// Undone returns err as a CallError without a call, with what is known about its units. It returns nil for nil.
 func Undone(err error) error {
 	if err == nil {
 		return nil
@@ -92,8 +91,8 @@ func Undone(err error) error {
 	return &CallError{Recorded: RecordedOf(err), Err: err}
 }
 
-// Failed returns err as that of c. recorded is what the engine says of the units of all
-// demands; empty: nothing.
+// Failed returns err as the error of c. recorded is what the engine knows about the units of all demands; empty:
+// nothing.
 func (c *Call) Failed(recorded count.Recorded, err error) *CallError {
 	switch {
 	case recorded != "":
@@ -105,7 +104,7 @@ func (c *Call) Failed(recorded count.Recorded, err error) *CallError {
 	return &CallError{Call: c, Recorded: recorded, Err: err}
 }
 
-// RecordedOf returns what err says of the units: that it is unknown if it says nothing.
+// RecordedOf returns what err says about the units, RecordedUnknown if it says nothing.
 func RecordedOf(err error) count.Recorded {
 	if store := (*count.StoreError)(nil); errors.As(err, &store) {
 		return store.Recorded
@@ -113,7 +112,7 @@ func RecordedOf(err error) count.Recorded {
 	return count.RecordedUnknown
 }
 
-// Field returns what the caller knows as name, which is what the engine calls it.
+// Field returns the caller's name of a field that the engine calls name.
 func (e *CallError) Field(name string) string {
 	c := e.Call
 	if name == "" || c == nil {

@@ -17,13 +17,13 @@ func IdempotencyKey(h http.Header) (string, error) {
 	case len(given) == 0:
 		return "", nil
 	case len(given) > 1:
-		return "", Wrong(IdempotencyKeyHeader, "It is there more than once.")
+		return "", Wrong(IdempotencyKeyHeader, "It is given more than once.")
 	}
 	return given[0], Under(IdempotencyKeyHeader, checkIdempotencyKey(given[0]))
 }
 
-// checkIdempotencyKey refuses keys that a header could not carry: a key is the same
-// in a header and in a batch.
+// checkIdempotencyKey returns an error for keys that a header could not carry, since a key is the same in a header and
+// in a batch.
 func checkIdempotencyKey(key string) error {
 	if key == "" || len(key) > limiter.MaxIdempotencyKeyLen {
 		return Wrong("", "It must be 1 to "+strconv.Itoa(limiter.MaxIdempotencyKeyLen)+" bytes long.")
@@ -33,14 +33,14 @@ func checkIdempotencyKey(key string) error {
 			return Wrong("", "It must be printable ASCII, such as a UUID.")
 		}
 	}
-	if key[0] == ' ' || key[len(key)-1] == ' ' { // which a header loses on its way
+	if key[0] == ' ' || key[len(key)-1] == ' ' { // which a header would lose
 		return Wrong("", "It must not begin or end with a blank.")
 	}
 	return nil
 }
 
-// RefuseIdempotencyKey refuses the header where it means nothing rather than ignoring
-// it: who sends one retries, and would be counted twice.
+// RefuseIdempotencyKey returns an error if h has the header on a route without one. To ignore it would count the
+// retries of its sender twice.
 func RefuseIdempotencyKey(h http.Header) error {
 	if h[IdempotencyKeyHeader] == nil {
 		return nil

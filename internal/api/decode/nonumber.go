@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// noNumber returns the error of a body that goes wrong at a byte because a number there is NaN or infinite, as some
-// languages write it, though JSON has no such numbers. It names the member. Nil: the body has another mistake.
+// noNumber returns the error of a body that has NaN or an infinite number at a byte, which some languages write
+// although JSON has no such numbers. It names the member. It returns nil if the body has another mistake.
 func noNumber(body []byte, at int64) error {
 	rest := body[max(0, at-1):]
 	if !bytes.HasPrefix(rest, []byte("NaN")) && !bytes.HasPrefix(rest, []byte("Infinity")) {
@@ -21,12 +21,12 @@ func noNumber(body []byte, at int64) error {
 	return &Error{Kind: ErrBody, Field: path, Detail: "It must be an integer; JSON has no NaN and no infinite numbers."}
 }
 
-// memberAt returns the path of the member at whose value body stops to be JSON; empty if some name on it is unknown.
+// memberAt returns the path of the member whose value is not JSON; empty if a name in the path is unknown.
 func memberAt(body []byte) string {
 	type level struct {
 		list  bool
-		index int    // of a list, the next one
-		name  string // of an object, the latest one; empty: a name comes next
+		index int    // of a list: the next element
+		name  string // of an object: the last name; empty: a name comes next
 	}
 	var levels []level
 	tokens := json.NewDecoder(bytes.NewReader(body))

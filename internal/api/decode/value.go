@@ -8,26 +8,25 @@ import (
 	"strings"
 )
 
-// Value is one JSON value without spaces around it, known to be valid. Reading
-// one is stricter than encoding/json, which takes member names in any case, a
-// member twice, and halves of characters.
+// Value is a valid JSON value without spaces around it. Reading it is stricter than encoding/json, which accepts member
+// names in any case, repeated members, and halves of characters.
 //
-// Values and texts within one are parts of the same string: a body costs one.
+// Values and texts within a Value share its string, so that a body needs one allocation.
 type Value string
 
-// Members are those of an object that were there, of the names that it may have.
+// Members are the members that an object has, among those that it may have.
 type Members struct {
 	names []string // 32 at most
 	there uint32   // a bit for each of names
 }
 
-// Has reports whether the member called name was there.
+// Has reports whether the object has the member name.
 func (m Members) Has(name string) bool {
 	i := slices.Index(m.names, name)
 	return i >= 0 && m.there&(1<<i) != 0
 }
 
-// Require returns the error of the first of names that was not there.
+// Require returns an error for the first of names that is missing.
 func (m Members) Require(names ...string) error {
 	for _, name := range names {
 		if !m.Has(name) {
@@ -37,9 +36,8 @@ func (m Members) Require(names ...string) error {
 	return nil
 }
 
-// ReadObject hands the members of v to read, by their names. It refuses members that are
-// Not among names or come twice, and values that read refuses; the error names the
-// member.
+// ReadObject calls read for each member of v. It returns an error for members that are not among names or are repeated,
+// and the errors of read. The error names the member.
 func ReadObject(v Value, names []string, read func(name string, v Value) error) (Members, error) {
 	seen := Members{names: names}
 	if v[0] != '{' {
@@ -52,7 +50,7 @@ func ReadObject(v Value, names []string, read func(name string, v Value) error) 
 		case err != nil || i < 0:
 			return seen, Unknown(name, names)
 		case seen.there&(1<<i) != 0:
-			return seen, Wrong(name, "It is there more than once.")
+			return seen, Wrong(name, "It is given more than once.")
 		}
 		seen.there |= 1 << i
 		if err := read(names[i], member); err != nil {
@@ -62,7 +60,7 @@ func ReadObject(v Value, names []string, read func(name string, v Value) error) 
 	return seen, nil
 }
 
-// Text returns the string that v is.
+// Text returns v as a string.
 func (v Value) Text() (string, error) {
 	if v[0] != '"' {
 		return "", v.Not("a string")
@@ -78,9 +76,8 @@ func (v Value) Text() (string, error) {
 	return text, err
 }
 
-// hasLoneSurrogate reports whether an escape of the string v is half of a pair:
-// RFC 8259, section 8.2, leaves open what that means, and replacing it would make
-// different identifiers the same.
+// hasLoneSurrogate reports whether an escape of the string v is half of a pair. RFC 8259, section 8.2, does not define
+// its meaning, and replacing it would make different identifiers equal.
 func (v Value) hasLoneSurrogate() bool {
 	for i := 0; i < len(v); i++ {
 		if v[i] != '\\' {
@@ -99,7 +96,7 @@ func (v Value) hasLoneSurrogate() bool {
 	return false
 }
 
-// codeUnit returns the number of the escape uXXXX at i, -1 when another is there.
+// codeUnit returns the number of the escape uXXXX at i, -1 for another escape.
 func (v Value) codeUnit(i int) int {
 	if v[i] != 'u' {
 		return -1
@@ -111,7 +108,7 @@ func (v Value) codeUnit(i int) int {
 	return int(unit)
 }
 
-// Integer returns the number that v is, from least to most.
+// Integer returns v as an integer from least to most.
 func (v Value) Integer(least, most int64) (int64, error) {
 	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
 		return 0, v.Not("an integer")
@@ -126,7 +123,7 @@ func (v Value) Integer(least, most int64) (int64, error) {
 	return n, nil
 }
 
-// Not says that v is of another type than is asked for.
+// Not returns the error of a value of another type than wanted.
 func (v Value) Not(wanted string) error {
 	names := map[byte]string{'{': "an object", '[': "an array", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null"}
 	got, ok := names[v[0]]
@@ -177,8 +174,7 @@ func (v Value) Elements() iter.Seq[Value] {
 	}
 }
 
-// afterComma returns where the next member or element starts, or where the
-// closing bracket is, after one that ends at i.
+// afterComma returns the index of the next member or element, or of the closing bracket, after one that ends at i.
 func (v Value) afterComma(i int) int {
 	i = v.skipSpace(i)
 	if v[i] == ',' {

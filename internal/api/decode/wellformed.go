@@ -1,18 +1,17 @@
 package decode
 
 // isWellFormed reports whether text is one JSON value (RFC 8259) with nothing around it. It is several times as fast as
-// encoding/json, and accepts no text that encoding/json refuses. A text that it refuses may still be valid, as it may be
-// nested too deeply: encoding/json decides then.
+// encoding/json, and accepts no text that encoding/json rejects. A text that it rejects may still be valid, if it is
+// nested too deeply.
 func isWellFormed(text []byte) bool { return endOfValue(text, 0, maxDepth) == len(text) }
 
 // maxDepth bounds the nesting that isWellFormed follows: no request has more than four.
 const maxDepth = 16
 
-// malformed is the end of text that is no JSON.
+// malformed is returned for text that is not JSON.
 const malformed = -1
 
-// endOfValue returns the index after the value that starts at i of b, and has arrays and
-// objects in it up to a depth; malformed if none does.
+// endOfValue returns the index after the value at b[i], which may be nested up to depth; malformed if there is none.
 func endOfValue(b []byte, i, depth int) int {
 	if i >= len(b) {
 		return malformed
@@ -124,7 +123,7 @@ func endOfNumber(b []byte, i int) int {
 	return endOfDigits(b, i)
 }
 
-// endOfDigits returns the index after the digits at i, of which there is one at least.
+// endOfDigits returns the index after the digits at i, malformed if there are none.
 func endOfDigits(b []byte, i int) int {
 	if !isDigit(at(b, i)) {
 		return malformed
@@ -152,7 +151,7 @@ func afterSpace(b []byte, i int) int {
 	return i
 }
 
-// at returns b[i], and past the end a byte that is nowhere in JSON.
+// at returns b[i], or past the end a byte that JSON does not contain.
 func at(b []byte, i int) byte {
 	if i < len(b) {
 		return b[i]

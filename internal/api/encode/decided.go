@@ -1,7 +1,7 @@
-// Package encode writes answers: decisions in JSON and in headers, problems of RFC 9457, and the one
-// table that says which status an error has.
+// Package encode writes answers: decisions in JSON and in headers, and problems of RFC 9457. It has the table of the
+// statuses of errors.
 //
-// It knows requests only by their errors, and nothing of callers and routes.
+// It knows requests only by their errors, and nothing about callers and routes.
 package encode
 
 import (
@@ -20,10 +20,10 @@ type Decided struct {
 	Families HeaderFamilies
 }
 
-// replayedHeader marks an answer that is the recorded one.
+// replayedHeader marks an answer that repeats an earlier one.
 const replayedHeader = "Idempotent-Replayed"
 
-// replayed is its value. It is shared: not to be changed.
+// replayed is its value. It is shared and must not be changed.
 var replayed = []string{"true"}
 
 // Render writes the decision; a denial is a problem with the decision's members.
@@ -65,8 +65,7 @@ func (a *Decided) AppendMembers(b []byte) []byte {
 	return b
 }
 
-// inShadow reports whether the verdict may differ from the answer: a demand is
-// decided in mode shadow.
+// inShadow reports whether the verdict may differ from the answer, because a demand is decided in mode shadow.
 func (a *Decided) inShadow() bool {
 	for i := range a.Demands {
 		if a.Demands[i].Policy.Mode == policy.ModeShadow {
@@ -102,16 +101,16 @@ func appendSettled(b []byte, s limiter.Settled) []byte {
 	return AppendInt(AppendInt(b, `,"settled":`, s.Cost), `,"over":`, s.Over)
 }
 
-// deniedMembers are what the members of every denial begin with.
+// deniedMembers are the first members of every denial.
 var deniedMembers = (&Problem{Status: http.StatusTooManyRequests, Type: typeQuotaExceeded}).appendKind(nil)
 
-// appendDenied appends the members of the problem that a denial is, without braces.
+// appendDenied appends the members of the problem of a denial, without braces.
 func appendDenied(b []byte, d *count.Decision) []byte {
 	b = append(append(b, deniedMembers...), `,"detail":"`...)
 	return appendViolated(append(appendDenial(b, d, appendExactly), '"'), d)
 }
 
-// Denial says what denies and whether waiting helps, with waits for people.
+// Denial returns a sentence on the reason of a denial and the wait that helps, if any.
 func Denial(d *count.Decision) string {
 	return string(appendDenial(nil, d, func(b []byte, wait time.Duration) []byte {
 		return append(b, ForPeople(Milliseconds(wait))...)
@@ -123,8 +122,7 @@ func appendExactly(b []byte, wait time.Duration) []byte {
 	return append(AppendInt(b, "", Milliseconds(wait)), " ms"...)
 }
 
-// appendDenial appends the text of a denial, which a JSON string has as it is: names are.
-// Waits are appended by appendWait.
+// appendDenial appends the text of a denial, which needs no escapes in a JSON string. appendWait appends waits.
 func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Duration) []byte) []byte {
 	switch {
 	case d.Override == policy.OverrideBlock:
@@ -151,14 +149,13 @@ func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Dura
 	return append(b, '.')
 }
 
-// refusals say what a rule about numbers denies.
+// refusals are the texts of denials by rules about numbers.
 var refusals = map[policy.Reason]string{
 	policy.ReasonCountry:    " admits no numbers of this country, by countries",
 	policy.ReasonNumberType: " admits no numbers of this type, by number_types",
 }
 
-// appendViolated appends the names of the limits that deny, as RateLimit-Policy
-// has them.
+// appendViolated appends the names of the limits that deny, as in RateLimit-Policy.
 func appendViolated(b []byte, d *count.Decision) []byte {
 	b = append(b, `,"violated-policies":[`...)
 	first := true
@@ -174,8 +171,7 @@ func appendViolated(b []byte, d *count.Decision) []byte {
 	return append(b, ']')
 }
 
-// appendDecision appends the members of d, without braces: also whether it would
-// allow, if that is asked for.
+// appendDecision appends the members of d, without braces, with would_allow if wouldAllow is set.
 func appendDecision(b []byte, d *count.Decision, wouldAllow bool) []byte {
 	b = appendBool(b, `"allowed":`, d.Allowed)
 	b = appendPlain(b, `,"policy":"`, d.Policy.Name)

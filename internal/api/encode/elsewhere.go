@@ -6,17 +6,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// WriteDenial answers a request of another server, such as the proxy, that a does not allow.
+// WriteDenial writes the denial a to a request of another server, such as the proxy.
 func WriteDenial(w http.ResponseWriter, a *limiter.Answer, families HeaderFamilies) {
 	d := &Decided{Answer: *a, Listed: a.Demands != nil, Families: families}
 	write(w, d.Render)
 }
 
-// WriteError answers a request that could not be decided because of err, of which the client
-// is told no more than its kind.
+// WriteError writes the problem for err to a request of another server. The client only learns the kind of the error.
 func WriteError(w http.ResponseWriter, err error) { write(w, ProblemOf(err).Render) }
 
-// WriteStatus answers with a problem of that status.
+// WriteStatus writes a problem with this status.
 func WriteStatus(w http.ResponseWriter, status int, detail string) {
 	write(w, (&Problem{Status: status, Type: typeBlank, Detail: detail}).Render)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// HeaderFamilies is a set of ways to tell of limits in headers. The zero value
-// means HeadersDefault.
+// HeaderFamilies is a set of families of headers about limits. The zero value means HeadersDefault.
 type HeaderFamilies uint8
 
 // The families of headers.
@@ -25,10 +24,10 @@ const (
 
 	HeadersDefault = HeadersIETF | HeadersXRateLimit
 
-	headersDrafts = HeadersIETF | HeadersIETF07 // of the same names, and so one at most
+	headersDrafts = HeadersIETF | HeadersIETF07 // they have the same names, so at most one can be set
 )
 
-// headerFamilies are the families by the name that users give them.
+// headerFamilies are the families by their names in settings.
 var headerFamilies = []struct {
 	name   string
 	family HeaderFamilies
@@ -40,9 +39,8 @@ var headerFamilies = []struct {
 	{"ietf-07", HeadersIETF07},
 }
 
-// ParseHeaders reads names of families with commas between, such as
-// "ietf,x-ratelimit"; "none" stands alone, of the IETF's drafts there is one, and empty
-// text is HeadersDefault. The error lists the names there are.
+// ParseHeaders parses names of families separated by commas, such as "ietf,x-ratelimit". "none" must be alone, at most
+// one IETF draft may be named, and an empty text is HeadersDefault. The error lists the known names.
 func ParseHeaders(text string) (HeaderFamilies, error) {
 	if strings.TrimSpace(text) == "" {
 		return HeadersDefault, nil
@@ -72,7 +70,7 @@ func parseFamily(name string) (HeaderFamilies, error) {
 		}
 		names[i] = f.name
 	}
-	return 0, fmt.Errorf("%q is no family of headers: use %s", name, strings.Join(names, ", "))
+	return 0, fmt.Errorf("%q is not a family of headers: use %s", name, strings.Join(names, ", "))
 }
 
 // String returns f as ParseHeaders reads it.
@@ -93,8 +91,7 @@ func (f HeaderFamilies) orDefault() HeaderFamilies {
 	return f
 }
 
-// SetHeaders tells of d in h: the families' headers, and Retry-After on a denial
-// that waiting can end.
+// SetHeaders sets the families' headers for d in h, and Retry-After for a denial that waiting can end.
 func SetHeaders(h http.Header, d *count.Decision, families HeaderFamilies) {
 	families = families.orDefault()
 	var w headerWriter
@@ -115,11 +112,10 @@ func SetHeaders(h http.Header, d *count.Decision, families HeaderFamilies) {
 	w.set(h, b)
 }
 
-// maxHeaders is how many headers SetHeaders sets at most.
+// maxHeaders is the maximum of headers that SetHeaders sets.
 const maxHeaders = 8
 
-// headerWriter collects values one after the other, so that all of them cost one
-// string and one slice.
+// headerWriter collects the values of headers, so that they need one string and one slice.
 type headerWriter struct {
 	memory [512]byte
 	names  [maxHeaders]string // in canonical form
@@ -127,7 +123,7 @@ type headerWriter struct {
 	count  int
 }
 
-// end makes what b grew by since the last end the value of the header name.
+// end makes the bytes of b since the last call the value of the header name.
 func (w *headerWriter) end(name string, b []byte) []byte {
 	w.names[w.count], w.ends[w.count] = name, len(b)
 	w.count++
@@ -158,8 +154,8 @@ func (w *headerWriter) draft(b []byte, d *count.Decision, families HeaderFamilie
 	return b
 }
 
-// appendUnnamedPolicyField appends RateLimit-Policy as up to draft 07: the quota of each
-// limit, and its window in seconds, rounded up.
+// appendUnnamedPolicyField appends RateLimit-Policy as in drafts up to 07: the quota of each limit, and its window in
+// seconds, rounded up.
 func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	start := len(b)
 	for i := range limits {
@@ -175,9 +171,8 @@ func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	return b
 }
 
-// appendPolicyField appends RateLimit-Policy: an item for each limit, with its
-// quota and its window in seconds, rounded up, or the draft's unit of requests that are under way. A shadow
-// binds nobody, and is not told of.
+// appendPolicyField appends RateLimit-Policy: an item for each limit, with its quota and its window in seconds, rounded
+// up, or the draft's unit of concurrent requests. It leaves out shadows, which deny nothing.
 func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	start := len(b)
 	for i := range limits {
@@ -187,7 +182,7 @@ func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 		}
 		b = appendItem(b, len(b) == start, l.Name)
 		b = appendParameter(b, ";q=", l.Limit)
-		if l.IsConcurrent() { // there is no window, and requests that are under way are counted
+		if l.IsConcurrent() { // it has no window
 			b = append(b, `;qu="concurrent-requests"`...)
 			continue
 		}
@@ -196,7 +191,7 @@ func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	return b
 }
 
-// resetOf returns after how long d's tightest limit has more units: whole again at the latest.
+// resetOf returns the time until d's tightest limit has more units, at the latest until it is unused.
 func resetOf(d *count.Decision) time.Duration {
 	if after, known := moreAfter(d, &d.Verdict); known {
 		return after
@@ -204,8 +199,8 @@ func resetOf(d *count.Decision) time.Duration {
 	return d.ResetAfter
 }
 
-// appendLimitField appends RateLimit: an item for each limit, with what remains
-// and the seconds until there is more, rounded up.
+// appendLimitField appends RateLimit: an item for each limit, with the remaining units and the seconds until there are
+// more, rounded up.
 func appendLimitField(b []byte, d *count.Decision) []byte {
 	start, limits := len(b), d.Limits()
 	for i := range limits {
@@ -221,9 +216,9 @@ func appendLimitField(b []byte, d *count.Decision) []byte {
 	return b
 }
 
-// moreAfter returns after how long a limit of d with the verdict v has more units: where v denies, when the same cost
-// fits, else when the limit is whole again at the latest. It returns false where no wait helps, and where that
-// is later than Retry-After, which the draft does not want.
+// moreAfter returns the time until a limit of d with the verdict v has more units: until the same cost fits if v
+// denies, else until the limit is unused. It returns false if waiting does not help, or if the time is longer than
+// Retry-After, which the draft forbids.
 func moreAfter(d *count.Decision, v *count.Verdict) (after time.Duration, known bool) {
 	after = v.ResetAfter
 	if !v.Allowed {
@@ -253,8 +248,8 @@ func appendItem(b []byte, first bool, name string) []byte {
 	return append(b, '"')
 }
 
-// maxFieldInteger is the greatest Integer of a structured field (RFC 9651,
-// section 3.3.1): one less than the greatest limit.
+// maxFieldInteger is the greatest Integer of a structured field (RFC 9651, section 3.3.1), one less than the greatest
+// limit.
 const maxFieldInteger = 999_999_999_999_999
 
 func appendParameter(b []byte, name string, n int64) []byte {

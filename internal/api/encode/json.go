@@ -9,13 +9,13 @@ import (
 
 func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
 
-// appendPlain appends a text of letters, digits, '.', '-' and '_', as the engine's tokens and all names of policies and
-// limits are, after the text before it.
+// appendPlain appends before, and a text of letters, digits, '.', '-' and '_' such as a token of the engine or the name
+// of a policy or limit.
 func appendPlain(b []byte, before, text string) []byte {
 	return append(append(append(b, before...), text...), '"')
 }
 
-// AppendInt appends n after what stands before it.
+// AppendInt appends name and n.
 func AppendInt(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
@@ -26,8 +26,7 @@ func appendBool(b []byte, name string, v bool) []byte {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// appendString appends text as a JSON string. Nearly every text is plain ASCII;
-// encoding/json takes the rest.
+// appendString appends text as a JSON string. Nearly every text is plain ASCII; encoding/json encodes the others.
 func appendString(b []byte, text string) []byte {
 	if !isPlain(text) {
 		quoted, _ := json.Marshal(text) // a string always marshals
@@ -36,9 +35,9 @@ func appendString(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// isPlain reports whether text is ASCII that a JSON string has as it is. It looks at eight
-// bytes at a time: the lowest that is not has its highest bit set, or one of the subtractions
-// sets it; where all are, none borrows from the next.
+// isPlain reports whether text is ASCII that needs no escapes in a JSON string. It checks eight bytes at a time: the
+// lowest other byte has its highest bit set, or one of the subtractions sets it. If there is no other byte, no
+// subtraction borrows from the next one.
 func isPlain(text string) bool {
 	const each, highest = 0x0101010101010101, 0x8080808080808080
 	rest := text

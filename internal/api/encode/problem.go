@@ -22,12 +22,11 @@ const (
 	typeKeyReused       = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused"
 )
 
-// StatusClientGone is what the log and the metrics show for a client that hung up
-// before its answer; nginx calls 499 so.
+// StatusClientGone is the status in the log and the metrics for a client that hung up before its answer, as in nginx.
 const StatusClientGone = 499
 
-// RetryUnavailable is the Retry-After of a 503 in seconds: the shortest there is,
-// since a store that comes back is used again at its first good answer.
+// RetryUnavailable is the Retry-After of a 503 in seconds, the shortest one, since a store that recovers is used again
+// at once.
 const RetryUnavailable = 1
 
 // Errors that only HTTP has, beside those of package decode.
@@ -40,17 +39,17 @@ var (
 	ErrNoIfMatch  = errors.New("no If-Match")
 	ErrNoVersion  = errors.New("no such version of the policies")
 	ErrFromFile   = errors.New("the policies are those of a file")
-	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of its caller
-	ErrHost       = errors.New("sent to a host that is none of --allowed-hosts") // of where it was sent, likewise
-	ErrOtherSite  = errors.New("sent by a page of another site")                 // likewise
+	ErrUntrusted  = errors.New("not of a trusted proxy")                           // about the sender's address, not its caller
+	ErrHost       = errors.New("sent to a host that is not among --allowed-hosts") // about the host name, likewise
+	ErrOtherSite  = errors.New("sent by a page of another site")                   // likewise
 )
 
-// problemKinds maps every error to its status, the first that matches. The
-// detail is the default: a decode.Error or a limiter.FieldError brings its own.
+// problemKinds maps every error to its status; the first row that matches applies. The detail is the default: a
+// decode.Error or a limiter.FieldError has its own.
 var problemKinds = []problemKind{
 	{limiter.ErrInvalid, http.StatusBadRequest, typeBlank, "", "The request cannot be served as it stands."},
 	{auth.ErrUnauthenticated, http.StatusUnauthorized, typeBlank, "Authorization",
-		"Say who asks, by a token that this service knows: Authorization: Bearer TOKEN."},
+		"Send a token that this service knows: Authorization: Bearer TOKEN."},
 	{auth.ErrForbidden, http.StatusForbidden, typeBlank, "", "The caller is not permitted to ask for this."},
 	{ErrUntrusted, http.StatusForbidden, typeBlank, "",
 		"Gateways that are trusted may ask here, and this address is of none of them: see --trusted-proxies."},
@@ -70,7 +69,7 @@ var problemKinds = []problemKind{
 		"Another version is the latest now: look at what changed, and send yours with the ETag of that."},
 	{ErrNoIfMatch, http.StatusPreconditionRequired, typeBlank, "If-Match",
 		"Say which version this replaces, by the ETag of GET /v1/policies; * replaces any."},
-	{ErrNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
+	{ErrNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists all routes."},
 	{ErrMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
 	{decode.ErrTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},
 	{decode.ErrTooLarge, http.StatusRequestEntityTooLarge, typeBlank, "", "The body is longer than this route takes."},
@@ -81,7 +80,7 @@ var problemKinds = []problemKind{
 	{limiter.ErrReused, http.StatusUnprocessableEntity, typeKeyReused, "idempotency_key",
 		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
 	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
-		"There is nothing to refund: the receipt is none of this service, was refunded or confirmed before, or its window is over; " +
+		"There is nothing to refund: the receipt is not one of this service, was refunded or confirmed before, or its window is over; " +
 			"or the reservation was settled or is over."},
 	{store.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
@@ -104,14 +103,13 @@ type Problem struct {
 	Status   int
 	Type     string
 	Detail   string
-	Field    string // the member, header or field that is wrong; empty: none
+	Field    string // the wrong member, header or field; empty: none
 	Recorded count.Recorded
 
-	Challenge string // of the header WWW-Authenticate; empty: none
+	Challenge string // value of the header WWW-Authenticate; empty: none
 }
 
-// ProblemOf returns the problem that err is: a 500 that gives nothing away when the table has no row
-// for it.
+// ProblemOf returns the problem for err, a 500 without details if the table has no row for it.
 func ProblemOf(err error) *Problem {
 	p := &Problem{Status: http.StatusInternalServerError, Type: typeBlank, Detail: "The server failed; its log says how."}
 	for _, k := range problemKinds {
@@ -138,7 +136,7 @@ func ProblemOf(err error) *Problem {
 	return p
 }
 
-// Title is the text of the status, as about:blank asks, or that of the draft.
+// Title returns the text of the status, as about:blank demands, or the title in the draft.
 func (p *Problem) Title() string {
 	switch {
 	case p.Type == typeQuotaExceeded:
@@ -179,7 +177,7 @@ func (p *Problem) AppendMembers(b []byte) []byte {
 	return b
 }
 
-// appendKind appends the members that say what kind of problem p is.
+// appendKind appends the members type, title and status.
 func (p *Problem) appendKind(b []byte) []byte {
 	b = appendMember(b, `"type":`, p.Type)
 	b = appendMember(b, `,"title":`, p.Title())

@@ -6,32 +6,32 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Shadow counts calls that shadows of one policy would have denied: its limits that are, or all of
-// them in mode shadow. It is the answer of GET /v1/policies/{name}/shadow.
+// Shadow has the counts of calls that shadows of a policy would have denied: its limits with shadow: true, or all
+// limits in mode shadow. It is the answer of GET /v1/policies/{name}/shadow.
 type Shadow struct {
 	Policy     string           `json:"policy"`
 	Mode       policy.Mode      `json:"mode"`
-	Scope      string           `json:"scope"`               // whose calls: ScopeInstance or ScopeInstances
+	Scope      string           `json:"scope"`               // ScopeInstance or ScopeInstances
 	Version    int64            `json:"version,omitempty"`   // of the policies in force; 0: they have none
 	Since      *time.Time       `json:"since"`               // when counting began; nil: nothing is in shadow
 	Calls      int64            `json:"calls"`               // decided since
 	Denied     int64            `json:"denied"`              // of these
 	Undecided  int64            `json:"undecided"`           // of these, while the store did not answer
 	WouldDeny  int64            `json:"would_deny"`          // calls that were allowed, and that some shadow would have denied
-	Callers    *int64           `json:"callers"`             // of these, about; nil: not known
+	Callers    *int64           `json:"callers"`             // estimated callers of these; nil: not known
 	Confirmed  *int64           `json:"confirmed,omitempty"` // units, since; nil: no shadow depends on confirmations
 	Limits     []ShadowLimit    `json:"limits"`
-	Instances  []ShadowInstance `json:"instances"`  // that this was counted by
+	Instances  []ShadowInstance `json:"instances"`  // that have counted
 	Unanswered []Unanswered     `json:"unanswered"` // instances whose calls are missing
 }
 
-// Whose figures an answer has.
+// Values of the member scope of answers.
 const (
-	ScopeInstance  = "instance"  // of one that is alone, or was asked for
+	ScopeInstance  = "instance"  // of one instance, which is alone or was named
 	ScopeInstances = "instances" // of all that decide together
 )
 
-// ShadowLimit counts calls that one of the limits would have denied.
+// ShadowLimit has the counts of calls that one limit would have denied.
 type ShadowLimit struct {
 	Name      string       `json:"name"`
 	Limit     int64        `json:"limit"`
@@ -41,7 +41,7 @@ type ShadowLimit struct {
 	Minutes   []ShadowSpan `json:"minutes"` // of the last 60
 }
 
-// ShadowSpan is an hour or a minute.
+// ShadowSpan has the counts of an hour or a minute.
 type ShadowSpan struct {
 	Start     time.Time `json:"start"`
 	Calls     int64     `json:"calls"`
@@ -49,14 +49,14 @@ type ShadowSpan struct {
 	Callers   *int64    `json:"callers,omitempty"` // of an hour
 }
 
-// ShadowInstance is an instance that counted.
+// ShadowInstance is an instance that has counted.
 type ShadowInstance struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since"`
 	Calls    int64     `json:"calls"`
 }
 
-// Unanswered is an instance that counted something else, or did not say what.
+// Unanswered is an instance whose counts are missing, and why.
 type Unanswered struct {
 	Instance string `json:"instance"`
 	Address  string `json:"address"`

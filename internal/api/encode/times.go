@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ForPeople returns milliseconds as 1d2h3m4s: below a second exactly, else in whole
-// seconds, rounded up, so that nobody comes back too early.
+// ForPeople returns milliseconds in a form such as 1d2h3m4s: below a second exactly, else in whole seconds, rounded up
+// so that no caller retries too early.
 func ForPeople(milliseconds int64) string {
 	if milliseconds < 1000 {
 		return strconv.FormatInt(milliseconds, 10) + "ms"
@@ -29,7 +29,7 @@ func ForPeople(milliseconds int64) string {
 	return text.String()
 }
 
-// Milliseconds returns d in whole milliseconds, rounded up: nobody is told to come back too early.
+// Milliseconds returns d in whole milliseconds, rounded up so that no caller retries too early.
 func Milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
 // seconds returns d in whole seconds, rounded up.
@@ -43,5 +43,5 @@ func ceil(d, unit time.Duration) int64 {
 	return n
 }
 
-// ToMilliseconds returns t as answers have it.
+// ToMilliseconds returns t in the form of answers: UTC, in whole milliseconds.
 func ToMilliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

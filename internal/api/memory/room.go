@@ -5,18 +5,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Bytes of memory that deciding a call and answering it take at most, beside names.
-// TestRoomIsEnough of the API holds them.
+// Upper bounds of the bytes for deciding a call and answering it, without names. TestRoomIsEnough of the API checks
+// them.
 const (
 	callRoom     = 1000 // a call, alone or in a batch
 	decisionRoom = 800  // a decision under a policy, with its part of a receipt
 	limitRoom    = 300  // a decision of one limit
-	// tokenRoom is how many bytes of a reservation are there for one of its demands, at least.
+	// tokenRoom is the least number of bytes of a reservation for one of its demands.
 	tokenRoom = 64
 )
 
-// Room returns how many bytes it takes to decide c and to answer it, by the policies in force; 0 where
-// nothing is bounded. listed: the answer lists its demands.
+// Room returns the bytes for deciding and answering c by the policies in force, 0 without a bound. listed says that the
+// answer lists the demands.
 func (s *Share) Room(c *limiter.Call, listed bool) int64 {
 	if s.pool == nil {
 		return 0
@@ -33,7 +33,7 @@ func roomOf(c *limiter.Call, listed bool, pol func(name string) (*policy.Policy,
 	for i := range c.Demands {
 		p, known := pol(c.Demands[i].Policy)
 		if !known {
-			sum += decisionRoom // at most, of the problem that it is
+			sum += decisionRoom // for the problem in the answer
 			continue
 		}
 		add(p)
@@ -54,7 +54,7 @@ func roomOf(c *limiter.Call, listed bool, pol func(name string) (*policy.Policy,
 	return sum
 }
 
-// roomUnder returns the room of a decision under a policy, without what it derives.
+// roomUnder returns the bytes for a decision under a policy, without those for derived policies.
 func roomUnder(p *policy.Policy) (room int64) {
 	room = decisionRoom + 2*int64(len(p.Name))
 	for i := range p.Limits {

@@ -106,7 +106,7 @@ func (c *Config) Check() error {
 	case len(c.Hosts) == 0:
 		err = errors.New("cassandra-hosts: give at least one host[:port]")
 	case !keyspaceName.MatchString(c.Keyspace):
-		err = fmt.Errorf("cassandra-keyspace: %q is no keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
+		err = fmt.Errorf("cassandra-keyspace: %q is not a keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
 	default:
 		_, err = SerialLevel(c.SerialConsistency)
 	}

@@ -1,7 +1,7 @@
-// Package admin holds the commands of operators: what is counted for somebody, who
-// is decided otherwise, the policies in the store, and the cluster that instances share.
+// Package admin has the commands of operators: counts of an identifier, overrides, the policies in the store, and the
+// cluster that instances share.
 //
-// reset, explain, override, policies, shadow and top ask a server; migrate and members ask Cassandra.
+// reset, explain, override, policies, shadow and top call a server; migrate and members connect to Cassandra.
 package admin
 
 import (

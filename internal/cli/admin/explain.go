@@ -14,8 +14,8 @@ func newExplain(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Say why an identifier would be allowed or denied now",
-		Long: "Say why an identifier would be allowed or denied now: what every limit has counted, and what an override, a block,\n" +
-			"a reset or the policy's mode make of it. Nothing is recorded." + remote.SubjectNotes +
+		Long: "Say why an identifier would be allowed or denied now, with the count of each limit, and the effect of an override, a\n" +
+			"block, a reset and the policy's mode. Nothing is recorded." + remote.SubjectNotes +
 			"  0  explained\n  2  error: standard error says why",
 		Example: "  ratelimitd explain sms-send +4915112345678",
 	}
@@ -62,7 +62,7 @@ type explanation struct {
 	Derived []explanation `json:"derived"`
 }
 
-// write writes a line that says it all, a row for each limit, and what else has a say.
+// write writes a line with the verdict, a row for each limit, and everything else that affects the decision.
 func (x *explanation) write(out *bytes.Buffer) {
 	verdict := "denied"
 	if x.Allowed {
@@ -91,7 +91,7 @@ func (x *explanation) writeRest(out *bytes.Buffer) {
 		fmt.Fprintf(out, "block: until %s, number %d in a row\n", remote.Printable(x.Block.Until), x.Block.Strikes)
 	}
 	if x.ResetAt != nil {
-		fmt.Fprintf(out, "reset: what was counted before %s is forgotten\n", remote.Printable(*x.ResetAt))
+		fmt.Fprintf(out, "reset: counts from before %s are forgotten\n", remote.Printable(*x.ResetAt))
 	}
 	if x.Mode != "enforce" {
 		fmt.Fprintf(out, "mode: %s\n", remote.Printable(x.Mode))

@@ -19,8 +19,8 @@ func newMembers(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "Show which instances decide together, and how much each owns",
-		Long: "Show which instances decide together, and how large a share of all keys each owns, as Cassandra keeps it.\n\n" +
-			"ALIVE tells whether a member gave a sign of life within the last ten seconds. IN is false once a member is set out:\n" +
+		Long: "Show which instances decide together, and the share of all keys that each owns, as stored in Cassandra.\n\n" +
+			"ALIVE is true if a member gave a sign of life within the last ten seconds. IN is false once a member is set out:\n" +
 			"it then decides nothing more, and the next view of the members leaves it out.",
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,11 +42,11 @@ func newMembers(p *command.Process) *cobra.Command {
 	}
 	s.AddCommonFlags(cmd.Flags())
 	s.AddCassandraFlags(cmd.Flags())
-	cmd.Flags().StringVar(&s.Namespace, "namespace", "default", "whose `members`")
+	cmd.Flags().StringVar(&s.Namespace, "namespace", "default", "`namespace` of the members")
 	return cmd
 }
 
-// whyAll says why all members own keys, and not one alone.
+// whyAll has the reasons why all members own keys, instead of one.
 var whyAll = map[cluster.Why]string{
 	cluster.WhyAsked:  ": an instance was started with --owners all",
 	cluster.WhyCPU:    ": one owner alone used over half of its processors",

@@ -16,7 +16,7 @@ func newMigrate(p *command.Process) *cobra.Command {
 		Use:   "migrate",
 		Short: "Create the keyspace and its tables in Cassandra, or bring them up to date",
 		Long: "Create the keyspace and its tables in Cassandra, or bring them up to date.\n\n" +
-			"It takes the flags, the environment and the --config file of serve; others than these are not looked at.",
+			"It takes the flags, the environment and the --config file of serve; it only uses these flags.",
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := s.Load(cmd, p)

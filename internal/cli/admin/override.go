@@ -20,9 +20,9 @@ import (
 func newOverride(p *command.Process) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use:   "override",
-		Short: "Decide an identifier otherwise than its policy says",
-		Long: "Allow or block an identifier, or all that begin alike, or give them other limits, on every instance within a second,\n" +
-			"and see what is in force.",
+		Short: "Decide an identifier otherwise than by its policy",
+		Long: "Allow or block an identifier, or all with a prefix, or give them other limits, on every instance within a second,\n" +
+			"and show the overrides in force.",
 	}, newOverrideSet(p), newOverrideGet(p), newOverrideDelete(p), newOverrideList(p))
 }
 
@@ -45,14 +45,14 @@ func newPrefixAsker(p *command.Process, cmd *cobra.Command) *prefixAsker {
 	return a
 }
 
-// overridden is whom a request about an override is for.
+// overridden is the identifier or the prefix of a request about an override.
 type overridden struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier,omitempty"`
 	Prefix     string `json:"prefix,omitempty"`
 }
 
-// about fills in the flags, and returns whom the arguments are about.
+// about loads the flags, and returns the identifier or the prefix that the arguments name.
 func (a *prefixAsker) about(cmd *cobra.Command, args []string) (overridden, error) {
 	if cmd.Flags().Changed("prefix") {
 		if a.prefix == "" || !utf8.ValidString(a.prefix) {
@@ -64,7 +64,7 @@ func (a *prefixAsker) about(cmd *cobra.Command, args []string) (overridden, erro
 	return overridden{Policy: about.Policy, Identifier: about.Identifier}, err
 }
 
-// overridesRoute is that of overrides, below /v1.
+// overridesRoute is the route of overrides, below /v1.
 const overridesRoute = "overrides"
 
 // overrideInForce is an override as a server answers it.
@@ -78,7 +78,7 @@ type overrideInForce struct {
 	By          string                 `json:"by"`
 }
 
-// printOverride prints the override that a is. It returns false if a is none.
+// printOverride prints the override in a. It returns false if a has none.
 func printOverride(cmd *cobra.Command, asker *remote.Asker, a *remote.Answer) (printed bool, err error) {
 	var o overrideInForce
 	if !a.Into(&o) || o.Kind == "" {
@@ -102,10 +102,10 @@ func writeOverrides(out *bytes.Buffer, overrides []overrideInForce) {
 	_ = table.Flush() // into a buffer
 }
 
-// shownKeyDigits are as many as the audit log has.
+// shownKeyDigits is the number of digits of a key in tables, the same as in the audit log.
 const shownKeyDigits = 16
 
-// what says what o does.
+// what describes the effect of o.
 func (o *overrideInForce) what() string {
 	if o.Kind != string(policy.OverrideLimits) {
 		return o.Kind
@@ -121,7 +121,7 @@ func (o *overrideInForce) what() string {
 	return strings.Join(limits, " ")
 }
 
-// ends says in how long o ends.
+// ends returns the time until o ends.
 func (o *overrideInForce) ends() string {
 	if o.ExpiresInMS == nil {
 		return "never"
@@ -129,13 +129,13 @@ func (o *overrideInForce) ends() string {
 	return remote.Duration(*o.ExpiresInMS)
 }
 
-// afterOverride is the aftermath of what changes overrides.
+// afterOverride is the aftermath of requests that change overrides.
 func afterOverride(recorded string) string {
 	switch recorded {
 	case remote.RecordedNo:
 		return "Nothing was changed."
 	case remote.RecordedUnknown:
-		return "Whether it was changed is unknown: do it again, or see with override get."
+		return "Whether it was changed is unknown: try again, or look by override get."
 	}
 	return ""
 }

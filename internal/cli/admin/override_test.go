@@ -45,7 +45,7 @@ func TestOverridesFromTheCommandLine(t *testing.T) {
 		{"override delete sms-send " + number, command.ExitOK, "deleted"},
 		{"override list -o json", command.ExitOK, `"total": 0`},
 		{"reset sms-send " + number, command.ExitOK, "reset"},
-		{"explain sms-send " + number, command.ExitOK, "is forgotten"},
+		{"explain sms-send " + number, command.ExitOK, "are forgotten"},
 		{"override set sms-send " + number + " --for 1h", command.ExitError, "give one of --allow, --block and --limit"},
 		{"override set sms-send " + number + " --allow --block --for 1h", command.ExitError, "give one of"},
 		{"override set sms-send " + number + " --allow", command.ExitError, "give --for"},

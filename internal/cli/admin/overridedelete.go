@@ -14,7 +14,7 @@ func newOverrideDelete(p *command.Process) *cobra.Command {
 		Use:   "delete",
 		Short: "End the override of an identifier or a prefix",
 		Long: "End the override of an identifier or a prefix under a policy, on every instance within a second." + remote.SubjectNotes +
-			"  0  ended, or there was none\n  2  error: standard error says why",
+			"  0  ended, or it did not exist\n  2  error: standard error says why",
 		Example: "  ratelimitd override delete sms-send +4915112345678",
 	}
 	asker := newPrefixAsker(p, cmd)

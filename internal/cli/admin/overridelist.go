@@ -15,7 +15,7 @@ func newOverrideList(p *command.Process) *cobra.Command {
 		Use:   "list",
 		Args:  command.NoArgs,
 		Short: "List the overrides in force",
-		Long: "List the overrides in force by hashed key: those without end, and then the one that ends first.\n" +
+		Long: "List the overrides in force by hashed key: first those without end, then by the time of their end.\n" +
 			"\"ratelimitd key\" prints the key of an identifier." + remote.Notes + "  0  they are printed\n  2  error: standard error says why",
 		Example: "  ratelimitd override list -o json",
 	}

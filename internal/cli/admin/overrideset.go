@@ -20,11 +20,11 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 	o := new(overrideFlags)
 	cmd := &cobra.Command{
 		Use:   "set",
-		Short: "Allow or block an identifier, or all that begin alike, or give them other limits",
-		Long: "Allow or block an identifier, or give it other limits, until --for is over. It takes the place of an earlier\n" +
-			"override of the same identifier. With --prefix, it is for all identifiers that begin so: the longest prefix stands\n" +
-			"above shorter ones, and an identifier's own override above all. A prefix is kept in the clear.\n" +
-			"Allowed calls are not counted; under other limits, all are counted as ever." +
+		Short: "Allow or block an identifier, or all with a prefix, or give them other limits",
+		Long: "Allow or block an identifier, or give it other limits, for as long as --for says. It replaces an earlier\n" +
+			"override of the same identifier. With --prefix, it is for all identifiers with that prefix. An identifier's own\n" +
+			"override comes first, then that of its longest prefix. A prefix is stored in the clear.\n" +
+			"Allowed calls are not counted; under other limits, all calls are counted as before." +
 			remote.SubjectNotes + "  0  in force on every instance within a second\n  2  error: standard error says why",
 		Example: `  # a customer may send more today
   ratelimitd override set sms-send +4915112345678 --limit per-hour=50 --for 1d
@@ -32,7 +32,7 @@ func newOverrideSet(p *command.Process) *cobra.Command {
   # keep an attacker away
   ratelimitd override set login 203.0.113.7 --block --for 7d
 
-  # numbers of a range that is known are never limited
+  # never limit a known range of numbers
   ratelimitd override set sms-send --prefix +491555 --allow --for ever`,
 	}
 	asker := newPrefixAsker(p, cmd)
@@ -60,14 +60,14 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// overrideFlags say what an override does.
+// overrideFlags are the flags of an override.
 type overrideFlags struct {
 	allow, block bool
 	limits       []string
 	lasts        lasting
 }
 
-// lasting is how long an override lasts. The zero lasting is not said yet.
+// lasting is how long an override lasts. The zero value is not set.
 type lasting struct {
 	ever bool
 	time time.Duration
@@ -77,7 +77,7 @@ func (o *overrideFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.allow, "allow", false, "allow everything, and count nothing")
 	flags.BoolVar(&o.block, "block", false, "deny everything")
 	flags.StringArrayVar(&o.limits, "limit", nil, "`NAME=UNITS` of a limit of the policy, or NAME=UNITS/BURST; may be repeated")
-	command.Var(flags, &o.lasts, "for", "", "duration", "until it ends, 1s to 31d, or ever", overrideTime)
+	command.Var(flags, &o.lasts, "for", "", "duration", "how long the override lasts: 1s to 31d, or ever", overrideTime)
 }
 
 func overrideTime(text string) (lasting, error) {
@@ -99,7 +99,7 @@ type newOverrideBody struct {
 	ExpiresInMS *int64                 `json:"expires_in_ms"` // nil: it has no end
 }
 
-// body returns what the flags ask for.
+// body returns the body of the request for the flags.
 func (o *overrideFlags) body(about overridden) (*newOverrideBody, error) {
 	body := &newOverrideBody{overridden: about}
 	given := 0

@@ -28,7 +28,7 @@ func newPolicies(p *command.Process) *cobra.Command {
 // versionsRoute is below /v1.
 const versionsRoute = "policy-versions"
 
-// policyVersion is a version of the policies as a server tells it.
+// policyVersion is a version of the policies in a server's answer.
 type policyVersion struct {
 	Version  int64
 	Digest   string
@@ -38,7 +38,7 @@ type policyVersion struct {
 	Text     string // of one alone
 }
 
-// versions are those that a server's store keeps, the latest first.
+// versions are the versions in a server's store, the latest first.
 type versions struct{ Versions []policyVersion }
 
 // latest returns the number of the latest version, 0 for none.
@@ -56,18 +56,18 @@ func readVersion(ctx context.Context, c *remote.Client, number int64) (v policyV
 	return v, err
 }
 
-// put makes text the latest version in place of have, and says so.
+// put makes text the latest version in place of have, and prints the result.
 func put(cmd *cobra.Command, c *remote.Client, text []byte, have int64) error {
 	header := http.Header{"Content-Type": {"application/yaml"}, "If-Match": {`"` + strconv.FormatInt(have, 10) + `"`}}
 	var made policyVersion
-	const aftermath = "Whether they come into force is unknown: ratelimitd policies history tells."
+	const aftermath = "Whether they come into force is unknown: see ratelimitd policies history."
 	if err := c.Put(cmd.Context(), "policies", header, text, aftermath, &made); err != nil {
 		return err
 	}
 	said := fmt.Sprintf("version %d: %s, in force on every instance within a second\n", made.Version,
 		command.Count(made.Policies, "policy", "policies"))
 	if made.Version == have {
-		said = fmt.Sprintf("version %d has the same text: nothing is changed\n", have)
+		said = fmt.Sprintf("version %d has the same text: nothing changed\n", have)
 	}
 	_, err := fmt.Fprint(cmd.OutOrStdout(), said)
 	return err
@@ -78,15 +78,15 @@ func newApply(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Make a file of policies the latest version in a server's store",
-		Long: "Make a file of policies the latest version in a server's store, in place of all policies there. All instances of that\n" +
-			"store that were given no --policies have it in force within a second. A file with mistakes changes nothing." + remote.Notes +
+		Long: "Make a file of policies the latest version in a server's store, in place of all policies there. All instances with that\n" +
+			"store and without --policies put it in force within a second. A file with mistakes changes nothing." + remote.Notes +
 			"  0  in force, or no other than before\n  2  error: standard error says why",
 		Example: "  ratelimitd policies apply policies.yaml",
 		Args:    command.Args(1, 1, "one FILE of policies", ""),
 	}
 	asker := remote.NewAsker(p, cmd)
 	command.Var(cmd.Flags(), &replaces, "replaces", "", "number",
-		"of the version that the file was made from: if it is not the latest any more, nothing is changed", versionNumber)
+		"number of the version that the file was made from: if another one is the latest now, nothing changes", versionNumber)
 	cmd.ValidArgsFunction = nil // a file
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		text, _, err := readPolicies(files[0])
@@ -107,7 +107,7 @@ func newApply(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// readPolicies reads a file, which has no mistakes.
+// readPolicies reads a file, and returns an error if it has mistakes.
 func readPolicies(path string) (text []byte, file policyfile.File, err error) {
 	if text, err = yamlfile.Read(path); err != nil {
 		return nil, file, fmt.Errorf("reading policies: %w", err)
@@ -120,7 +120,7 @@ func newRollback(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback NUMBER",
 		Short: "Make the policies of an earlier version the latest version in a server's store",
-		Long: "Make the policies of an earlier version the latest version in a server's store. It has a number of its own." + remote.Notes +
+		Long: "Make the policies of an earlier version the latest version in a server's store, with a new number." + remote.Notes +
 			"  0  in force, or no other than before\n  2  error: standard error says why",
 		Example: "  ratelimitd policies rollback 7",
 		Args:    command.Args(1, 1, "one NUMBER of a version", ""),
@@ -225,8 +225,8 @@ func newDiff(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Print how a file of policies differs from the latest version in a server's store",
-		Long: "Print how a file of policies differs from the latest version in a server's store: + policies that it adds, - those that\n" +
-			"it removes, ~ those that it changes, with what." + remote.Notes +
+		Long: "Print how a file of policies differs from the latest version in a server's store: + for added policies, - for removed\n" +
+			"ones, ~ for changed ones with their changes." + remote.Notes +
 			"  0  no difference\n  1  they differ\n  2  error: standard error says why",
 		Example: "  ratelimitd policies diff policies.yaml",
 		Args:    command.Args(1, 1, "one FILE of policies", ""),
@@ -250,7 +250,7 @@ func newDiff(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// latestPolicies returns those of the latest version, none if there is none.
+// latestPolicies returns the policies of the latest version, none if there is no version.
 func latestPolicies(ctx context.Context, c *remote.Client) (file policyfile.File, err error) {
 	have, err := latest(ctx, c)
 	if err != nil || have == 0 {

@@ -21,11 +21,11 @@ func newShow(p *command.Process) *cobra.Command {
 		Args: command.Args(0, 1, "one FILE of policies, or none for the examples", ""),
 	}
 	asker := remote.NewAsker(p, cmd)
-	command.Var(cmd.Flags(), &version, "version", "", "number", "of the version to print", versionNumber)
+	command.Var(cmd.Flags(), &version, "version", "", "number", "number of the version to print", versionNumber)
 	cmd.ValidArgsFunction = nil // a file
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		switch {
-		case !cmd.Flags().Changed("version"): // nobody is asked
+		case !cmd.Flags().Changed("version"): // no server is asked
 			return show(cmd, files)
 		case len(files) > 0:
 			return errors.New("give a FILE or --version, not both")

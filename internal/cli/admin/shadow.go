@@ -17,9 +17,9 @@ import (
 func newShadow(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shadow POLICY",
-		Short: "Say what a policy's shadows would have denied, on all instances",
-		Long: "Say how many calls, of how many callers, a policy's shadows would have denied: its limits with shadow: true, or all\n" +
-			"of them in mode shadow. The server asks all other instances, and names those whose calls are missing." + remote.Notes +
+		Short: "Show how many calls a policy's shadows would have denied, on all instances",
+		Long: "Show how many calls, of how many callers, a policy's shadows would have denied: its limits with shadow: true, or all\n" +
+			"limits in mode shadow. The server asks all other instances, and names those whose calls are missing." + remote.Notes +
 			"  0  it is printed\n  2  error: standard error says why",
 		Example: "  ratelimitd shadow sms-send\n  ratelimitd shadow sms-send -o json",
 		Args:    command.Args(1, 1, "one POLICY", ""),
@@ -61,10 +61,11 @@ type shadowLimit struct {
 	}
 }
 
-// hoursShown is how many hours are printed: a day. All are in JSON.
+// hoursShown is the number of hours that are printed, a day. JSON has all.
 const hoursShown = 24
 
-// write writes a line that says it all, a row for each limit and for each of the latest hours, and whose calls are missing.
+// write writes a line of totals, a row for each limit and for each of the latest hours, and the instances whose calls
+// are missing.
 func (s *shadows) write(out *bytes.Buffer) {
 	if s.Since == nil {
 		fmt.Fprintf(out, "nothing of %s is in shadow\n", remote.Printable(s.Policy))
@@ -102,10 +103,10 @@ func (s *shadows) confirmedNote() string {
 	case s.Confirmed == nil || s.Calls == 0:
 		return ""
 	case *s.Confirmed == 0:
-		return fmt.Sprintf("not judged: nothing was confirmed, and limits of %s go by that; POST /v1/confirm says what was",
+		return fmt.Sprintf("not judged: no units were confirmed, and limits of %s depend on confirmations, by POST /v1/confirm",
 			remote.Printable(s.Policy))
 	}
-	return fmt.Sprintf("judged by what was confirmed: %s of %s",
+	return fmt.Sprintf("judged by %s confirmed for %s",
 		command.Count(int(*s.Confirmed), "unit", "units"), remote.Printable(s.Policy))
 }
 

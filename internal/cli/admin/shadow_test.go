@@ -42,7 +42,7 @@ func TestShadowWithoutConfirmations(t *testing.T) {
 		}
 		receipt = took.Receipt
 	}
-	const unjudged = "not judged: nothing was confirmed, and limits of codes go by that; POST /v1/confirm says what was\n"
+	const unjudged = "not judged: no units were confirmed, and limits of codes depend on confirmations, by POST /v1/confirm\n"
 	if text := shown(); !strings.Contains(text, unjudged) {
 		t.Error(text)
 	}
@@ -52,12 +52,12 @@ func TestShadowWithoutConfirmations(t *testing.T) {
 	if code, _, stderr := clitest.Execute(t, nil, "confirm", receipt, "--server="+s.URL); code != command.ExitOK {
 		t.Fatal(stderr)
 	}
-	if text := shown(); !strings.Contains(text, "judged by what was confirmed: 1 unit of codes\n") {
+	if text := shown(); !strings.Contains(text, "judged by 1 unit confirmed for codes\n") {
 		t.Error(text)
 	}
 }
 
-// TestShadow says what shadows would have denied; where there are none, that; and whose calls are missing.
+// TestShadow prints what shadows would have denied, that there are none, and whose calls are missing.
 func TestShadow(t *testing.T) {
 	s := clitest.Start(t, nil, "--policies="+clitest.Write(t, "p.yaml", tightened))
 	for range 6 {

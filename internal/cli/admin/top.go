@@ -16,20 +16,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// frameEvery is how often top shows anew.
+// frameEvery is the interval between two frames.
 const frameEvery = time.Second
 
 func newTop(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Args:  command.NoArgs,
-		Short: "Show live what all instances decide, and how their store, clocks and peers are",
-		Long: "Show live what all instances decide, and how their store, clocks and peers are. The figures are those of the live page.\n" +
+		Short: "Show live the decisions, the stores, the clocks and the peers of all instances",
+		Long: "Show live the decisions, the stores, the clocks and the peers of all instances, with the figures of the live page.\n" +
 			"The server asks all instances that decide together, each of which must run with --ui, and names those that do not\n" +
 			"answer. Control-C ends it.\n\n" +
 			"Columns with /S have decisions per second, of the last seconds. Those with /H have the sum of the last hour: WOULD/H\n" +
 			"is of calls that mode shadow allowed, and mode enforce would deny. SHARE is the share that is denied. Those with /D\n" +
-			"have units of the last day, or their cost, under policies that go by confirmations; their SHARE is confirmed, and BOUND\n" +
+			"have units of the last day, or their cost, under policies that depend on confirmations; their SHARE is confirmed, and BOUND\n" +
 			"is the part of a bound of unconfirmed units that is used. Within the last minute, half of all requests took no longer\n" +
 			"than p50, and 99 of 100 no longer than p99. The clock is that of the instance that is furthest off. The table of shadows\n" +
 			"always covers all instances, and is read every ten seconds.\n" +
@@ -54,7 +54,7 @@ func newTop(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// printFrame prints how instances are now.
+// printFrame prints one frame.
 func printFrame(cmd *cobra.Command, asker *remote.Asker, instance string) error {
 	var state ui.State
 	document, err := asker.Client().GetState(cmd.Context(), instance, &state)
@@ -69,8 +69,8 @@ func printFrame(cmd *cobra.Command, asker *remote.Asker, instance string) error 
 	})
 }
 
-// watch shows how instances are, every second until the command is interrupted. A server that does
-// not answer the first time ends it; one that falls silent is waited for.
+// watch shows a frame every second until the command is interrupted. It returns an error if the server does not answer
+// the first time, and waits for a server that stops answering later.
 func watch(cmd *cobra.Command, asker *remote.Asker, instance string) error {
 	ctx, screen := cmd.Context(), newScreen(cmd.OutOrStdout())
 	tick := time.NewTicker(frameEvery)
@@ -104,7 +104,7 @@ func watch(cmd *cobra.Command, asker *remote.Asker, instance string) error {
 	}
 }
 
-// screen is where frames are shown: in place on a terminal, else one after the other.
+// screen shows frames: in place on a terminal, else one after the other.
 type screen struct {
 	out  io.Writer
 	file *os.File // the terminal; nil: there is none
@@ -119,14 +119,14 @@ func newScreen(out io.Writer) *screen {
 
 // Control sequences of a terminal (ECMA-48, and xterm's alternate screen).
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // which leaves what was there before, and hides the cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // which keeps the screen's earlier contents, and hides the cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	toTop       = "\x1b[H"
 	clearLine   = "\x1b[K"
 	clearBelow  = "\x1b[J"
 )
 
-// show shows a frame, as much of it as there is room for.
+// show shows as much of a frame as the terminal has room for.
 func (s *screen) show(frame []byte, first bool) error {
 	if s.file == nil {
 		if !first {
@@ -153,7 +153,7 @@ func (s *screen) show(frame []byte, first bool) error {
 	return err
 }
 
-// size returns the columns and lines of the terminal; 0 where they are not known.
+// size returns the columns and lines of the terminal, 0 if they are not known.
 func (s *screen) size() (width, height int) {
 	if s.file == nil {
 		return 0, 0
@@ -165,7 +165,7 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// cut returns a line that is at most so wide, and ends with "…" if it is not whole. A width of 0 is none.
+// cut returns line, shortened to width and with "…" at its end if it is longer. A width of 0 is no bound.
 func cut(line string, width int) string {
 	runes := []rune(line)
 	if width <= 0 || len(runes) <= width {
@@ -174,7 +174,7 @@ func cut(line string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
-// close leaves the terminal as it was.
+// close restores the terminal.
 func (s *screen) close() error {
 	if s.file == nil {
 		return nil

@@ -12,20 +12,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// leastText is as short as names get where a terminal is narrow.
+// leastText is the length to which names are shortened on a narrow terminal.
 const leastText = 6
 
 // table is a part of a frame. Its first columns are text, on the left, and the others figures, on the right.
 type table struct {
 	titles []string   // of the columns
-	rows   [][]string // perhaps none: then nothing is shown
+	rows   [][]string // if there are none, the table is not shown
 	texts  int        // columns of text
-	all    int        // rows that there are, with those that are not listed
+	all    int        // number of rows, listed or not
 	notes  []string   // lines below
 }
 
-// writeFrame writes what top shows, in at most so many columns and lines. A width or height of 0 is none. Each table gets
-// some of its rows.
+// writeFrame writes a frame of at most width columns and height lines, where 0 is no bound. Each table gets some of its
+// rows.
 func writeFrame(out *bytes.Buffer, s *ui.State, shadows *shadowTable, width, height int) {
 	lines := summary(s)
 	tables := []*table{policyTable(s), confirmationTable(s.Confirmations), worstTable(s.Worst), memberTable(s), shadows.table(s.Now)}
@@ -40,7 +40,7 @@ func writeFrame(out *bytes.Buffer, s *ui.State, shadows *shadowTable, width, hei
 	}
 }
 
-// share leaves tables as many rows as there are lines for, in turn. Notes give way to the first row of each table.
+// share cuts the rows of tables to the lines that there are, evenly. Notes give way to the first row of each table.
 func share(tables []*table, lines int) {
 	shown := make([]int, len(tables))
 	for _, t := range tables {
@@ -67,7 +67,7 @@ func share(tables []*table, lines int) {
 	}
 }
 
-// lines returns how many lines the table takes with so many rows.
+// lines returns the number of lines of the table with this number of rows.
 func (t *table) lines(rows int) int {
 	if len(t.rows) == 0 && len(t.notes) == 0 {
 		return 0
@@ -96,7 +96,7 @@ func (t *table) write(out *bytes.Buffer, width int) {
 	}
 }
 
-// summary is the part of a frame in lines.
+// summary returns the lines above the tables.
 func summary(s *ui.State) []string {
 	i, d := &s.Instance, &s.Decisions
 	lines := []string{
@@ -118,8 +118,7 @@ func summary(s *ui.State) []string {
 	return lines
 }
 
-// ofHowMany says how many instances the figures are of, if they may be of several, before the figures of the one that
-// is asked.
+// ofHowMany returns the number of instances that the figures cover, empty if they are those of one.
 func ofHowMany(s *ui.State) string {
 	if s.Scope != ui.ScopeInstances {
 		return ""
@@ -137,7 +136,7 @@ func missing(all []ui.Unanswered) string {
 	return strings.Join(some, "; ")
 }
 
-// reasons says why decisions were denials.
+// reasons returns the numbers of denials by their reason.
 func reasons(r *ui.Reasons) string {
 	var some []string
 	for _, reason := range []struct {
@@ -154,7 +153,7 @@ func reasons(r *ui.Reasons) string {
 	return ": " + strings.Join(some, ", ")
 }
 
-// callsNoted is of how many policies a line tells that more calls were denied than by the policy itself.
+// callsNoted is the maximum of notes on policies whose calls were also denied by other limits.
 const callsNoted = 3
 
 func policyTable(s *ui.State) *table {
@@ -181,7 +180,7 @@ func policyTable(s *ui.State) *table {
 	return t
 }
 
-// confirmationTable has units sent and confirmed, by policy and country.
+// confirmationTable returns the table of units sent and confirmed, by policy and country.
 func confirmationTable(all []ui.ConfirmationState) *table {
 	t := &table{titles: []string{"SENT UNDER", "TO", "SENT/D", "CONFIRMED/D", "SHARE", "UNCONFIRMED/D", "BOUND"}, texts: 2, all: len(all)}
 	for i := range all {
@@ -198,7 +197,7 @@ func confirmationTable(all []ui.ConfirmationState) *table {
 	return t
 }
 
-// worstTable has the hashed keys that went furthest past a limit.
+// worstTable returns the table of the hashed keys that went the furthest past a limit.
 func worstTable(worst []ui.WorstKey) *table {
 	t := &table{titles: []string{"FURTHEST PAST A LIMIT", "POLICY", "ATTEMPTS"}, texts: 2, all: len(worst)}
 	for _, w := range worst {
@@ -239,7 +238,7 @@ func storeText(s *ui.State) string {
 	case !s.Store.Ready:
 		how = "is not ready"
 	case s.Store.BreakerOpen:
-		how = "fails, and is given up on for now"
+		how = "fails, and is not asked for now"
 	}
 	text := fmt.Sprintf("%s %s: p50 %s, p99 %s", remote.Printable(s.Instance.Store), how,
 		latency(s.Store.Latency.P50MS), latency(s.Store.Latency.P99MS))
@@ -260,7 +259,7 @@ func clockText(s *ui.State) string {
 	return text
 }
 
-// writeColumns writes rows in columns. Where they would be wider than width, the longest texts are cut.
+// writeColumns writes rows in columns. If they are wider than width, it shortens the longest texts.
 func writeColumns(out *bytes.Buffer, rows [][]string, texts, width int) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -289,7 +288,7 @@ func writeColumns(out *bytes.Buffer, rows [][]string, texts, width int) {
 	}
 }
 
-// narrow takes from the widest columns of text until all fit, or no text can be shorter.
+// narrow reduces the widest columns of text until all fit, or no text can be shorter.
 func narrow(widths []int, texts, width int) {
 	over := 2*(len(widths)-1) - width
 	for _, w := range widths {
@@ -313,7 +312,7 @@ func rate(perSecond float64) string { return fmt.Sprintf("%.1f", perSecond) }
 
 func number(n float64) string { return fmt.Sprintf("%.0f", n) }
 
-// percent is the share that part is of all, as the page has it.
+// percent returns part as a share of all, in the format of the page.
 func percent(part, all float64) string {
 	switch {
 	case all == 0:
@@ -334,7 +333,7 @@ func latency(ms *float64) string {
 	return fmt.Sprintf("%.1f ms", *ms)
 }
 
-// signed is a duration with its sign, which one that rounds to nothing does not have.
+// signed returns a duration with its sign, unless it rounds to zero.
 func signed(ms float64) string {
 	text := fmt.Sprintf("%+.2f ms", ms)
 	if strings.Trim(text, "+-0.") == " ms" {

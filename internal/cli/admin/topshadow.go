@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	shadowsEvery = 10 * time.Second // as the page asks: the server asks all instances
-	shadowsMost  = 20               // policies that are asked for, likewise
+	shadowsEvery = 10 * time.Second // as on the page, since the server asks all instances
+	shadowsMost  = 20               // policies in the table, as on the page
 )
 
-// shadowTable is what the shadows of a server's policies would have denied, on all instances, as it was told last.
+// shadowTable has the last reports on the shadows of a server's policies, on all instances.
 type shadowTable struct {
 	asked    time.Time
 	policies []shadows
-	err      error // of asking; nil: policies are whole
+	err      error // of the last request; nil: policies are complete
 }
 
-// refresh asks anew, if that was not done a moment ago.
+// refresh asks the server again, unless it did so less than shadowsEvery ago.
 func (t *shadowTable) refresh(ctx context.Context, client *remote.Client) {
 	if now := time.Now(); now.Sub(t.asked) >= shadowsEvery {
 		t.asked = now
@@ -32,7 +32,8 @@ func (t *shadowTable) refresh(ctx context.Context, client *remote.Client) {
 	}
 }
 
-// askShadows asks for each policy that has shadows, all at once: one whose instances do not answer takes a while.
+// askShadows asks for all policies that have shadows, concurrently, since one whose instances do not answer takes a
+// while.
 func askShadows(ctx context.Context, client *remote.Client) ([]shadows, error) {
 	var known struct{ Policies []shadowed }
 	if _, err := client.Get(ctx, "policies", &known); err != nil {
@@ -56,7 +57,7 @@ func askShadows(ctx context.Context, client *remote.Client) ([]shadows, error) {
 	return answers, nil
 }
 
-// shadowed is a policy, as a server lists it.
+// shadowed is a policy in a server's list.
 type shadowed struct {
 	Name   string
 	Mode   string
@@ -68,7 +69,8 @@ func (p *shadowed) any() bool {
 	return p.Mode == "shadow" || p.Mode == "enforce" && slices.ContainsFunc(p.Limits, func(l struct{ Shadow bool }) bool { return l.Shadow })
 }
 
-// table has a row for each limit, and notes what can't be judged and whose calls are missing.
+// table returns a table with a row for each limit, and notes on policies that can't be judged and instances that did
+// not answer.
 func (t *shadowTable) table(now time.Time) *table {
 	of := &table{titles: []string{"SHADOW OF", "LIMIT", "CALLS", "WOULD DENY", "SHARE", "CALLERS", "LAST 24 HOURS"}, texts: 2}
 	if t.err != nil {
@@ -98,7 +100,7 @@ func (t *shadowTable) table(now time.Time) *table {
 	return of
 }
 
-// overTime draws what would have been denied in each of the latest hours, the last of which is now's.
+// overTime draws a bar for the calls that would have been denied in each of the latest hours up to now.
 func (l *shadowLimit) overTime(now time.Time) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	first, most := now.Add(-(hoursShown-1)*time.Hour).Truncate(time.Hour), int64(1)

@@ -1,7 +1,6 @@
-// Package ask holds the commands that applications and scripts ask a server with: may it be, it
-// happened, it did not, are you healthy.
+// Package ask has the commands by which applications and scripts ask a server for decisions and its health.
 //
-// How a server is asked is remote's; here is what for, and how decisions are printed.
+// It prints decisions; package remote asks the server.
 package ask
 
 import (
@@ -30,17 +29,17 @@ type decisionCommand struct {
 	asker *remote.Asker
 
 	cost           int64
-	limit          int64         // that comes with the request, if its flag is given
+	limit          int64         // of the request, if its flag is given
 	reserve        time.Duration // of check; 0: nothing is held
 	reservation    string        // of record; empty: none is settled
 	idempotencyKey string        // of take and record; empty: none
 }
 
-// newDecision makes cmd a command that asks at the route of its name and prints the decision.
-// aftermath is as in remote.Question.
+// newDecision makes cmd a command that asks for a decision at the route of its name, and prints it. aftermath is that
+// of remote.Question.
 func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decisionCommand, recorded string) string) *decisionCommand {
 	d := &decisionCommand{Command: cmd, asker: remote.NewSubjectAsker(p, cmd)}
-	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "that the event costs", remote.WholeNumber)
+	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "cost of the event", remote.WholeNumber)
 	remote.NoFiles(cmd, "cost")
 	remote.AddLimit(cmd, &d.limit)
 	d.asker.AddOutput(cmd)
@@ -62,10 +61,10 @@ func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decis
 	return d
 }
 
-// addIdempotencyKey adds the flag of commands that record.
+// addIdempotencyKey adds the flag of the idempotency key.
 func (d *decisionCommand) addIdempotencyKey() {
-	command.Var(d.Flags(), &d.idempotencyKey, "idempotency-key", "", "key", "of this event: tried again with the same key, it counts once",
-		remote.HeaderText)
+	command.Var(d.Flags(), &d.idempotencyKey, "idempotency-key", "", "key",
+		"idempotency key: the event counts once, however often it is sent with the same key", remote.HeaderText)
 	remote.NoFiles(d.Command, "idempotency-key")
 }
 

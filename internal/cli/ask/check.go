@@ -15,7 +15,7 @@ func newCheck(p *command.Process) *cobra.Command {
 		Short: "Ask whether an event would be allowed now; record nothing",
 		Long: "Ask whether an event would be allowed now. Nothing is recorded.\n\n" +
 			"With --reserve the units are held for that long if it is allowed, and the answer has a reservation:\n" +
-			"give it to record, with what it cost, and nothing is counted twice; or to refund, which frees it at once." +
+			"pass it to record, with the actual cost, so that nothing is counted twice, or to refund, which frees the units." +
 			remote.SubjectNotes + decisionCodes,
 		Example: `  # may this number have another code?
   ratelimitd check sms-send +4915112345678
@@ -23,11 +23,11 @@ func newCheck(p *command.Process) *cobra.Command {
   # the server's whole answer
   ratelimitd check sms-send +4915112345678 -o json
 
-  # check, then record, with nobody in between
+  # hold a unit, then record it
   held=$(ratelimitd check sms-send +4915112345678 --reserve 30s -o json | jq -r .reservation)
   ratelimitd record sms-send +4915112345678 --reservation "$held"`,
 	}, afterCheck)
-	command.Var(d.Flags(), &d.reserve, "reserve", "", "duration", "to hold the units for if it is allowed, 1s to 1h",
+	command.Var(d.Flags(), &d.reserve, "reserve", "", "duration", "how long to hold the units if it is allowed, 1s to 1h",
 		command.Between(time.Second, time.Hour))
 	remote.NoFiles(d.Command, "reserve")
 	return d.Command

@@ -11,12 +11,13 @@ func newConfirm(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm RECEIPT",
 		Short: "Confirm that recorded units were real",
-		Long: "Say that what a take or a record has recorded turned out to be real: the code was entered.\n" +
-			"Limits until: confirmed give it back, and conversions count it as confirmed, once\nhowever often it is said.\n\n" +
-			"RECEIPT is what was answered then; - reads it from standard input." + remote.Notes + `  0  confirmed, now or before
+		Long: "Confirm that the units of a take or a record were real: the code was entered.\n" +
+			"Limits with until: confirmed then free them, and conversions count them as confirmed, once, however often the\n" +
+			"command is repeated.\n\n" +
+			"RECEIPT is the receipt in that answer; - reads it from standard input." + remote.Notes + `  0  confirmed, now or before
   1  not confirmed: the receipt is unknown or was refunded, its window is over, or its policy not in force
   2  error: standard error says why, and whether anything was confirmed`,
-		Example: `  # a code that was entered is none of a pumper
+		Example: `  # the caller has entered the code
   receipt=$(ratelimitd take sms-send +4915112345678 -o json | jq -r .receipt)
   ratelimitd confirm "$receipt"`,
 		Args: command.Args(1, 1, "one RECEIPT", "- reads it from standard input"),
@@ -35,7 +36,7 @@ func afterConfirm(recorded string) string {
 	return ""
 }
 
-// wasConfirmed says what a confirmation did.
+// wasConfirmed returns the effect of a confirmation.
 func wasConfirmed(a *remote.Answer) string {
 	var answered struct {
 		Confirmed *bool

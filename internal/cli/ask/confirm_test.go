@@ -48,7 +48,7 @@ func TestConfirm(t *testing.T) {
 	if code, stdout, _ := asked("confirm", take("sms-send")); code != command.ExitOK || stdout != nothing {
 		t.Errorf("where no limit goes by it: exit code %d, output %q", code, stdout)
 	}
-	if code, _, stderr := asked("confirm", "a\xff"); code != command.ExitError || !strings.Contains(stderr, "that is no RECEIPT") {
+	if code, _, stderr := asked("confirm", "a\xff"); code != command.ExitError || !strings.Contains(stderr, "that is not a RECEIPT") {
 		t.Errorf("of bytes: exit code %d, errors %q", code, stderr)
 	}
 	if strings.Contains(s.Log.String(), receipt) {

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
 )
 
-// decision is what check, record and take answer.
+// decision is the answer to check, record and take.
 type decision struct {
 	Allowed    *bool  `json:"allowed"`
 	Policy     string `json:"policy"`
@@ -27,15 +27,15 @@ type decision struct {
 	Limits      []remote.Limit `json:"limits"`
 	Receipt     string         `json:"receipt"`     // of the recorded units
 	Release     string         `json:"release"`     // of units under concurrent limits
-	Reservation string         `json:"reservation"` // of what a check holds
+	Reservation string         `json:"reservation"` // of the units that a check holds
 	Settled     *int64         `json:"settled"`     // units of a reservation that count; nil: none was settled
 	Over        int64          `json:"over"`        // of these, that it did not hold
 
-	replayed bool // it is the recorded answer to an earlier request
+	replayed bool // it repeats the answer to an earlier request
 }
 
-// decisionIn returns the decision that a is, nil if it is none. A 429 alone is no denial: proxies
-// send it too.
+// decisionIn returns the decision in a, nil if it has none. The status 429 alone is not a denial, since proxies send
+// it, too.
 func decisionIn(a *remote.Answer) *decision {
 	d := &decision{replayed: a.Replayed}
 	allowed := a.Status == http.StatusOK
@@ -48,7 +48,7 @@ func decisionIn(a *remote.Answer) *decision {
 	return d
 }
 
-// write writes what the command of that name was answered: a line that says it all, and a row for each limit.
+// write writes the answer to the command of that name: a line with the verdict, and a row for each limit.
 func (d *decision) write(out *bytes.Buffer, name string) {
 	fmt.Fprintf(out, "%s %s%s\n", d.verdict(name), d.decider(), d.outlook())
 	if d.Degraded {
@@ -56,7 +56,7 @@ func (d *decision) write(out *bytes.Buffer, name string) {
 			remote.Printable(d.Recorded))
 	}
 	if d.replayed {
-		fmt.Fprintln(out, "replayed: the recorded answer to an earlier request with this idempotency key; nothing was counted now")
+		fmt.Fprintln(out, "replayed: this repeats the answer to an earlier request with this idempotency key; nothing was counted now")
 	}
 	if d.Settled != nil {
 		fmt.Fprintf(out, "settled: %d, of which the reservation did not hold %d\n", *d.Settled, d.Over)
@@ -91,15 +91,15 @@ const (
 	overrideBlock = "block"
 )
 
-// unseen reports whether the call was decided without a look at counts: an override decided, or a rule about numbers.
+// unseen reports whether the call was decided without reading counts, by an override or a rule about numbers.
 func (d *decision) unseen() bool { return d.overridden() || d.Reason != "" }
 
-// overridden reports whether an override decided without a look at counts.
+// overridden reports whether an override decided without reading counts.
 func (d *decision) overridden() bool {
 	return d.Override == overrideAllow || d.Override == overrideBlock
 }
 
-// decider says what decided.
+// decider describes the limit or the rule that decided.
 func (d *decision) decider() string {
 	policy, limit := remote.Printable(d.Policy), remote.Printable(d.tightest().Name)
 	switch {
@@ -115,7 +115,7 @@ func (d *decision) decider() string {
 	return "under " + limit + " of " + policy
 }
 
-// outlook is what else the first line says.
+// outlook returns the end of the first line.
 func (d *decision) outlook() string {
 	switch {
 	case !*d.Allowed:
@@ -130,8 +130,7 @@ func (d *decision) outlook() string {
 	return fmt.Sprintf(": %d of %d remaining", d.Remaining, d.Limit)
 }
 
-// tightest returns the limit that d's own members speak of. In mode shadow d has
-// not its wait.
+// tightest returns the limit that the members of d are about. In mode shadow, d does not have its wait.
 func (d *decision) tightest() *remote.Limit {
 	denies := !*d.Allowed || d.WouldAllow != nil && !*d.WouldAllow
 	for i := range d.Limits {

@@ -14,8 +14,8 @@ func newHealth(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask whether a server is alive, or ready to decide",
-		Long: "Ask whether a server is alive, whatever its store does. It needs nothing but this binary: a container's\n" +
-			"HEALTHCHECK has no shell and no curl.\n\n" +
+		Long: "Ask whether a server is alive, whatever the state of its store. It needs no shell and no curl, which suits the\n" +
+			"HEALTHCHECK of a container.\n\n" +
 			"With --ready it is healthy only if its store answers and its clock is right." + remote.Notes + `  0  healthy
   1  not healthy, or no answer: standard error says why
   2  the command line, the environment or a file is wrong`,
@@ -24,7 +24,7 @@ func newHealth(p *command.Process) *cobra.Command {
 		Args: command.NoArgs,
 	}
 	asker := remote.NewAsker(p, cmd)
-	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it can decide, too")
+	cmd.Flags().BoolVar(&ready, "ready", false, "also ask whether the server can decide")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := asker.Load(cmd); err != nil {
 			return err

@@ -100,7 +100,8 @@ func TestAskErrors(t *testing.T) {
 		{"unavailable, refund", "refund", reply{status: 503, body: fmt.Sprintf(unavailable, "yes")},
 			"the server answers 503: The store does not answer.\n  Nothing was refunded. The server's log has it as request R1.\n"},
 		{"unavailable, refund, unknown", "refund", reply{status: 503, body: fmt.Sprintf(unavailable, "unknown")},
-			"the server answers 503: The store does not answer.\n  Whether it was refunded is unknown: refund again, it gives back once." +
+			"the server answers 503: The store does not answer.\n" +
+				"  Whether it was refunded is unknown: refund again, which has an effect only once." +
 				" The server's log has it as request R1.\n"},
 		{"unavailable, with a key", "take --idempotency-key=k", reply{status: 503, body: fmt.Sprintf(unavailable, "unknown")},
 			"the server answers 503: The store does not answer.\n  Whether the event was recorded is unknown:" +
@@ -114,7 +115,7 @@ func TestAskErrors(t *testing.T) {
 			"the server answers 404: No route.\n  " + serverNamedBy + "\n"},
 		{"a refund that is none", "refund", reply{status: 200, body: `{"refunded":false}`},
 			"URL does not answer as ratelimitd does: status 200, content type \"application/json\"\n" +
-				"  Whether it was refunded is unknown: refund again, it gives back once. " + serverNamedBy + "\n"},
+				"  Whether it was refunded is unknown: refund again, which has an effect only once. " + serverNamedBy + "\n"},
 		{"a field", "take", reply{status: 400, body: `{"detail":"Too long.","field":"identifier"}`},
 			"the server answers 400: identifier: Too long.\n"},
 		{"what would steer a terminal", "take", reply{status: 400, body: `{"detail":"\u001b[2J","field":"a\nb"}`},

@@ -16,12 +16,12 @@ import (
 // receiptCall is the request of a command for a receipt.
 type receiptCall struct {
 	route     string
-	aftermath func(recorded string) string // the outcome of units after an error
+	aftermath func(recorded string) string // as in remote.Question
 	refused   string                       // in front of the server's reason
-	done      func(*remote.Answer) string  // what the answer says was done; empty: it makes no sense
+	done      func(*remote.Answer) string  // the outcome in an answer; empty: it has none
 }
 
-// takeReceipt has cmd ask for its argument, a receipt.
+// takeReceipt makes cmd a command that sends its argument, a receipt.
 func takeReceipt(p *command.Process, cmd *cobra.Command, call *receiptCall) {
 	asker := remote.NewAsker(p, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -45,10 +45,10 @@ func takeReceipt(p *command.Process, cmd *cobra.Command, call *receiptCall) {
 	}
 }
 
-// ask sends receipt, and writes the result. why is the server's reason for not doing it; empty: it did.
+// ask sends receipt, and returns the outcome, or the server's reason why nothing was done.
 func (c *receiptCall) ask(ctx context.Context, client *remote.Client, receipt string) (done, why string, err error) {
 	if !utf8.ValidString(receipt) {
-		return "", "", errors.New("that is no RECEIPT: use the one in the answer")
+		return "", "", errors.New("that is not a RECEIPT: use the one in the answer")
 	}
 	q := &remote.Question{Route: c.route, Body: map[string]string{"receipt": receipt}, Aftermath: c.aftermath}
 	a, err := client.Ask(ctx, q)

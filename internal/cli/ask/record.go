@@ -13,12 +13,12 @@ func newRecord(p *command.Process) *cobra.Command {
 	d := newDecision(p, &cobra.Command{
 		Use:   recordName,
 		Short: "Record an event, whatever the limit",
-		Long: "Record an event, whatever the limit, and print where that leaves the identifier." + remote.SubjectNotes + `  0  recorded
-  2  error: standard error says why, and what became of the event`,
+		Long: "Record an event, whatever the limit, and print the resulting counts." + remote.SubjectNotes + `  0  recorded
+  2  error: standard error says why, and whether the event was recorded`,
 		Example: `  # an upload of 4096 bytes
   ratelimitd record upload-bytes alice --cost 4096
 
-  # as many bytes as there were, of those that a check with --reserve holds
+  # the actual number of bytes, of those that a check with --reserve holds
   ratelimitd record upload-bytes alice --cost 4096 --reservation "$held"
 
   # once, however often it is tried
@@ -26,7 +26,7 @@ func newRecord(p *command.Process) *cobra.Command {
 	}, afterRecord)
 	d.addIdempotencyKey()
 	d.Flags().StringVar(&d.reservation, "reservation", "",
-		"`token` that a check with --reserve answered: what it holds is recorded, or --cost, from 0 up")
+		"`token` from a check with --reserve: its units are recorded, or --cost, which may be 0")
 	remote.NoFiles(d.Command, "reservation")
 	return d.Command
 }

@@ -11,8 +11,8 @@ func newRefund(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund RECEIPT",
 		Short: "Refund recorded units, by their receipt",
-		Long: "Give back, once, what a take or a record has recorded, or a check with --reserve holds.\n\n" +
-			"RECEIPT is the receipt or the reservation that was answered then; - reads it from standard input." + remote.Notes + `  0  refunded
+		Long: "Refund, once, the units of a take or a record, or those that a check with --reserve holds.\n\n" +
+			"RECEIPT is the receipt or the reservation in that answer; - reads it from standard input." + remote.Notes + `  0  refunded
   1  not refunded: the receipt is unknown, was refunded or confirmed before, or its window is over
   2  error: standard error says why, and whether anything was refunded`,
 		Example: `  # a code that could not be sent is not counted
@@ -29,7 +29,7 @@ func afterRefund(recorded string) string {
 	case remote.RecordedNo, remote.RecordedYes: // not asked; the units still count
 		return "Nothing was refunded."
 	case remote.RecordedUnknown:
-		return "Whether it was refunded is unknown: refund again, it gives back once."
+		return "Whether it was refunded is unknown: refund again, which has an effect only once."
 	}
 	return ""
 }

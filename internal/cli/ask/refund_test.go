@@ -26,7 +26,7 @@ func TestRefund(t *testing.T) {
 		return token
 	}
 	receipt := tokenOf("receipt", "take", "sms-send", somebody, "--cost=2")
-	const again = "not refunded: There is nothing to refund: the receipt is none of this service, was refunded" +
+	const again = "not refunded: There is nothing to refund: the receipt is not one of this service, was refunded" +
 		" or confirmed before, or its window is over; or the reservation was settled or is over.\n"
 	for i, want := range []string{"refunded\n", again} {
 		if code, stdout, stderr := asked("", "refund", "--", receipt); code != i || stdout != want || stderr != "" {
@@ -41,7 +41,7 @@ func TestRefund(t *testing.T) {
 		!strings.Contains(stderr, "there is no receipt on standard input") {
 		t.Errorf("refund of nothing: exit code %d, errors %q", code, stderr)
 	}
-	if code, _, stderr := asked("", "refund", "a\xff"); code != command.ExitError || !strings.Contains(stderr, "that is no RECEIPT") {
+	if code, _, stderr := asked("", "refund", "a\xff"); code != command.ExitError || !strings.Contains(stderr, "that is not a RECEIPT") {
 		t.Errorf("refund of bytes: exit code %d, errors %q", code, stderr)
 	}
 	held := tokenOf("reservation", "check", "sms-send", somebody, "--cost=2", "--reserve=1m")

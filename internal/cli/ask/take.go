@@ -12,7 +12,7 @@ func newTake(p *command.Process) *cobra.Command {
 		Use:   "take",
 		Short: "Check and record an event as one step",
 		Long: "Check and record as one step: the event is recorded if it is allowed." + remote.SubjectNotes + decisionCodes +
-			", and what became of the event",
+			", and whether the event was recorded",
 		Example: `  # one code, with the number from standard input
   printf %s "$NUMBER" | ratelimitd take sms-send -
 

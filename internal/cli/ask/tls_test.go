@@ -72,7 +72,7 @@ func TestAskingWithCredentials(t *testing.T) {
 		{[]string{"take", "api", "a", "--server-ca-file", ca}, nil, command.ExitError, "--token-file"},
 		{[]string{"take", "api", "a", "--token-file", file}, nil, command.ExitError, "--server-ca-file"},
 		{[]string{"take", "api", "a", "--token-file", file}, []string{"RATELIMITD_TOKEN=" + secret}, command.ExitError, "keep one of them"},
-		{[]string{"take", "api", "a", "--token-file", ca, "--server-ca-file", ca}, nil, command.ExitError, "the token is none"},
+		{[]string{"take", "api", "a", "--token-file", ca, "--server-ca-file", ca}, nil, command.ExitError, "the token is not valid"},
 		{[]string{"take", "api", "a", "--client-cert-file", ca}, nil, command.ExitError, "need each other"},
 	} {
 		var out, errs bytes.Buffer

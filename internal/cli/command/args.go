@@ -13,8 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// Parent returns cmd as a command that is there for those below it: alone it prints its help,
-// and an argument that is none of them is an error.
+// Parent returns cmd as the parent of the commands below. Alone it prints its help; another argument is an error.
 func Parent(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(below...)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -35,7 +34,7 @@ func Unknown(cmd *cobra.Command, word string) error {
 			names = append(names, below.Name())
 		}
 	}
-	cure := cmd.CommandPath() + " --help lists those there are"
+	cure := cmd.CommandPath() + " --help lists all commands"
 	if nearest, likely := yamlfile.Nearest(word, names); likely {
 		cure = "did you mean " + nearest + "?"
 	} else if len(names) == 0 {
@@ -47,7 +46,7 @@ func Unknown(cmd *cobra.Command, word string) error {
 // NoArgs refuses arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, and there is %q: %s --help says what it takes", cmd.Name(), args[0], cmd.CommandPath())
+		return fmt.Errorf("%s takes no arguments, but was given %q: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
 }

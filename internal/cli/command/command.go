@@ -1,7 +1,7 @@
-// Package command holds what the commands of ratelimitd share: values of flags, where settings
-// come from beside the command line, arguments, and how a command ends.
+// Package command has the common parts of all commands: values of flags, settings from the environment and files,
+// arguments, and exit codes.
 //
-// It does not know which commands there are.
+// It knows none of the commands.
 package command
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// Process is what commands know of the process that they run in, beside their command line,
-// standard input and output, and their context, which a signal ends.
+// Process is the process in which a command runs, apart from its command line, standard input and output, and context,
+// which a signal ends.
 type Process struct {
 	Version string           // of the binary, in one line
 	Environ []string         // as from os.Environ
 	Now     func() time.Time // the clock to count, measure and answer by
 }
 
-// Getenv returns the value of an environment variable; empty: there is none.
+// Getenv returns the value of an environment variable, empty if it is not set.
 func (p *Process) Getenv(name string) (value string) {
 	for _, entry := range p.Environ {
 		if text, found := strings.CutPrefix(entry, name+"="); found {
@@ -34,11 +34,10 @@ func (p *Process) Getenv(name string) (value string) {
 	return value
 }
 
-// variables is what the environment variables of all flags start with.
+// variables is the prefix of the environment variables of all flags.
 const variables = "RATELIMITD_"
 
-// Secrets are settings that are no flags: a command line is there for everybody on the machine
-// to read.
+// Secrets are no flags, because every user of the machine can read command lines.
 const (
 	PasswordVariable = variables + "CASSANDRA_PASSWORD"
 	TokenVariable    = variables + "TOKEN"         // the caller's token
@@ -48,8 +47,7 @@ const (
 // Variable returns the name of the environment variable of a flag.
 func Variable(flag string) string { return config.Variable(variables, flag) }
 
-// configFlag names the file of settings. The commands that have it share that file, and the
-// environment.
+// configFlag names the file of settings, which the commands with this flag share, as they do the environment.
 const configFlag = "config"
 
 // AddConfig adds the flag --config.
@@ -79,8 +77,7 @@ func sharedFlags(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// The exit codes. Those of commands that ask a server differ: 1 is an answer, and whatever
-// failed is a 2.
+// The exit codes. For commands that ask a server, 1 is an answer, and 2 any failure.
 const (
 	ExitOK      = 0
 	ExitFailure = 1 // something failed while the command ran
@@ -89,7 +86,7 @@ const (
 	ExitError   = 2
 )
 
-// ErrNo ends a command that asks a server, when its answer, which is printed, is no.
+// ErrNo is the error of a command that has printed a server's answer, which is no.
 var ErrNo = errors.New("the answer is no")
 
 // Failure is an error that has nothing to do with how the command was called.

@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// flagName is what may be a flag of some version, and is not likely to be an identifier.
+// flagName matches names that may be those of a flag, and are not likely to be identifiers.
 var flagName = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 
-// FlagError tells what is wrong with a flag, and which one is likely to be meant.
+// FlagError returns err with the flag that is likely to be meant.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) && strings.Contains(invalid.GetValue(), "@") { // what stands before it may be a password
+	if errors.As(err, &invalid) && strings.Contains(invalid.GetValue(), "@") { // the text before it may be a password
 		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	}
 	if errors.As(err, &unknown) {
@@ -28,8 +28,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// PrivateFlagError tells what is wrong with a flag without repeating what was given, unless that
-// is a flag's name: an identifier that starts with a dash is taken for flags.
+// PrivateFlagError is FlagError for commands with identifiers. It quotes nothing but names of flags, because an
+// identifier that starts with a dash is parsed as flags.
 func PrivateFlagError(cmd *cobra.Command, err error) error {
 	const dash = "an identifier that starts with a dash goes after --"
 	var invalid *pflag.InvalidValueError
@@ -43,17 +43,16 @@ func PrivateFlagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" && flagName.MatchString(unknown.GetSpecifiedName()):
 		return fmt.Errorf("unknown flag: --%s: %s (%s)", unknown.GetSpecifiedName(), otherFlags(cmd, unknown), dash)
 	}
-	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
+	return fmt.Errorf("unknown flag: %s --help lists all flags (%s)", cmd.CommandPath(), dash)
 }
 
-// otherFlags returns the cure for an unknown flag: the one that is likely to be meant, else where
-// all are listed.
+// otherFlags returns a hint for an unknown flag: the one that is likely to be meant, else the command that lists all.
 func otherFlags(cmd *cobra.Command, unknown *pflag.NotExistError) string {
 	nearest, likely := yamlfile.Nearest(unknown.GetSpecifiedName(), append(flagNames(cmd.Flags()), "help"))
 	if likely && unknown.GetSpecifiedShortnames() == "" {
 		return "did you mean --" + nearest + "?"
 	}
-	return cmd.CommandPath() + " --help lists those there are"
+	return cmd.CommandPath() + " --help lists all flags"
 }
 
 // flagNames returns the names of all flags but --help.

@@ -7,10 +7,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// MaxLogged is how many of a list a log line has at most: it stays readable.
+// MaxLogged is the maximum of entries of a list in a log line, which stays readable.
 const MaxLogged = 20
 
-// Mistakes returns err as attributes of a log line: the mistakes of a file one by one.
+// Mistakes returns err as attributes of a log line, with the mistakes of a file as a list.
 func Mistakes(err error) []any {
 	var mistakes yamlfile.Errors
 	if !errors.As(err, &mistakes) {
@@ -23,7 +23,7 @@ func Mistakes(err error) []any {
 	return []any{"mistakes", len(mistakes), "error", texts}
 }
 
-// Sentences are a list in a log of JSON, and told apart in one of text.
+// Sentences are a list in a log in JSON, and separated by semicolons in one in text.
 type Sentences []string
 
 // String returns all with semicolons between.

@@ -24,15 +24,15 @@ func ReadSecret(what, path string, log *slog.Logger) (string, error) {
 	return secret, nil
 }
 
-// Secret returns what text, of a file or of the environment, says as a secret: without white space around it. Editors
-// end the last line, and those of Windows with two bytes.
+// Secret returns a secret from the text of a file or of the environment. It removes surrounding white space, such as
+// the end of line that editors add.
 func Secret(text string) string { return strings.TrimSpace(text) }
 
-// othersRead is the right of everybody on the machine to read a file.
+// othersRead is the permission of all users of the machine to read a file.
 const othersRead = 0o004
 
-// WarnOfReaders warns log if everybody on this machine may read the secret in the file at path. what is the name of the
-// file's setting. An empty path is none; a nil log is not warned.
+// WarnOfReaders logs a warning if every user of this machine may read the secret in the file at path. what is the name
+// of the setting. It does nothing for an empty path or a nil log.
 func WarnOfReaders(what, path string, log *slog.Logger) {
 	if path == "" || log == nil {
 		return

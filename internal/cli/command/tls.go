@@ -13,12 +13,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// ClientFiles are the files of a client of TLS, each after the flag that names it; empty:
-// there is none.
+// ClientFiles are the files of a TLS client, each beside its flag. A file that is not used is empty.
 type ClientFiles struct{ CAFlag, CA, CertFlag, Cert, KeyFlag, Key string }
 
-// ClientTLS returns how to speak TLS by files, and when the first of the authorities in CA expires, which
-// is zero without a CA.
+// ClientTLS returns a configuration of TLS by files, and when the first of the authorities in CA expires, zero without
+// a CA.
 func ClientTLS(f ClientFiles) (config *tls.Config, authority time.Time, err error) {
 	config = &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
@@ -43,8 +42,8 @@ func ClientTLS(f ClientFiles) (config *tls.Config, authority time.Time, err erro
 	return config, authority, nil
 }
 
-// Authorities returns the certificates of a PEM file, all of them, and when the first of them expires: one
-// that can't be read or is cut off is an error.
+// Authorities returns all certificates of a PEM file, and when the first of them expires. A damaged or truncated
+// certificate is an error.
 func Authorities(file []byte) (pool *x509.CertPool, expires time.Time, err error) {
 	if len(file) > yamlfile.MaxSize {
 		return nil, time.Time{}, fmt.Errorf("it is longer than %d bytes", yamlfile.MaxSize)

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// value is a flag that parse makes a T of, so that a wrong value is refused with the name of its flag or variable. It
-// implements pflag.Value.
+// value is a flag whose text is parsed to a T, so that errors name the flag or variable. It implements pflag.Value.
 type value[T any] struct {
 	into  *T
 	text  string
@@ -23,7 +22,7 @@ type value[T any] struct {
 // String returns the text that was set last.
 func (v *value[T]) String() string { return v.text }
 
-// Type returns the word that the help shows for the value.
+// Type returns the name of the value in the help.
 func (v *value[T]) Type() string { return v.kind }
 
 // Set parses text. It keeps the earlier value if that fails.
@@ -36,13 +35,13 @@ func (v *value[T]) Set(text string) error {
 	return nil
 }
 
-// Var adds a flag that parse makes a T of, whose default is text, and whose value the help calls
-// kind. A default that parse refuses leaves *into as it is.
+// Var adds a flag whose text is parsed to a T. text is its default, and kind the name of its value in the help. A
+// default that parse refuses leaves *into unchanged.
 func Var[T any](flags *pflag.FlagSet, into *T, name, text, kind, usage string, parse func(string) (T, error)) {
 	VarP(flags, into, name, "", text, kind, usage, parse)
 }
 
-// VarP is Var with a letter that stands for the name, too.
+// VarP is Var for a flag that also has a one-letter name.
 func VarP[T any](flags *pflag.FlagSet, into *T, name, letter, text, kind, usage string, parse func(string) (T, error)) {
 	v := &value[T]{into: into, kind: kind, parse: parse}
 	_ = v.Set(text)
@@ -64,7 +63,7 @@ func Between(least, most time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < least || d > most || d%time.Millisecond != 0 {
-			return 0, fmt.Errorf("%q is no duration from %v to %v in whole milliseconds", text, least, most)
+			return 0, fmt.Errorf("%q is not a duration from %v to %v in whole milliseconds", text, least, most)
 		}
 		return d, nil
 	}
@@ -74,7 +73,7 @@ func Between(least, most time.Duration) func(string) (time.Duration, error) {
 func AtLeastOne(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%q is no whole number of at least 1", text)
+		return 0, fmt.Errorf("%q is not a whole number of at least 1", text)
 	}
 	return n, nil
 }
@@ -86,7 +85,7 @@ func Address(text string) (string, error) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%q is no address: use host:port such as 127.0.0.1:8080, :8080, or port 0 for any free one", text)
+		return "", fmt.Errorf("%q is not an address: use host:port such as 127.0.0.1:8080, :8080, or port 0 for any free one", text)
 	}
 	return text, nil
 }

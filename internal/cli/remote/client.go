@@ -24,7 +24,7 @@ import (
 // maxAnswerBytes is more than any decision, and any sensible list of policies.
 const maxAnswerBytes = 8 << 20
 
-// Client asks one server. Errors say what to do, and never hold an identifier.
+// Client sends requests to one server. Its errors say what to do, and never contain an identifier.
 type Client struct {
 	server  *url.URL
 	timeout time.Duration // of each request
@@ -35,13 +35,12 @@ type Client struct {
 type Question struct {
 	Route          string // below /v1
 	Body           any
-	Policy         string // that it is about; empty: none
+	Policy         string // in the body; empty: none
 	IdempotencyKey string // empty: none
-	NoRoute        string // what to do about a server that does not know the route; empty: to name another one
+	NoRoute        string // hint for a server without the route; empty: to name another server
 
-	// Aftermath is the sentence about the effect of a question that was not answered, by what is
-	// known of it: one of RecordedNo, RecordedYes and RecordedUnknown, or empty. Nil: there is
-	// nothing to say.
+	// Aftermath returns a sentence about the effect of a question without an answer. recorded is RecordedNo, RecordedYes,
+	// RecordedUnknown or empty. It may be nil.
 	Aftermath func(recorded string) string
 }
 
@@ -52,7 +51,7 @@ func (q *Question) aftermath(recorded string) string {
 	return q.Aftermath(recorded)
 }
 
-// Tell asks q, which is answered by nothing.
+// Tell asks q, whose answer has no content.
 func (c *Client) Tell(ctx context.Context, q *Question) error {
 	a, err := c.Ask(ctx, q)
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *Client) Tell(ctx context.Context, q *Question) error {
 	return c.Refused(ctx, q, a)
 }
 
-// policyInForce is as much of a policy as the completion shows.
+// policyInForce has the members of a policy that the completion shows.
 type policyInForce struct{ Name, Description string }
 
 func (c *Client) policies(ctx context.Context) ([]policyInForce, error) {
@@ -84,7 +83,7 @@ const (
 	mediaProblem = "application/problem+json"
 )
 
-// Ask posts q, and explains why there is no answer when there is none.
+// Ask posts q. Its error explains why there is no answer.
 func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
 	body, err := json.Marshal(q.Body)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
 	return a, nil
 }
 
-// unanswered returns the error of a question without an answer. sent says that the server may have seen it all the same.
+// unanswered returns the error of a question without an answer. sent reports whether the server may have received it.
 func (c *Client) unanswered(err error, sent bool, q *Question) error {
 	switch {
 	case handshake.FailureOf(err) != handshake.None:
@@ -115,8 +114,7 @@ func (c *Client) unanswered(err error, sent bool, q *Question) error {
 	}
 }
 
-// noTLS is the error of a question for which the server and c did not come to speak TLS: it has
-// not seen q.
+// noTLS returns the error of a failed TLS handshake. The server has not received q.
 func (c *Client) noTLS(err error, q *Question) error {
 	cure := ""
 	switch handshake.FailureOf(err) {
@@ -132,8 +130,8 @@ func (c *Client) noTLS(err error, q *Question) error {
 	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
 }
 
-// exchange sends one request to a path below the server's URL. When there is no answer, sent says whether the
-// server may have seen the request all the same.
+// exchange sends one request to a path below the server's URL. Without an answer, sent reports whether the server may
+// have received the request.
 func (c *Client) exchange(ctx context.Context, method, path string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -157,7 +155,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, header http.
 	return a, true, nil
 }
 
-// do follows no redirect: the identifier goes to the server that was named.
+// do follows no redirect, so that identifiers only go to the server that was named.
 func (c *Client) do(req *http.Request) (*Answer, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: c.shown.tls}
 	asker := &http.Client{
@@ -183,7 +181,7 @@ func (c *Client) do(req *http.Request) (*Answer, error) {
 	return a, nil
 }
 
-// cause is err without the URL in front, and in the words of the flags.
+// cause returns err without the URL in front, and with the names of flags.
 func (c *Client) cause(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -202,19 +200,19 @@ type Answer struct {
 	Status    int
 	MediaType string // without parameters
 	Body      []byte
-	Replayed  bool // it is the recorded answer to an earlier request
+	Replayed  bool // it repeats the answer to an earlier request
 
 	server    *url.URL
 	requestID string
 	location  *url.URL // of a redirect; nil: it is none
 }
 
-// Into makes out of the answer, and reports whether it is a document of JSON that says yes.
+// Into decodes a into out, and reports whether it is a JSON document with status 200.
 func (a *Answer) Into(out any) bool {
 	return a.Status == http.StatusOK && a.MediaType == mediaJSON && json.Unmarshal(a.Body, out) == nil
 }
 
-// IntoDenial is Into for a problem document of this status.
+// IntoDenial is Into for a problem document with this status.
 func (a *Answer) IntoDenial(status int, out any) bool {
 	return a.Status == status && a.MediaType == mediaProblem && json.Unmarshal(a.Body, out) == nil
 }
@@ -222,7 +220,7 @@ func (a *Answer) IntoDenial(status int, out any) bool {
 // Problem is an error of RFC 9457.
 type Problem struct{ Detail, Field, Recorded string }
 
-// Problem returns nil when the answer is none.
+// Problem returns the problem document in a, nil if it has none.
 func (a *Answer) Problem() *Problem {
 	p := new(Problem)
 	if a.Status < http.StatusBadRequest || a.MediaType != mediaProblem || json.Unmarshal(a.Body, p) != nil || p.Detail == "" {
@@ -244,7 +242,7 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 	case a.Status == http.StatusUnauthorized:
 		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
 	case a.Status == http.StatusPreconditionFailed: // the detail is about headers
-		return &failure{"another version of the policies is the latest now: nothing is changed",
+		return &failure{"another version of the policies is the latest now: nothing changed",
 			"See what changed by `ratelimitd policies history` and `ratelimitd policies diff FILE`, and apply to that."}
 	case a.Status == http.StatusNotFound:
 		return &failure{what, cmp.Or(q.NoRoute, serverNamedBy)}
@@ -278,7 +276,7 @@ func (a *Answer) inTheLog() string {
 	return " The server's log has it as request " + Printable(a.requestID) + "."
 }
 
-// foreign is the error of an answer that ratelimitd does not give.
+// foreign returns the error of an answer that does not come from ratelimitd.
 func (a *Answer) foreign(q *Question) error {
 	what := fmt.Sprintf("%s does not answer as ratelimitd does: status %d, content type %q", a.server, a.Status, Printable(a.MediaType))
 	cure := serverNamedBy
@@ -295,8 +293,8 @@ func (a *Answer) foreign(q *Question) error {
 	return &failure{what, cure}
 }
 
-// Put sends body to a route below /v1, and makes out of the answer. aftermath is what to say if nobody knows whether it
-// was done.
+// Put sends body to a route below /v1, and decodes the answer into out. aftermath is a sentence for the case that the
+// effect is not known.
 func (c *Client) Put(ctx context.Context, route string, header http.Header, body []byte, aftermath string, out any) error {
 	q := &Question{Aftermath: func(recorded string) string {
 		if recorded == RecordedNo {
@@ -314,12 +312,12 @@ func (c *Client) Put(ctx context.Context, route string, header http.Header, body
 	return nil
 }
 
-// Get makes out of the answer to a GET of a route below /v1, and returns the answer as it came.
+// Get sends a GET to a route below /v1, decodes the answer into out, and returns its body.
 func (c *Client) Get(ctx context.Context, route string, out any) (document []byte, err error) {
 	return c.get(ctx, "v1/"+route, &Question{}, out)
 }
 
-// GetState is Get of what the live page shows of that instance; of all if it is empty.
+// GetState is Get for the state of the live page, of one instance, or of all if instance is empty.
 func (c *Client) GetState(ctx context.Context, instance string, out any) (document []byte, err error) {
 	path := "ui/state"
 	if instance != "" {
@@ -328,8 +326,8 @@ func (c *Client) GetState(ctx context.Context, instance string, out any) (docume
 	return c.get(ctx, path, &Question{NoRoute: "It tells how it is where it serves the live page: start it with --ui."}, out)
 }
 
-// Health returns the status of a server that is healthy, such as ok, and what a person should look at all the same. With
-// ready it is healthy only if it can decide. An error says why it is not, or that there is no answer.
+// Health returns the status of a healthy server, such as ok, and its warnings. With ready, a server is healthy only if
+// it can decide. The error says why it is not, or that there is no answer.
 func (c *Client) Health(ctx context.Context, ready bool) (status string, warnings []string, err error) {
 	path := "healthz"
 	if ready {
@@ -343,7 +341,7 @@ func (c *Client) Health(ctx context.Context, ready bool) (status string, warning
 	return healthy.Status, healthy.Warnings, err
 }
 
-// get is Get of a path below the server's URL; q says what to do about failures.
+// get is Get for a path below the server's URL. q has the hints for failures.
 func (c *Client) get(ctx context.Context, path string, q *Question, out any) (document []byte, err error) {
 	a, _, err := c.exchange(ctx, http.MethodGet, path, nil, nil)
 	switch {

@@ -7,15 +7,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionTimeout is how long completion may keep a user waiting.
+// completionTimeout is the longest time that completion waits for the server.
 const completionTimeout = time.Second
 
-// completePolicies completes POLICY by the policies in force on the server that
-// the line, the environment or the file names. It completes nothing when that
-// fails: a shell has no place for an error.
+// completePolicies completes POLICY by the policies in force on the server. After a failure it completes nothing, since
+// a shell has no place for an error.
 func (a *Asker) completePolicies(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const noFiles = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 { // identifiers are nobody's to list
+	if len(args) > 0 { // identifiers are not listed
 		return nil, noFiles
 	}
 	if _, err := a.process.Configure(cmd); err != nil || a.shown.read(a.process, nil) != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// credentials are the caller's own, and the authorities that a server's are verified by.
+// credentials are the caller's token and certificate, and the authorities that verify the server.
 type credentials struct {
 	tokenFile string
 	ca        string
@@ -28,7 +28,7 @@ func (c *credentials) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.key, "client-key-file", "", "PEM `file` of its key")
 }
 
-// read reads what the flags and the environment name.
+// read reads the files and variables that the flags and the environment name.
 func (c *credentials) read(p *command.Process, log *slog.Logger) error {
 	command.WarnOfReaders("--client-key-file", c.key, log)
 	c.token = command.Secret(p.Getenv(command.TokenVariable))
@@ -41,7 +41,7 @@ func (c *credentials) read(p *command.Process, log *slog.Logger) error {
 	}
 	if c.token != "" && tokenErr == nil {
 		if _, err := HeaderText(c.token); err != nil {
-			tokenErr = errors.New("the token is none: it has bytes that no header may have, or more than 255")
+			tokenErr = errors.New("the token is not valid: it has more than 255 bytes, or some that a header may not have")
 		}
 	}
 	var tlsErr error

@@ -5,13 +5,13 @@ import (
 	"unicode"
 )
 
-// failure is a failure to get an answer, and what to do.
+// failure is the error of a question without a useful answer, with a hint.
 type failure struct {
 	what string
 	cure string // sentences; may be empty
 }
 
-// Error returns what failed and, in a line of its own, what to do.
+// Error returns the failure and, on a line of its own, the hint.
 func (e *failure) Error() string {
 	if e.cure == "" {
 		return e.what
@@ -24,17 +24,17 @@ const (
 	runningThere  = `Is "ratelimitd serve" running there? `
 )
 
-// Whether an event is recorded, in the words of answers.
+// Values of the member recorded of answers.
 const (
 	RecordedNo      = "no"
 	RecordedYes     = "yes"
 	RecordedUnknown = "unknown"
 )
 
-// maxShownBytes bounds how much is shown of a text that a server chose.
+// maxShownBytes is the maximum that is printed of a text from a server.
 const maxShownBytes = 500
 
-// Printable is text of a server without what would steer a terminal.
+// Printable returns a text from a server, shortened and without control characters for a terminal.
 func Printable(text string) string {
 	if len(text) > maxShownBytes {
 		text = strings.ToValidUTF8(text[:maxShownBytes], "") + "…"

@@ -1,7 +1,6 @@
-// Package remote asks a ratelimitd server over HTTP, for commands: it has their flags, shows credentials, and says what
-// to do where there is no answer.
+// Package remote is the client of commands that ask a server: their flags, credentials, answers, and errors with hints.
 //
-// It does not know which commands there are nor what they ask for.
+// It knows none of the commands.
 package remote
 
 import (
@@ -21,14 +20,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// SubjectNotes end the help of commands that ask about somebody. The exit codes follow.
+// SubjectNotes end the help of commands with a POLICY and an IDENTIFIER. The exit codes follow.
 const SubjectNotes = `
 
-POLICY is the name of a policy in force. IDENTIFIER is who is counted; - reads it from standard
+POLICY is the name of a policy in force. IDENTIFIER is the counted identifier; - reads it from standard
 input, so that it is neither in the shell's history nor in the list of processes. One that starts
 with a dash goes after --.` + Notes
 
-// Notes end the help of all other commands that ask. The exit codes follow.
+// Notes end the help of all other commands that ask a server. The exit codes follow.
 const Notes = `
 
 Every flag has an environment variable (--server: RATELIMITD_SERVER) and a key in the --config
@@ -37,11 +36,10 @@ file (server:). A flag beats the environment, which beats the file.
 Exit codes:
 `
 
-// maxTimeout is longer than any server takes that will answer at all.
+// maxTimeout is longer than any answer takes.
 const maxTimeout = time.Minute
 
-// Asker is what the flags of a command say of the server that it asks, and of how to print what
-// that answers.
+// Asker has the flags of a command that asks a server, and prints the answers.
 type Asker struct {
 	process *command.Process
 	config  string
@@ -51,14 +49,14 @@ type Asker struct {
 	output  string
 }
 
-// NewAsker gives cmd the flags of all commands that ask.
+// NewAsker adds the flags of all commands that ask a server to cmd.
 func NewAsker(p *command.Process, cmd *cobra.Command) *Asker {
 	a := &Asker{process: p}
 	flags := cmd.Flags()
 	command.AddConfig(flags, &a.config)
-	command.Var(flags, &a.server, "server", "http://127.0.0.1:8080", "URL", "of the server to ask", serverURL)
+	command.Var(flags, &a.server, "server", "http://127.0.0.1:8080", "URL", "URL of the server", serverURL)
 	a.shown.addFlags(flags)
-	command.Var(flags, &a.timeout, "timeout", "5s", "duration", "the longest to wait for its answer",
+	command.Var(flags, &a.timeout, "timeout", "5s", "duration", "longest time to wait for the answer",
 		command.Between(time.Millisecond, maxTimeout))
 	NoFiles(cmd, "server", "timeout")
 	cmd.SetFlagErrorFunc(command.PrivateFlagError)
@@ -68,7 +66,7 @@ func NewAsker(p *command.Process, cmd *cobra.Command) *Asker {
 	return a
 }
 
-// NewSubjectAsker is NewAsker for a command that asks about POLICY and IDENTIFIER.
+// NewSubjectAsker is NewAsker for a command with the arguments POLICY and IDENTIFIER.
 func NewSubjectAsker(p *command.Process, cmd *cobra.Command) *Asker {
 	a := NewAsker(p, cmd)
 	cmd.Use += command.SubjectUse
@@ -77,7 +75,7 @@ func NewSubjectAsker(p *command.Process, cmd *cobra.Command) *Asker {
 	return a
 }
 
-// NoFiles has flags of cmd completed by nothing.
+// NoFiles turns the completion of file names off for flags of cmd.
 func NoFiles(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // the flags exist
@@ -89,15 +87,16 @@ const (
 	outputJSON  = "json"
 )
 
-// AddOutput gives cmd the flag that says how to print an answer.
+// AddOutput adds the flag of the output format to cmd.
 func (a *Asker) AddOutput(cmd *cobra.Command) {
 	command.VarP(cmd.Flags(), &a.output, "output", "o", outputTable, "format",
-		"of the output: table, or json as the server wrote it", outputFormat)
+		"format of the output: table, or json as the server sent it", outputFormat)
 	formats := cobra.FixedCompletions([]cobra.Completion{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("output", formats) // the flag exists
 }
 
-// Load fills in what the command line did not set. There is no log: warnings go to standard error.
+// Load fills in the settings that are not on the command line, from the environment and the file. Warnings go to
+// standard error.
 func (a *Asker) Load(cmd *cobra.Command) error {
 	warnings, err := a.process.Configure(cmd)
 	for _, w := range warnings {
@@ -109,7 +108,7 @@ func (a *Asker) Load(cmd *cobra.Command) error {
 	return a.shown.read(a.process, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 }
 
-// Demand is what a request asks for: the policy, the identifier, and how much.
+// Demand is a demand in a request.
 type Demand struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier"`
@@ -120,25 +119,25 @@ type Demand struct {
 	Reservation string `json:"reservation,omitempty"`
 }
 
-// AddLimit adds the flag of a limit that comes with the request.
+// AddLimit adds the flag of a limit that the request brings.
 func AddLimit(cmd *cobra.Command, limit *int64) {
-	command.Var(cmd.Flags(), limit, "limit", "", "units", "that the caller may have, if the policy takes its limit from requests",
+	command.Var(cmd.Flags(), limit, "limit", "", "units", "limit of the caller, if the policy takes it from requests",
 		WholeNumber)
 	NoFiles(cmd, "limit")
 }
 
-// BringLimit has d bring limit, if its flag was given to cmd.
+// BringLimit sets the limit of d if the flag was given to cmd.
 func (d *Demand) BringLimit(cmd *cobra.Command, limit *int64) {
 	if cmd.Flags().Changed("limit") {
 		d.Limit = limit
 	}
 }
 
-// WholeNumber reads a flag of units. A number out of the server's range is an error of the server's.
+// WholeNumber parses a number of units. The server checks its range.
 func WholeNumber(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no whole number up to %d", text, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%q is not a whole number up to %d", text, int64(math.MaxInt64))
 	}
 	return n, nil
 }
@@ -155,8 +154,7 @@ func (a *Asker) Subject(cmd *cobra.Command, args []string) (about Demand, err er
 // Client returns a client of the server that the flags name.
 func (a *Asker) Client() *Client { return &Client{a.server, a.timeout, &a.shown} }
 
-// Print writes what a server answered: as it came, or as table writes it. Nothing is printed by
-// half.
+// Print writes an answer, as indented JSON or by table. It prints all of it or nothing.
 func (a *Asker) Print(cmd *cobra.Command, document []byte, table func(out *bytes.Buffer)) error {
 	var out bytes.Buffer
 	if a.output == outputJSON {
@@ -171,7 +169,7 @@ func (a *Asker) Print(cmd *cobra.Command, document []byte, table func(out *bytes
 	return err
 }
 
-// Show prints what a GET of a route below /v1 answers. It makes into out of the answer, which table writes.
+// Show sends a GET to a route below /v1, decodes the answer into out, and prints it as Print does.
 func (a *Asker) Show(cmd *cobra.Command, route string, out any, table func(out *bytes.Buffer)) error {
 	if err := a.Load(cmd); err != nil {
 		return err
@@ -183,8 +181,7 @@ func (a *Asker) Show(cmd *cobra.Command, route string, out any, table func(out *
 	return a.Print(cmd, document, table)
 }
 
-// outputFormat is OneOf without the quotation: an identifier that starts with -o
-// comes to stand here.
+// outputFormat parses table or json. It quotes nothing, since an identifier that starts with -o is parsed as this flag.
 func outputFormat(text string) (string, error) {
 	if text != outputTable && text != outputJSON {
 		return "", errors.New("use one of table, json")
@@ -192,8 +189,7 @@ func outputFormat(text string) (string, error) {
 	return text, nil
 }
 
-// HeaderText refuses what a server takes for no idempotency key and no token. It does not repeat
-// it.
+// HeaderText checks an idempotency key or a token as a server does. Its error does not quote it.
 func HeaderText(text string) (string, error) {
 	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
 	if text == "" || len(text) > 255 || strings.TrimFunc(text, printable) != "" || strings.TrimSpace(text) != text {
@@ -202,7 +198,7 @@ func HeaderText(text string) (string, error) {
 	return text, nil
 }
 
-// serverURL parses the URL of a server; host:port is one of HTTP.
+// serverURL parses the URL of a server, or host:port for HTTP.
 func serverURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -210,9 +206,9 @@ func serverURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("that is no URL of a server: use http://HOST:PORT or https://HOST")
+		return nil, errors.New("that is not the URL of a server: use http://HOST:PORT or https://HOST")
 	case u.User != nil:
-		return nil, errors.New("a URL is no place for a name and a password: everybody on this machine may read it")
+		return nil, errors.New("do not write a name and a password into the URL: every user of this machine may read it")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("use http://HOST:PORT or https://HOST, perhaps with a path, but without ? and #")
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// Waits are how long until things change.
+// Waits are times until a limit has room, or is unused again.
 type Waits struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
-	RetryAfterMS *int64 `json:"retry_after_ms"` // nil: no wait would help
+	RetryAfterMS *int64 `json:"retry_after_ms"` // nil: waiting does not help
 }
 
 // Advice says how long to wait.
@@ -35,8 +35,8 @@ type Limit struct {
 	Waits
 }
 
-// WriteLimits writes a table with a row for each limit. Of a shadow it says whether it would deny in the place of
-// a wait. usedUnknown says that counts were not looked at.
+// WriteLimits writes a table with a row for each limit. For a limit in shadow mode, the last column says whether it
+// would deny. usedUnknown means that counts were not read.
 func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
@@ -62,7 +62,7 @@ func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
 	_ = table.Flush() // into a buffer
 }
 
-// used returns how much is used. Past the limit a server tells of a part of it.
+// used returns the used units. Past the limit, a server only reports a lower bound.
 func (l *Limit) used() string {
 	if l.Used > l.Limit && l.Remaining == 0 {
 		return fmt.Sprintf("at least %d", l.Used)
@@ -70,7 +70,7 @@ func (l *Limit) used() string {
 	return fmt.Sprint(l.Used)
 }
 
-// cell is a wait in the table.
+// cell returns the text of a wait in the table.
 func cell(milliseconds *int64) string {
 	switch {
 	case milliseconds == nil:

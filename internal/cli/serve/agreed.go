@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// agree finds out whether this instance has the settings of the others, and refuses to begin where
-// it must not. If the store does not answer, that is found out before this instance decides.
+// agree compares this instance's settings with those of the others, and returns an error if it must not start. If the
+// store does not answer, the comparison is made before this instance decides.
 func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	if s.store.settings == nil {
 		return nil
@@ -36,7 +36,7 @@ func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	return nil
 }
 
-// sayPolicies adds the policies in force.
+// sayPolicies adds the policies in force to a statement.
 func (s *service) sayPolicies(said *agreement.Statement) {
 	said.Policies = agreement.PoliciesOf(s.engine, s.store.datacenter)
 	if s.envoy != nil {
@@ -44,7 +44,7 @@ func (s *service) sayPolicies(said *agreement.Statement) {
 	}
 }
 
-// name returns what people know this instance by, in the logs of others.
+// name returns the name of this instance in the logs of others.
 func (s *service) name() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *service) name() string {
 	return name
 }
 
-// hashKeys returns the keys that options make keys of identifiers with, that which writes first.
+// hashKeys returns the hash keys of options, first the one that new counts are written under.
 func hashKeys(options *limiter.Options) (all []keys.HashKey) {
 	for _, keyer := range append([]keys.Keyer{options.Keyer}, options.AlsoRead...) {
 		if keyer.Secret != nil {
@@ -67,7 +67,7 @@ func hashKeys(options *limiter.Options) (all []keys.HashKey) {
 	return all
 }
 
-// afterAwait returns a stage that is then, once settings are agreed on.
+// afterAwait returns a stage that runs then as soon as the settings are agreed on.
 func afterAwait(settings *agreement.Agreement, then stage) stage {
 	return func(ctx context.Context) error {
 		if err := settings.Await(ctx); err != nil {
@@ -80,7 +80,7 @@ func afterAwait(settings *agreement.Agreement, then stage) stage {
 	}
 }
 
-// warnings returns what a person should look at though this instance decides.
+// warnings returns problems that an operator should look at, although this instance decides.
 func (s *service) warnings() []string {
 	found := append(s.store.warnings(), s.peers.warnings()...)
 	if s.agreed != nil {
@@ -92,7 +92,7 @@ func (s *service) warnings() []string {
 	return found
 }
 
-// ready says why nobody should ask this instance.
+// ready returns an error if this instance should not be sent requests.
 func (s *service) ready(ctx context.Context) error {
 	if s.store.ready != nil {
 		if err := s.store.ready(ctx); err != nil {

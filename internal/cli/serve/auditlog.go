@@ -13,16 +13,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// auditLog is the destination of lines on the actions of administrators: of JSON to a file, which
-// is opened anew on SIGHUP, so that it can be moved away, or else to standard error, in the format
-// of the log.
+// auditLog writes a line for each action of an administrator: as JSON to a file, which is reopened on SIGHUP so that it
+// can be rotated, or else to standard error in the format of the log.
 type auditLog struct {
 	*audit.Log
 	path string // empty: standard error
 	log  *slog.Logger
 
 	mu   sync.Mutex
-	also []func(line []byte) // are given every line, too
+	also []func(line []byte) // each gets a copy of every line
 	file *os.File            // nil: standard error
 }
 
@@ -71,20 +70,20 @@ func (a *auditLog) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// tee has every line that is written from now on given to also, too.
+// tee passes a copy of every later line to also.
 func (a *auditLog) tee(also func(line []byte)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.also = append(a.also, also)
 }
 
-// reload opens the file anew. If that fails, the one that is open stays.
+// reload reopens the file. If that fails, the open one stays in use.
 func (a *auditLog) reload() {
 	if a.path == "" {
 		return
 	}
 	if err := a.open(); err != nil {
-		a.log.Error("the audit log cannot be opened anew", "error", err)
+		a.log.Error("the audit log cannot be reopened", "error", err)
 	}
 }
 
@@ -98,7 +97,7 @@ func (a *auditLog) reloaded(what, who string, err error, made *changes) {
 	a.Did(context.Background(), act)
 }
 
-// refused tells of a request to the listener for Envoy.
+// refused logs a refused request to the listener for Envoy.
 func (a *auditLog) refused(ctx context.Context, caller string, err error) {
 	reason := auth.ErrForbidden
 	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer} {

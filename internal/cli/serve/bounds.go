@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
-// boundSeries are the metrics of what the server's bounds of memory turned away.
+// boundSeries are the metrics of connections and requests that the server's bounds of memory turned away.
 type boundSeries struct {
 	registry *prometheus.Registry
 	turned   *prometheus.CounterVec // bound
@@ -17,26 +17,26 @@ type boundSeries struct {
 func newBoundSeries(registry *prometheus.Registry) *boundSeries {
 	b := &boundSeries{registry: registry, turned: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_http_turned_away_total",
-		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies, " +
-			"requests of a full proxy.",
+		Help: "Connections and requests turned away by a bound of memory: connections refused, idle ones closed for new ones, " +
+			"requests with large bodies, requests of a full proxy.",
 	}, []string{"bound"})}
 	registry.MustRegister(b.turned)
 	b.reachable(api.Bounds...)
 	return b
 }
 
-// reachable gives the rates of bounds a zero to start from.
+// reachable starts the counters of bounds at zero, so that rates can be computed.
 func (b *boundSeries) reachable(bounds ...connections.Bound) {
 	for _, bound := range bounds {
 		b.turned.WithLabelValues(string(bound))
 	}
 }
 
-// reached counts what bound turned away.
+// reached counts a connection or request that bound turned away.
 func (b *boundSeries) reached(bound connections.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
 
-// open publishes how many connections there are, of all listeners together. It must not be
-// called once metrics are served.
+// open publishes the number of open connections, summed over all listeners. It must not be called once metrics are
+// served.
 func (b *boundSeries) open(count func() int) {
 	if b.counts = append(b.counts, count); len(b.counts) > 1 {
 		return

@@ -10,17 +10,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// How often it is looked whether the cluster can keep what it promises, and how soon again where that
-// could not be found out.
+// Times of the check that the cluster can keep its promises.
 const (
-	caveatsEvery = 24 * time.Hour
-	caveatsAgain = time.Minute
-	caveatsSoon  = time.Second // until the cluster is reached
+	caveatsEvery = 24 * time.Hour // after a check
+	caveatsAgain = time.Minute    // after a check that failed
+	caveatsSoon  = time.Second    // until the cluster is reached
 	caveatsAsk   = 30 * time.Second
 )
 
-// watchCaveats tells of a cluster that may forget what it acknowledged, at the start and daily, until
-// ctx ends. It does not warn of accepted ones.
+// watchCaveats checks at the start and daily, until ctx ends, whether the cluster may forget writes that it
+// acknowledged, and logs why. Accepted caveats are logged without a warning.
 func watchCaveats(
 	ctx context.Context, store *cassandra.Later, accepted []cassandra.Caveat, measured *metrics.Metrics, log *slog.Logger,
 ) error {
@@ -40,7 +39,7 @@ func watchCaveats(
 	}
 }
 
-// lookForCaveats looks once, and returns when to look again.
+// lookForCaveats checks once, and returns the time until the next check.
 func lookForCaveats(
 	ctx context.Context, store *cassandra.Later, accepted []cassandra.Caveat, measured *metrics.Metrics, log *slog.Logger,
 ) (again time.Duration) {
@@ -57,7 +56,7 @@ func lookForCaveats(
 		}
 	}
 	if err != nil {
-		log.Info("whether the cluster keeps what it promises is not known", "error", err)
+		log.Info("cannot check whether the cluster keeps its promises", "error", err)
 		return caveatsAgain
 	}
 	return caveatsEvery

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// changes are the differences that a reload made.
+// changes are the differences made by a reload.
 type changes struct{ added, removed, changed []string }
 
 // attrs returns c for a log line, with at most command.MaxLogged of each kind.
@@ -35,7 +35,7 @@ func (c *changes) attrs() []slog.Attr {
 	return attrs
 }
 
-// policyChanges returns how one list of policies differs from another, which came before.
+// policyChanges returns the changes from the policies before a reload to those after it.
 func policyChanges(before, after []*policy.Policy) *changes {
 	d := policyfile.DiffOf(before, after)
 	return &changes{added: d.Added, removed: d.Removed, changed: d.Changed}

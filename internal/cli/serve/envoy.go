@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// newEnvoy returns a server for Envoy, nil if it is not to be served.
+// newEnvoy returns a server for Envoy; nil without --envoy-listen.
 func (s *service) newEnvoy() *envoy.Server {
 	if s.settings.EnvoyListen == "" {
 		return nil
@@ -27,8 +27,8 @@ func (s *service) newEnvoy() *envoy.Server {
 	})
 }
 
-// listenEnvoy opens the address for Envoy and says so on stdout. It returns the stage
-// that serves it, which does nothing where there is none.
+// listenEnvoy opens the address for Envoy and prints it to stdout. The stage that it returns serves Envoy, or does
+// nothing without --envoy-listen.
 func (s *service) listenEnvoy(ctx context.Context) (stage, error) {
 	if s.envoy == nil {
 		return untilDone, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// eventSource tells of events that decisions cause. The zero value tells of none.
+// eventSource sends the events that decisions cause. The zero value sends none.
 type eventSource struct {
 	sender    *events.Sender  // nil: events are not sent
 	watcher   *events.Watcher // nil: nothing is watched
@@ -31,7 +31,7 @@ func (s *service) openEvents() error {
 		return err
 	}
 	if given.URL.Scheme == "http" && !isLoopback(hostPort(given.URL)) {
-		s.log.Warn("events travel in the clear, with keys and names of policies: give a URL of https, unless something between speaks TLS",
+		s.log.Warn("events travel in the clear, with keys and names of policies: use an https URL, unless a proxy in between speaks TLS",
 			"flag", "--events-url")
 	}
 	var measured *metrics.Events
@@ -61,19 +61,19 @@ func (s *service) runWatcher(ctx context.Context) error {
 	return s.events.watcher.Run(ctx, s.measured.Tallies)
 }
 
-// keyDigits is how much of a key, in hex, an event has: as much as the audit log.
+// keyDigits is the number of hex digits of a key in an event, the same as in the audit log.
 const keyDigits = 16
 
 func digitsOf(key store.Key) string { return hex.EncodeToString(key.Bytes())[:keyDigits] }
 
-// Observe tells of a conversion limit that denies.
+// Observe notes a denial by a conversion limit.
 func (e *eventSource) Observe(_ count.Op, key store.Key, _ int64, d *count.Decision) {
 	if !d.Allowed && !d.Blocked && !d.Degraded && d.Reason == "" {
 		e.Relented(key, d)
 	}
 }
 
-// Relented is Observe for a denial that was not the last word.
+// Relented notes a denial by a conversion limit in a call that its policy of known callers admitted.
 func (e *eventSource) Relented(key store.Key, d *count.Decision) {
 	for i := range d.Limits() {
 		l := &d.Limits()[i]
@@ -86,7 +86,8 @@ func (e *eventSource) Relented(key store.Key, d *count.Decision) {
 	}
 }
 
-// setPolicies has events name the identifiers that policies with conversions name themselves. A nil e does nothing.
+// setPolicies remembers the identifiers that policies with conversions name, so that events can show them. It does
+// nothing on a nil e.
 func (e *eventSource) setPolicies(policies []*policy.Policy, keyOf func(policy string, id keys.Identifier) (store.Key, error)) {
 	if e == nil || e.sender == nil {
 		return
@@ -106,7 +107,7 @@ func (e *eventSource) setPolicies(policies []*policy.Policy, keyOf func(policy s
 	e.named.Store(&named)
 }
 
-// nameOf returns the identifier whose key that is, if the policy names it; else an empty text.
+// nameOf returns the identifier of key if the policy names it, else an empty string.
 func (e *eventSource) nameOf(policy string, key store.Key) string {
 	if named := e.named.Load(); named != nil {
 		return (*named)[policy][key]
@@ -114,13 +115,13 @@ func (e *eventSource) nameOf(policy string, key store.Key) string {
 	return ""
 }
 
-// Blocked tells of a block.
+// Blocked sends an event about a new block.
 func (e *eventSource) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
 	at := until.Time().UTC()
 	e.sender.TellForAll(events.BlockMade, events.Block{Policy: policy, Key: digitsOf(key), EndsAt: &at, Strikes: strikes})
 }
 
-// Unblocked tells of a block that a reset ends.
+// Unblocked sends an event about a block that a reset ended.
 func (e *eventSource) Unblocked(policy string, key store.Key) {
 	e.sender.TellForAll(events.BlockEnded, events.Block{Policy: policy, Key: digitsOf(key)})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/garbage"
 )
 
-// sparing returns a stage that spares garbage, unless gogc, the value of GOGC, is set.
+// sparing returns a stage that raises the garbage collector's target, unless gogc, the value of GOGC, is set.
 func sparing(gogc string) stage {
 	if gogc != "" {
 		return untilDone

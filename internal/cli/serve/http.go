@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// listenHTTP opens the address of the API and says so on stdout, in the first line that is there.
+// listenHTTP opens the address of the API and prints it to stdout, as the first line.
 func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.settings.Listen)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *service) newAPI() *api.Server {
 		Keyring:     s.guard.keyring,
 		Hosts:       &given.Security.Hosts,
 		Audit:       s.audit.Log,
-		Policies:    versionsOf(s.source),
+		Policies:    versions{s.source},
 		ForwardAuth: given.ForwardAuth,
 		Tracer:      s.telemetry.Tracer(),
 	})
@@ -59,7 +59,7 @@ func (s *service) readBy(server *http.Server) webServer {
 	return &http1.Server{Server: server}
 }
 
-// webServer is what http.Server and http1.Server have in common.
+// webServer is implemented by http.Server and http1.Server.
 type webServer interface {
 	Serve(listener net.Listener) error
 	Shutdown(ctx context.Context) error
@@ -75,8 +75,8 @@ type httpServer struct {
 	log         *slog.Logger
 }
 
-// run answers requests until ctx ends, and then those that are in flight or come by connections
-// whose clients do not know yet that they end.
+// run answers requests until ctx ends, and then requests in flight and those on connections whose clients have not yet
+// seen that they close.
 func (s *httpServer) run(ctx context.Context) error {
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -12,10 +12,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 )
 
-// loadOver is over how long the load is averaged, at least.
+// loadOver is the shortest time that the load is averaged over.
 const loadOver = time.Second
 
-// processorLoad measures how much of its processors this process uses.
+// processorLoad measures the share of its processors that this process uses.
 type processorLoad struct {
 	processors float64
 	now        func() time.Time     // monotonic
@@ -35,8 +35,8 @@ func newProcessorLoad() *processorLoad {
 	}
 }
 
-// processorsOf returns how many processors a process may use that runs on at most so many at a time, under a
-// cgroup v2's cpu.max: "200000 100000", or "max 100000".
+// processorsOf returns the number of processors that a process may use: at most most, and at most the quota in a cgroup
+// v2's cpu.max, such as "200000 100000" or "max 100000".
 func processorsOf(most int, quota string) float64 {
 	fields := strings.Fields(quota)
 	if len(fields) != 2 {

@@ -12,15 +12,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/throttle"
 )
 
-// serverLog returns what an http.Server logs to, at a level of the service's log. Addresses are
-// taken out of its lines: those of clients may be identifiers. Strangers can cause as many lines as
-// they like, so there is one a second of failed handshakes, and one of everything else.
+// serverLog returns the log of an http.Server, whose lines go to the service's log at this level. It removes addresses,
+// because those of clients may be identifiers. Strangers can cause any number of lines, so it writes at most one a
+// second about failed handshakes, and one about everything else.
 func (s *service) serverLog(level slog.Level) *log.Logger {
 	return log.New(&serverLines{to: slog.NewLogLogger(s.log.Handler(), level).Writer(), now: s.process.Now}, "", 0)
 }
 
-// takeStandardLog has lines of the standard log, which net/http's client of the application writes
-// to and has no other for, end up in the log of the service, as warnings, until back is called.
+// takeStandardLog sends lines of the standard log to the log of the service, as warnings, until back is called. The
+// client of the application, of net/http, knows no other log.
 func (s *service) takeStandardLog() (back func()) {
 	flags, out := log.Flags(), log.Writer()
 	log.SetFlags(0)
@@ -41,8 +41,7 @@ type serverLines struct {
 // addressAndPort is an address as package net writes it.
 var addressAndPort = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.]+(%\w+)?\]):\d+`)
 
-// quotation begins what net/http repeats of an answer that nobody asked for: it may be about
-// anybody.
+// quotation begins net/http's quotation of an unexpected answer, which may contain an identifier.
 var quotation = []byte(" starting with ")
 
 // Write logs one line.

@@ -26,7 +26,7 @@ func TestJSONFromTheFirstLineOn(t *testing.T) {
 		"a wrong variable":   {[]string{"serve"}, []string{"RATELIMITD_LOG_FORMAT=json", "RATELIMITD_LISTEN=x"}, "RATELIMITD_LISTEN"},
 		"an unknown flag":    {[]string{"serve", inJSON, "--listem=x"}, nil, "listem"},
 		"and before it":      {[]string{"serve", "--listem=x", "--log-format", "json"}, nil, "listem"},
-		"a wrong value":      {[]string{"serve", "--listen=x", inJSON}, nil, "is no address"},
+		"a wrong value":      {[]string{"serve", "--listen=x", inJSON}, nil, "is not an address"},
 		"a configuration":    {[]string{"serve", "--config", configured}, nil, "listen-to"},
 		"a port":             {[]string{"serve", inJSON, "--listen", strings.TrimPrefix(taken.URL, "http://")}, nil, "in use"},
 		"a missing flag":     {[]string{"proxy", inJSON}, nil, "--upstream"},

@@ -2,8 +2,8 @@ package serve
 
 import "net"
 
-// notify tells systemd that the service listens, as sd_notify(3) has it: in a datagram to the socket that the
-// environment names, where a unit is of Type=notify. Else nobody is told.
+// notify tells systemd that the service listens, as sd_notify(3) describes: by a datagram to the socket that systemd
+// names in the environment of a unit of Type=notify. Without such a socket it does nothing.
 func (s *service) notify() {
 	socket := s.process.Getenv("NOTIFY_SOCKET")
 	if socket == "" {

@@ -23,8 +23,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// peers are the parts that an instance needs to decide together with others. The zero value is of an
-// instance that is alone: its store is its own.
+// peers are the parts by which an instance decides together with others. The zero value suits an instance that has a
+// store of its own.
 type peers struct {
 	cluster  *cluster.Cluster
 	engine   *limiter.Engine // that decides; known once it runs
@@ -34,7 +34,7 @@ type peers struct {
 	creds    grpccreds.TransportCredentials
 }
 
-// openPeers opens the listener for peers. Nobody joins before run does.
+// openPeers opens the listener for peers. The instance joins the others in run.
 func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *slog.Logger) (*peers, error) {
 	p := new(peers)
 	if store.members == nil {
@@ -76,7 +76,7 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 
 var errNoMember = errors.New("this instance is not among those that decide yet, or no longer: it joins them")
 
-// readyAfter returns a check that says why this instance is not ready: its store, or that no view lists it.
+// readyAfter returns a check that fails while store's does, or while no view lists this instance.
 func (p *peers) readyAfter(store func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := store(ctx); err != nil {
@@ -102,7 +102,7 @@ func (p *peers) warnings() []string {
 		len(known.Unreached), len(known.View.Members))}
 }
 
-// peerCredentials returns those by which peers know each other.
+// peerCredentials returns the credentials by which peers authenticate each other.
 func peerCredentials(s *settings.Peers, log *slog.Logger) (grpccreds.TransportCredentials, error) {
 	if s.SecretFile == "" {
 		if s.Listen != "" && !isLoopback(s.Listen) {
@@ -122,7 +122,7 @@ func peerCredentials(s *settings.Peers, log *slog.Logger) (grpccreds.TransportCr
 	return creds, nil
 }
 
-// addressForPeers returns the address that others are told.
+// addressForPeers returns the address that is published to other instances.
 func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
 	if s.Address != "" {
 		return s.Address, nil
@@ -133,7 +133,7 @@ func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
 	return listens.String(), nil
 }
 
-// owners returns the owners of keys; nil: this instance does, for all.
+// owners returns the owners of keys; nil if this instance owns all.
 func (p *peers) owners() owner.Owners {
 	if p.cluster == nil {
 		return nil
@@ -149,8 +149,8 @@ func (p *peers) metrics() []prometheus.Collector {
 	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
 }
 
-// run is a member once settings are agreed on, decides what is handed on, and tells what it counted, until its context
-// ends.
+// run returns a stage that joins the other members once settings are agreed on, decides calls that they hand on, and
+// reports counts to them.
 func (p *peers) run(
 	engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, reports func(question []byte) []byte,
 	registry *prometheus.Registry,

@@ -24,8 +24,8 @@ func newProxy(p *command.Process) *cobra.Command {
 		Use:   "proxy",
 		Short: "Pass requests on to an application, within their limits",
 		Long: "Pass requests on to an application, within their limits, until SIGTERM or SIGINT.\n\n" +
-			"--proxy-listen is the address for clients, --upstream the application. The key routes: of the --config\n" +
-			"file has the requests that are limited, and their limits. Beside this, proxy does all that serve does, on\n" +
+			"--proxy-listen is the address for clients, --upstream the application. The key routes: in the --config\n" +
+			"file has the requests that are limited, and their limits. Besides, proxy does all that serve does, on\n" +
 			"--listen: health, metrics, the application's own calls. Several proxies share counts by --store cassandra.\n\n" +
 			"Every flag has an environment variable (--upstream: RATELIMITD_UPSTREAM) and a key in the\n" +
 			"--config file (upstream:). A flag beats the environment, which beats the file.",
@@ -49,7 +49,7 @@ func newProxy(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-// listenProxy opens the proxy's address for clients, and says so on stdout. It returns a stage that serves there, which
+// listenProxy opens the proxy's address for clients, and prints it to stdout. The stage that it returns serves them, or
 // does nothing if there is no proxy.
 func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	given := &s.settings.Proxy
@@ -97,7 +97,7 @@ func (s *service) newProxy() (*proxy.Proxy, error) {
 	})
 }
 
-// readRoutes reads those of the configuration file.
+// readRoutes reads the routes in the configuration file.
 func readRoutes(file string, engine *limiter.Engine) ([]proxy.Route, error) {
 	if file == "" {
 		return nil, errors.New("--config is missing: routes of the proxy are in that file, under the key " + proxy.Key)
@@ -108,7 +108,7 @@ func readRoutes(file string, engine *limiter.Engine) ([]proxy.Route, error) {
 	}
 	policies := engine.Policies()
 	if len(policies) == 0 {
-		policies = nil // those in the store are not known yet
+		policies = nil // the policies in the store are not known yet
 	}
 	return proxy.Parse(file, data, policies)
 }

@@ -144,9 +144,9 @@ func TestProxyLogsNothingOfAnswers(t *testing.T) {
 func TestProxyMistakes(t *testing.T) {
 	for _, c := range []struct{ config, flag, want string }{
 		{proxied, "--log-level=info", "--upstream is missing"},
-		{proxied, "--upstream=localhost:80", `"localhost:80" is no URL of an application`},
-		{proxied, "--upstream=http://svc:S3cret@a", "is no place for a name and a password"},
-		{proxied, "--upstream=svc:S3cret@a:80", "is no place for a name and a password"},
+		{proxied, "--upstream=localhost:80", `"localhost:80" is not the URL of an application`},
+		{proxied, "--upstream=http://svc:S3cret@a", "do not write a name and a password"},
+		{proxied, "--upstream=svc:S3cret@a:80", "do not write a name and a password"},
 		{strings.Replace(proxied, "login", "logn", 1), "--upstream=http://a",
 			`:3: routes[0].limits[0].policy: there is no policy "logn": did you mean login?`},
 		{strings.Replace(proxied, "login}", "login, limit: 'header:X-Plan'}", 1), "--upstream=http://a",

@@ -19,14 +19,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/shadow"
 )
 
-// policySource puts policies in force: at the start, and whenever their file changes, or a later version is in
-// the store.
+// policySource puts policies in force: at the start, and after each change of their file or each new version in the
+// store.
 type policySource struct {
-	watcher *policyfile.Watcher // of the file that rules; nil: the store does
+	watcher *policyfile.Watcher // of the file of policies; nil: they are in the store
 	store   policystore.Store
-	follow  *policystore.Follower // of the store, if that rules; nil: a file does
+	follow  *policystore.Follower // of the versions in the store; nil: policies are in a file
 	engine  *limiter.Engine
-	refuses func([]policy.Policy) error      // what the store can't promise; nil: nothing
+	refuses func([]policy.Policy) error      // checks that the store can keep the policies' promises; nil: it always can
 	mapped  atomic.Pointer[policyfile.Envoy] // by the last reload, or at the start
 	changes *changes                         // that the last reload made; nil: there was none
 	envoy   *envoy.Server                    // nil: it is served nowhere
@@ -37,8 +37,8 @@ type policySource struct {
 	log     *slog.Logger
 }
 
-// readPolicies reads the file of policies, and returns its watcher: nil where file is empty. Then the examples are in
-// force until the store has policies.
+// readPolicies reads the file of policies, and returns its watcher. If file is empty, it returns the examples, which
+// are in force until the store has policies, and no watcher.
 func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 	if file == "" {
 		policies, err := policyfile.LoadOrExamples("")
@@ -49,12 +49,11 @@ func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 	return watcher, policies, err
 }
 
-// set puts policies in force, which have this version if it is not 0, and warns of those that promise less.
+// set puts policies in force, and warns of those with weaker promises. version is 0 for policies that are not from the
+// store.
 func (p *policySource) set(version int64, file policyfile.File) error {
-	if p.refuses != nil {
-		if err := p.refuses(file.Policies); err != nil {
-			return err
-		}
+	if err := p.check(file); err != nil {
+		return err
 	}
 	before := p.engine.Policies()
 	if err := p.engine.SetVersion(version, file.Policies); err != nil {
@@ -80,7 +79,7 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	return nil
 }
 
-// setEnvoy puts in force what Envoy's descriptors are mapped to.
+// setEnvoy puts the mapping of Envoy's descriptors in force.
 func (p *policySource) setEnvoy(mapped *policyfile.Envoy) {
 	if p.envoy == nil {
 		return
@@ -93,8 +92,8 @@ func (p *policySource) setEnvoy(mapped *policyfile.Envoy) {
 	p.log.Info("descriptors of Envoy mapped", "domains", len(mapped.Domains))
 }
 
-// logCaveats says what the policies' levels do not promise: as a warning, but for
-// the default, whose promise ends only at the data centre's border.
+// logCaveats logs the promises that the policies' levels do not give: as warnings, except for the default, which only
+// fails to promise anything across data centres.
 func (p *policySource) logCaveats() {
 	scopes := make(map[string]policy.Scope) // by caveat
 	names := make(map[string][]string)      // of policies, by caveat
@@ -114,7 +113,7 @@ func (p *policySource) logCaveats() {
 	}
 }
 
-// changed takes what the watcher found. A file with mistakes changes nothing.
+// changed puts the policies of a changed file in force. A file with mistakes changes nothing.
 func (p *policySource) changed(file policyfile.File, err error) {
 	p.changes = nil
 	if err == nil {

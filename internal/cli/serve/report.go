@@ -17,10 +17,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 )
 
-// peersAnswerWithin is how long an instance has to say what it counted: what is asked for is in its memory.
+// peersAnswerWithin is the timeout of a report from another instance, which has it in memory.
 const peersAnswerWithin = time.Second
 
-// question is a question of instances to each other.
+// question is a request of an instance for a report of another one.
 type question struct {
 	About    string
 	Policy   string   `json:",omitempty"` // of reports of one policy
@@ -39,7 +39,7 @@ const (
 	aboutHistory   = "history"   // a ui.History
 )
 
-// report answers the question of another instance; empty: nothing of that is counted here.
+// report answers a question of another instance; the answer is empty if this one has no such report.
 func (s *service) report(text []byte) []byte {
 	var q question
 	if json.Unmarshal(text, &q) != nil {
@@ -71,13 +71,13 @@ func (s *service) report(text []byte) []byte {
 	return answer
 }
 
-// asked are the instances that an answer is about.
+// asked are the instances that a report covers.
 type asked struct {
 	here   bool // this one
 	others []cluster.Member
 }
 
-// scope returns whose figures are asked for, as answers have it.
+// scope returns the scope of an answer about a.
 func (a *asked) scope() string {
 	if a.here && len(a.others) > 0 {
 		return encode.ScopeInstances
@@ -85,7 +85,7 @@ func (a *asked) scope() string {
 	return encode.ScopeInstance
 }
 
-// whom returns the instance of that id, or of the one id that begins so, or with that address; all if it is empty.
+// whom returns the instance with this id, beginning of an id, or address; all instances if it is empty.
 func (s *service) whom(instance string) (asked, error) {
 	all := []cluster.Member{{ID: cluster.ID(s.instanceName())}}
 	if s.peers.cluster != nil {
@@ -115,7 +115,7 @@ func (s *service) whom(instance string) (asked, error) {
 	return asked{others: all[i : i+1]}, nil
 }
 
-// instanceName returns the name of this instance among its peers, or else its own.
+// instanceName returns the id of this instance among its peers, or else its own name.
 func (s *service) instanceName() string {
 	if s.peers.cluster != nil {
 		if self := s.peers.cluster.Self(); self != "" {
@@ -132,7 +132,7 @@ type told[T any] struct {
 	err    error
 }
 
-// unanswered returns the entry of a peer whose report is missing; none, if it counts nothing of that.
+// unanswered returns the entry of a peer whose report is missing. none is the reason of a peer that has no such report.
 func (p *told[T]) unanswered(none error) encode.Unanswered {
 	reason := p.err
 	if errors.Is(reason, errNoReport) {
@@ -141,7 +141,7 @@ func (p *told[T]) unanswered(none error) encode.Unanswered {
 	return encode.Unanswered{Instance: string(p.member.ID), Address: p.member.Address, Reason: reason.Error()}
 }
 
-// Why what an instance counted is not known.
+// Reasons why the report of an instance is missing.
 var (
 	errNoAddress = errors.New("it has no address: it was given no --peer-listen")
 	errNoAnswer  = errors.New("it did not answer")
@@ -166,7 +166,7 @@ func askPeers[T any](ctx context.Context, s *service, others []cluster.Member, q
 	for i, member := range others {
 		r := &reports[i]
 		r.member = member
-		if slices.ContainsFunc(unreached, func(u cluster.Member) bool { return u.ID == member.ID }) { // and holds nobody up
+		if slices.ContainsFunc(unreached, func(u cluster.Member) bool { return u.ID == member.ID }) { // asking it would only cost time
 			r.err = errNoAnswer
 			continue
 		}
@@ -176,7 +176,7 @@ func askPeers[T any](ctx context.Context, s *service, others []cluster.Member, q
 	return reports
 }
 
-// askPeer fills in what member counted of what text asks.
+// askPeer fills in the report by which member answers text.
 func (s *service) askPeer(ctx context.Context, member cluster.Member, text []byte, report any) error {
 	if member.Address == "" {
 		return errNoAddress
@@ -186,7 +186,7 @@ func (s *service) askPeer(ctx context.Context, member cluster.Member, text []byt
 	case status.Code(err) == codes.Unimplemented:
 		return errEarlier
 	case err != nil:
-		s.log.Info("a peer did not say what it counted", "member", member.ID, "error", err)
+		s.log.Info("a peer did not send its counts", "member", member.ID, "error", err)
 		return errNoAnswer
 	case len(answer) == 0:
 		return errNoReport

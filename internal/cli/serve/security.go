@@ -22,7 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// security has the callers and certificates of the server's listeners, as the files say at any moment.
+// security has the callers and certificates of the server's listeners, and keeps them up to date with their files.
 type security struct {
 	settings     *settings.Security
 	keyring      *auth.Keyring
@@ -36,10 +36,10 @@ type security struct {
 	log          *slog.Logger
 }
 
-// certificates are what TLS is spoken by.
+// certificates are the certificate of the server, and the authorities of clients.
 type certificates struct {
 	config *tls.Config
-	expire time.Time // the first of the authorities that clients are verified by; zero: they are not
+	expire time.Time // when the first of the clients' authorities expires; zero: clients are not verified
 }
 
 // openSecurity reads the files that the settings name.
@@ -67,7 +67,7 @@ func openSecurity(s *settings.Security, measured *metrics.Metrics, audit *auditL
 	return sec, nil
 }
 
-// checkTLS refuses settings that do not do what they seem to.
+// checkTLS refuses settings of TLS that would have no effect.
 func checkTLS(s *settings.Security) error {
 	switch {
 	case (s.TLSCert == "") != (s.TLSKey == ""):
@@ -78,22 +78,21 @@ func checkTLS(s *settings.Security) error {
 	return nil
 }
 
-// warnOfWriters warns if others may write the file of callers.
+// warnOfWriters warns if other users of the machine may write the file of callers.
 func warnOfWriters(path string, log *slog.Logger) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
 		log.Warn("others may write the list of callers: take the right from them", "file", path, "mode", info.Mode().Perm())
 	}
 }
 
-// mayListen refuses the address of a listener that everybody could reach and ask for
-// everything. flag names the flag that the address was given by, such as "--listen".
-// Every listener asks it first.
+// mayListen returns an error if other machines could make any call at this address without authentication. flag is the
+// flag of the address, such as "--listen". Every listener calls it first.
 func (s *security) mayListen(flag, address string) error {
 	switch {
 	case isLoopback(address):
 	case !s.keyring.Open():
 		if s.certificates == nil {
-			s.log.Warn("tokens travel in the clear: give --tls-cert-file and --tls-key-file, unless something in front speaks TLS", "flag", flag)
+			s.log.Warn("tokens travel in the clear: give --tls-cert-file and --tls-key-file, unless a proxy in front speaks TLS", "flag", flag)
 		}
 	case !s.settings.InsecureNoAuth:
 		return fmt.Errorf("%s %s: other machines could ask for everything there, without authentication: "+
@@ -106,7 +105,7 @@ func (s *security) mayListen(flag, address string) error {
 	return nil
 }
 
-// isLoopback reports whether only this machine reaches an address, which is host:port.
+// isLoopback reports whether only this machine can reach an address of the form host:port.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -116,8 +115,7 @@ func isLoopback(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// secure returns listener, with TLS where the settings ask for it, of which protocols are
-// offered: "http/1.1", "h2".
+// secure returns listener, with TLS if the settings ask for it. protocols are those offered by ALPN: "http/1.1", "h2".
 func (s *security) secure(listener net.Listener, protocols ...string) net.Listener {
 	if s.certificates == nil {
 		return listener
@@ -125,8 +123,7 @@ func (s *security) secure(listener net.Listener, protocols ...string) net.Listen
 	return tls.NewListener(listener, s.tlsConfig(protocols...))
 }
 
-// secureForAll returns listener as secure does, but asks no client for a certificate: it is
-// for the public.
+// secureForAll is secure for the public: it asks no client for a certificate.
 func (s *security) secureForAll(listener net.Listener, protocols ...string) net.Listener {
 	if s.certificates == nil {
 		return listener
@@ -144,8 +141,8 @@ func (s *security) scheme() string {
 	return "https"
 }
 
-// tlsConfig returns a configuration by which each handshake goes by the files as they are
-// then. It is nil where TLS is not spoken.
+// tlsConfig returns a configuration by which each handshake uses the certificates in force at that time. It is nil
+// without TLS.
 func (s *security) tlsConfig(protocols ...string) *tls.Config {
 	if s.certificates == nil {
 		return nil
@@ -153,8 +150,7 @@ func (s *security) tlsConfig(protocols ...string) *tls.Config {
 	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = protocols })
 }
 
-// tlsConfigBy returns a configuration that is made by change of what the files say at each
-// handshake.
+// tlsConfigBy returns a configuration by which each handshake uses the certificates in force, as modified by change.
 func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and the one made of it
 	return &tls.Config{
@@ -173,7 +169,7 @@ func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	}
 }
 
-// setCallers puts callers in force; on an error, what was in force stays.
+// setCallers puts callers in force. After an error, the earlier ones stay in force.
 func (s *security) setCallers(callers *auth.Callers, err error) error {
 	if err == nil && callers.Certificates() && s.settings.TLSClientCA == "" {
 		err = fmt.Errorf("%s: some callers are known by their certificate, and none is asked for: give --tls-client-ca-file",
@@ -197,7 +193,7 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 	return nil
 }
 
-// setCertificates puts read in force; on an error, what was in force stays.
+// setCertificates puts read in force. After an error, the earlier certificates stay in force.
 func (s *security) setCertificates(read certificates, err error) error {
 	if err != nil {
 		return err
@@ -215,14 +211,13 @@ func (s *security) setCertificates(read certificates, err error) error {
 	return nil
 }
 
-// onNewAuthorities has renew called whenever clients are verified by other authorities
-// than before. It must not be called while run runs.
+// onNewAuthorities registers renew, to be called whenever the authorities that verify clients change. It must not be
+// called while run runs.
 func (s *security) onNewAuthorities(renew func()) { s.renew = append(s.renew, renew) }
 
-// renewer returns a function that has all connections of server made anew, so that today's
-// authorities verify them: those that wait are closed at once, and each other one after its answer,
-// which none takes longer for than the write timeout. Meanwhile, every request takes a connection
-// of its own. It is not safe for concurrent use.
+// renewer returns a function that closes all connections of server, so that the current authorities verify new ones:
+// idle connections at once, and others after their answer, within the write timeout. Meanwhile, every request needs a
+// connection of its own. The function is not safe for concurrent use.
 func renewer(server *http.Server) (renew func()) {
 	again := time.AfterFunc(math.MaxInt64, func() { server.SetKeepAlivesEnabled(true) })
 	return func() {
@@ -251,7 +246,7 @@ func newCertificates(s *settings.Security) *filewatch.Watcher[certificates] {
 			return read, fmt.Errorf("--tls-client-ca-file: %s: %w", s.TLSClientCA, err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
+		config.SessionTicketsDisabled = true // a resumed session would not be verified by the current authorities
 		return read, nil
 	})
 }

@@ -1,7 +1,7 @@
 // Package serve holds the commands that are a service: serve, and proxy, which is serve and more.
 //
-// service.go tells how a service is put together and ends; the other files are what it is made
-// of. The package does not know how anything is decided, stored or answered.
+// service.go shows how a service starts and stops; the other files are its parts. The package does not know how
+// decisions are made, stored or answered.
 package serve
 
 import (
@@ -22,8 +22,8 @@ func newServe(p *command.Process) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve rate limits over HTTP",
 		Long: "Serve rate limits over HTTP, until SIGTERM or SIGINT.\n\n" +
-			"SIGHUP, or a change of a file, reloads the policies, who may ask (--auth-file) and the\n" +
-			"certificates of TLS; a file with mistakes is refused and logged, and what is in force stays.\n\n" +
+			"SIGHUP, or a change of a file, reloads the policies, the callers (--auth-file) and the\n" +
+			"certificates of TLS. A file with mistakes is refused and logged, and changes nothing.\n\n" +
 			"An address that other machines reach needs --auth-file or --tls-client-ca-file, or else\n" +
 			"--insecure-no-auth.\n\n" +
 			"Every flag has an environment variable (--log-level: RATELIMITD_LOG_LEVEL) and a key in the\n" +

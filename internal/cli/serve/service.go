@@ -29,11 +29,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// service has the parts of a service, in the order in which that comes to be.
+// service has the parts of a service, in the order in which they are made.
 type service struct {
 	process  *command.Process
 	settings *settings.Settings
-	stdout   io.Writer // where it says what it listens on
+	stdout   io.Writer // for the addresses that it listens on
 	log      *slog.Logger
 
 	registry  *prometheus.Registry
@@ -56,7 +56,7 @@ type service struct {
 	source *policySource
 }
 
-// serve puts a service together and runs it until the context of cmd ends.
+// serve makes a service and runs it until the context of cmd ends.
 func serve(cmd *cobra.Command, process *command.Process, given *settings.Settings, log *slog.Logger) error {
 	ctx := cmd.Context()
 	hangup := make(chan os.Signal, 1)
@@ -126,8 +126,7 @@ func (s *service) follow(ctx context.Context) (err error) {
 	return nil
 }
 
-// secure opens the audit log, reads the callers, and refuses addresses that are open to
-// everybody.
+// secure opens the audit log, reads the callers, and refuses addresses that would be open to everybody.
 func (s *service) secure(stderr io.Writer) (err error) {
 	if s.audit, err = openAuditLog(s.settings.AuditLog, s.settings.LogHandler(stderr, slog.LevelInfo), s.log); err != nil {
 		return command.Fail(err)
@@ -141,8 +140,7 @@ func (s *service) secure(stderr io.Writer) (err error) {
 	return s.guard.mayListen("--envoy-listen", s.settings.EnvoyListen)
 }
 
-// decide makes the engine on the open store: with its peers, where it has any, and without
-// policies.
+// decide makes the engine over the open store, with its peers if there are any. It has no policies yet.
 func (s *service) decide(ctx context.Context, options *limiter.Options) (err error) {
 	s.log.Info("serving", "version", s.process.Version, "store", s.settings.Store, "namespace", s.settings.Namespace)
 	if s.peers, err = openPeers(ctx, s.settings, s.store, s.log); err != nil {
@@ -171,7 +169,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	return nil
 }
 
-// putInForce puts policies in force, whose file watcher watches or which the store has, and the overrides.
+// putInForce puts in force the policies, from the file of watcher or from the store, and the overrides.
 func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
 	s.envoy = s.newEnvoy()
 	s.measured.Countries = metrics.Countries{Names: identifier.Countries(), KeyOf: s.engine.KeyOf}
@@ -191,8 +189,8 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	return nil
 }
 
-// listen opens the listeners of all servers, and returns a stage that serves them: the proxy ends first, as
-// applications behind it may ask the others until they have answered.
+// listen opens the listeners of all servers, and returns a stage that serves them. The proxy stops first, because
+// applications behind it may call the other servers until they have answered.
 func (s *service) listen(ctx context.Context) (stage, error) {
 	web, err := s.listenHTTP(ctx)
 	if err != nil {
@@ -211,8 +209,8 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 	}, nil
 }
 
-// run runs everything until ctx ends or something fails, and ends it in this order: each part as
-// long as those before it may still need it.
+// run runs all parts until ctx ends or one fails. It stops them in this order, each one after those that may still need
+// it.
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
@@ -226,17 +224,16 @@ func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signa
 	return nil
 }
 
-// How long requests in flight may take after a signal: longer than any decision, and with time left
-// of ten seconds to take back units that were not admitted. Where there is a proxy, applications
-// behind it may still ask for what they need to answer: its requests come first, and then all
-// others.
+// How long requests in flight may take after a signal. A decision takes less, and a shutdown of ten seconds leaves time
+// to take back units that were not admitted. Behind a proxy, applications may still make calls until they have
+// answered, so the proxy's requests end first.
 const (
 	drainTimeout        = 5 * time.Second
 	drainTimeoutOfProxy = 4 * time.Second
 	drainTimeoutBehind  = 2 * time.Second
 )
 
-// drain returns how long requests in flight may take that are not the proxy's.
+// drain returns the time for requests in flight, except those of the proxy.
 func (s *service) drain() time.Duration {
 	if s.settings.Proxies() {
 		return drainTimeoutBehind

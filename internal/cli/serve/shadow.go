@@ -11,10 +11,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/shadow"
 )
 
-// observers are several that learn of every decision.
+// observers passes every decision on to each of its observers.
 type observers []limiter.Observer
 
-// observers returns all that learn of the decisions of s.
+// observers returns all observers of the decisions of s.
 func (s *service) observers() observers {
 	all := observers{s.measured, s.shadows}
 	if s.events.sender != nil {
@@ -23,7 +23,7 @@ func (s *service) observers() observers {
 	return all
 }
 
-// Confirmed tells those of o that want to know.
+// Confirmed calls the observers that implement it.
 func (o observers) Confirmed(policy string, key store.Key, units int64) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.ConfirmObserver); ok {
@@ -32,7 +32,7 @@ func (o observers) Confirmed(policy string, key store.Key, units int64) {
 	}
 }
 
-// Refunded tells those of o that want to know.
+// Refunded calls the observers that implement it.
 func (o observers) Refunded(policy string, key store.Key, units int64) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.RefundObserver); ok {
@@ -41,7 +41,7 @@ func (o observers) Refunded(policy string, key store.Key, units int64) {
 	}
 }
 
-// Relented tells those of o that want to know.
+// Relented calls the observers that implement it.
 func (o observers) Relented(key store.Key, d *count.Decision) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.RelentObserver); ok {
@@ -50,7 +50,7 @@ func (o observers) Relented(key store.Key, d *count.Decision) {
 	}
 }
 
-// Blocked tells those of o that want to know.
+// Blocked calls the observers that implement it.
 func (o observers) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.BlockObserver); ok {
@@ -59,7 +59,7 @@ func (o observers) Blocked(policy string, key store.Key, until store.Instant, st
 	}
 }
 
-// Unblocked tells those of o that want to know.
+// Unblocked calls the observers that implement it.
 func (o observers) Unblocked(policy string, key store.Key) {
 	for _, one := range o {
 		if wants, ok := one.(limiter.BlockObserver); ok {
@@ -68,14 +68,14 @@ func (o observers) Unblocked(policy string, key store.Key) {
 	}
 }
 
-// Observe tells each of o.
+// Observe calls all observers.
 func (o observers) Observe(op count.Op, key store.Key, cost int64, d *count.Decision) {
 	for _, one := range o {
 		one.Observe(op, key, cost, d)
 	}
 }
 
-// shadowOf adds up what all instances counted of policy.
+// shadowOf sums the reports of all instances on the shadows of policy.
 func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
 	a := encode.Shadow{
 		Scope:  encode.ScopeInstance,
@@ -111,7 +111,7 @@ func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
 	return a
 }
 
-// errOtherShadows is an instance whose counts can't be added to those of this one.
+// errOtherShadows is the reason of an instance whose counts can't be added to those of this one.
 var errOtherShadows = errors.New("another version of the policy is in force there")
 
 func spansOf(spans []shadow.Span) []encode.ShadowSpan {

@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stage works until its context ends, and returns when what it has begun is done.
+// stage works until its context ends, and returns when its work is done.
 type stage func(context.Context) error
 
-// inOrder runs all stages at the same time and stops them one after the other: the
-// first when ctx ends or any stage fails, each other one when the one before it has
-// returned. It returns the first error when all have.
+// inOrder runs all stages at the same time and stops them one after the other: the first when ctx ends or any stage
+// fails, each later one when the one before it has returned. It returns the first error when all have returned.
 func inOrder(ctx context.Context, stages ...stage) error {
 	g, until := errgroup.WithContext(ctx)
 	for _, s := range stages {
@@ -26,13 +25,13 @@ func inOrder(ctx context.Context, stages ...stage) error {
 	return g.Wait()
 }
 
-// untilDone works on nothing.
+// untilDone is a stage that does nothing.
 func untilDone(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// together returns a stage that is all of stages at once.
+// together returns a stage that runs all stages at once.
 func together(stages ...stage) stage {
 	return func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)

@@ -22,14 +22,14 @@ import (
 // backend is an open store with its resources.
 type backend struct {
 	store      store.Store
-	feed       store.Feed      // news between instances: the store itself, whatever is around it
-	local      store.Exclusive // decides while store does not answer; nil: store is here itself
+	feed       store.Feed      // news between instances, from the store itself without its decorators
+	local      store.Exclusive // decides while store does not answer; nil: store is in this process
 	datacenter string
-	onMove     func(func(datacenter string) error)      // has the name told that is not known yet; nil: it is
+	onMove     func(func(datacenter string) error)      // calls back once the data centre is known; nil: it is known
 	members    func(namespace string) *members.Members  // of instances that decide together; nil: this one is alone
 	settings   func(namespace string) *members.Settings // where instances publish theirs; nil: this one is alone
 	policies   policystore.Store                        // keeps versions of the policies
-	canPromise func([]policy.Policy) error              // nil: whatever they say
+	canPromise func([]policy.Policy) error              // nil: it can promise all
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
@@ -37,8 +37,8 @@ type backend struct {
 	close      func()
 }
 
-// openStore opens the store that the settings name, with its tables brought up to date first
-// where they say so, or with the data in its folder. Cassandra need not be there yet.
+// openStore opens the store that the settings name. It migrates Cassandra's tables first if they say so, and loads the
+// data folder of an embedded store. Cassandra need not be reachable yet.
 func (s *service) openStore(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	switch given := s.settings; {
 	case given.Store == settings.StoreCassandra && given.DataDir != "":
@@ -80,7 +80,7 @@ func (s *service) openDataDir() (*backend, error) {
 	}, nil
 }
 
-// warnings returns problems of b that do not keep it from deciding.
+// warnings returns problems of the store that do not prevent decisions.
 func (b *backend) warnings() []string {
 	if b.saving == nil {
 		return nil
@@ -96,7 +96,7 @@ func (b *backend) warnings() []string {
 // openCassandra opens the store whose tables instances share.
 func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	given := s.settings
-	if given.ClockTolerance == 0 { // which to the store means that nobody looks
+	if given.ClockTolerance == 0 { // by which the store would not check the clock
 		return nil, fmt.Errorf("--clock-tolerance: no clock is within 0s of a cluster's: use 1ms to %v", settings.MaxClockTolerance)
 	}
 	config, err := given.CassandraConfig(s.log, s.process.Now)
@@ -132,7 +132,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	return b, nil
 }
 
-// readyInTime returns a check that fails while store, or its clock, does not serve.
+// readyInTime returns a check that fails while store does not answer, or this machine's clock is wrong.
 func readyInTime(store *cassandra.Later) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if store.Skewed() {
@@ -145,8 +145,7 @@ func readyInTime(store *cassandra.Later) func(context.Context) error {
 // publishEvery is well within the usual interval between two scrapes.
 const publishEvery = 5 * time.Second
 
-// publish keeps the metrics of the cluster's clock and of the sweeper up to date
-// until ctx ends.
+// publish updates the metrics of the cluster's clock and of the sweeper until ctx ends.
 func publish(ctx context.Context, store *cassandra.Later, measured *metrics.Metrics) error {
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
-// openUI makes the live page, if there is to be one, of the parts that are there.
+// openUI makes the live page from the parts of s if the settings ask for it.
 func (s *service) openUI() {
 	if !s.settings.UI {
 		return
@@ -33,7 +33,7 @@ func (s *service) openUI() {
 	s.audit.tee(s.ui.AuditLine)
 }
 
-// apiUI returns the live page as the API serves it; nil: there is none.
+// apiUI returns the live page in the form that the API serves; nil without --ui.
 func (s *service) apiUI() *api.UI {
 	if s.ui == nil {
 		return nil
@@ -41,10 +41,10 @@ func (s *service) apiUI() *api.UI {
 	return &api.UI{Page: ui.Page(), State: s.stateOf, History: s.historyOf}
 }
 
-// errNoPage is an instance that keeps no figures for the page.
+// errNoPage is the reason of an instance that keeps no figures for the page.
 var errNoPage = errors.New("it was started without --ui")
 
-// stateOf tells how that instance is, or all are.
+// stateOf returns the state of one instance, or of all.
 func (s *service) stateOf(ctx context.Context, instance string, may func(policy string) bool) (any, error) {
 	whom, err := s.whom(instance)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *service) stateOf(ctx context.Context, instance string, may func(policy 
 	return s.ui.Sum(whom.scope(), reports, missing, may), nil
 }
 
-// historyOf tells what that instance decided within the last hour under a policy, or all instances under all policies.
+// historyOf returns the decisions of the last hour, of one instance or all, under one policy or all.
 func (s *service) historyOf(ctx context.Context, instance, policy string, may func(policy string) bool) (any, error) {
 	whom, err := s.whom(instance)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *service) historyOf(ctx context.Context, instance, policy string, may fu
 		all = append(all, s.ui.History(q.shows))
 	}
 	for _, p := range askPeers[ui.History](ctx, s, whom.others, q) {
-		if p.err == nil { // else the state says that it is missing
+		if p.err == nil { // the state names those that are missing
 			all = append(all, p.report)
 		}
 	}
@@ -105,7 +105,7 @@ func (s *service) policiesOfUI() (all []ui.Policy) {
 	return all
 }
 
-// worstOfUI returns the keys that went furthest past the limits of a policy.
+// worstOfUI returns the keys that went the furthest past the limits of a policy.
 func (s *service) worstOfUI(policy string, top int) (worst []ui.WorstKey) {
 	r, _ := s.measured.Overshoot(policy, top)
 	for _, w := range r.Worst {
@@ -114,7 +114,7 @@ func (s *service) worstOfUI(policy string, top int) (worst []ui.WorstKey) {
 	return worst
 }
 
-// membersOfUI returns status as the live page has it.
+// membersOfUI returns status in the form of the live page.
 func membersOfUI(status *cluster.Status) ui.Members {
 	m := ui.Members{View: status.View.Number, Mode: string(status.View.Mode), Installed: status.Installed, List: []ui.Member{}}
 	shares := status.View.Shares()
@@ -126,7 +126,7 @@ func membersOfUI(status *cluster.Status) ui.Members {
 	return m
 }
 
-// runUI keeps what the page shows of the last hour, until ctx ends.
+// runUI records the last hour for the page, until ctx ends.
 func (s *service) runUI(ctx context.Context) error {
 	if s.ui == nil {
 		return untilDone(ctx)

@@ -17,11 +17,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// A file that is given by --policies rules, whatever is in the store: who deploys a file sees it in force, and
-// nobody changes it over the API. Without one, the store rules; the examples are in force until it has a version.
+// A file given by --policies is in force whatever is in the store, and nobody can change it over the API. Without a
+// file, the latest version in the store is in force, or the examples until there is a version.
 
-// followStore has the store's latest version in force, or the examples if it has none. If the store does not answer
-// that is found out later, and nothing is decided before.
+// followStore puts the store's latest version in force, or the examples if it has none. If the store does not answer,
+// that happens later, and nothing is decided before.
 func (p *policySource) followStore(ctx context.Context, examples policyfile.File) {
 	p.follow = policystore.NewFollower(p.store, &policystore.Options{
 		Check:  p.check,
@@ -32,8 +32,8 @@ func (p *policySource) followStore(ctx context.Context, examples policyfile.File
 	_ = p.follow.Look(ctx) // it has logged why not
 }
 
-// warnOfExamples says that several instances are about to go by policies that nobody chose. Only a store that instances share
-// refuses policies.
+// warnOfExamples warns that several instances are about to use policies that nobody chose. Only a store that instances
+// share has a refuses.
 func (p *policySource) warnOfExamples() {
 	if p.refuses != nil {
 		p.log.Warn("the examples decide: there is no --policies, and no version in the store; write `policies: /etc/ratelimitd/policies.yaml` " +
@@ -41,7 +41,7 @@ func (p *policySource) warnOfExamples() {
 	}
 }
 
-// from says where policies come from.
+// from returns the source of policies, for the log.
 func (p *policySource) from(version int64) string {
 	switch {
 	case p.watcher != nil:
@@ -52,7 +52,7 @@ func (p *policySource) from(version int64) string {
 	return "the examples: there is no --policies, and no version in the store"
 }
 
-// check says why policies could not come into force.
+// check returns an error if the store cannot keep the promises of policies.
 func (p *policySource) check(file policyfile.File) error {
 	if p.refuses == nil {
 		return nil
@@ -60,11 +60,11 @@ func (p *policySource) check(file policyfile.File) error {
 	return p.refuses(file.Policies)
 }
 
-// force puts a version of the store's in force.
+// force puts a version from the store in force.
 func (p *policySource) force(version int64, file policyfile.File) error {
 	p.changes = nil
 	err := p.set(version, file)
-	if err == nil && p.changes != nil { // else it is the start, or is tried again, and the log has it
+	if err == nil && p.changes != nil { // at the start or a retry, the log has it already
 		p.audit.reloaded("policies", "store", nil, p.changes)
 	}
 	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
@@ -74,7 +74,7 @@ func (p *policySource) force(version int64, file policyfile.File) error {
 // askAgain is the interval of requests that are not urgent to a store that does not answer.
 const askAgain = 5 * time.Second
 
-// tellIgnored says, once the store answers, if it has policies that are not in force because a file rules.
+// tellIgnored warns, once the store answers, of policies in it that are not in force because there is a file.
 func (p *policySource) tellIgnored(ctx context.Context) error {
 	tick := time.NewTicker(askAgain)
 	defer tick.Stop()
@@ -82,7 +82,7 @@ func (p *policySource) tellIgnored(ctx context.Context) error {
 		latest, err := p.store.Latest(ctx)
 		if err == nil {
 			if latest > 0 {
-				p.log.Warn("the policies of --policies rule here, those in the store do not", "version_in_store", latest)
+				p.log.Warn("the policies of --policies are in force here, not those in the store", "version_in_store", latest)
 			}
 			return untilDone(ctx)
 		}
@@ -94,12 +94,10 @@ func (p *policySource) tellIgnored(ctx context.Context) error {
 	}
 }
 
-// versions are the versions of the policies as the API sees them.
+// versions implements api.Policies.
 type versions struct{ source *policySource }
 
 var _ api.Policies = versions{}
-
-func versionsOf(source *policySource) api.Policies { return versions{source} }
 
 // Apply makes a version; see api.Policies.
 func (v versions) Apply(ctx context.Context, text []byte, have int64, by string) (api.PolicyVersion, []slog.Attr, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Cassandra says which cluster to use, and how.
+// Cassandra has the settings of the cluster, and of connections to it.
 type Cassandra struct {
 	hosts        hostList
 	Datacenter   string // empty: the cluster's, if it has one
@@ -24,12 +24,12 @@ type Cassandra struct {
 	passwordFile string
 	tls          tlsSettings
 
-	// AuthoritiesExpire is when the first of those that nodes' certificates are verified by expires; zero: they
-	// are the system's. CassandraConfig sets it.
+	// AuthoritiesExpire is when the first authority that verifies nodes expires; zero if the system's are used.
+	// CassandraConfig sets it.
 	AuthoritiesExpire time.Time
 }
 
-// tlsSettings say how TLS is spoken to the cluster.
+// tlsSettings are the settings of TLS to the cluster.
 type tlsSettings struct {
 	on         bool
 	ca         string
@@ -38,7 +38,7 @@ type tlsSettings struct {
 	serverName string
 }
 
-// AddCassandraFlags adds the flags that say which cluster to use, and how.
+// AddCassandraFlags adds the flags of the cluster, and of connections to it.
 func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	c := &s.Cassandra
 	c.hosts.list = []string{"127.0.0.1"}
@@ -58,7 +58,7 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tls.serverName, "cassandra-tls-server-name", "", "`name` in the nodes' certificates (default: the host's)")
 }
 
-// CassandraConfig returns the settings as the store takes them, with the contents of the files that they name.
+// CassandraConfig returns the store's configuration, with the contents of the files that the settings name.
 func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cassandra.Config, error) {
 	c := &s.Cassandra
 	password, passwordErr := c.readPassword(log)
@@ -104,7 +104,7 @@ func (c *Cassandra) readPassword(log *slog.Logger) (_ string, err error) {
 	return password, nil
 }
 
-// read returns how to speak TLS, nil when that is off, and when the first of the authorities expires.
+// read returns the configuration of TLS, nil if it is off, and when the first of the authorities expires.
 func (t *tlsSettings) read() (config *tls.Config, expire time.Time, err error) {
 	if !t.on {
 		if t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// EngineOptions returns what the settings say of an engine, among it the keys of the hash key
-// file. Keys of identifiers are made by these options, by Datacenter, and by whether Local is nil.
+// EngineOptions returns the options of an engine, with the keys in the hash key file. How identifiers are hashed
+// depends on these options, on Datacenter, and on whether Local is nil.
 func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 	hashKeys, err := readHashKeys(s.HashKeyFile, log)
 	if err != nil {
@@ -39,8 +39,8 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 	}, nil
 }
 
-// readHashKeys returns the keys in the file at path, none when path is empty, and warns of keys
-// that make identifiers easy to find out. The first is written with, all are read.
+// readHashKeys returns the keys in the file at path, none if path is empty, and warns if identifiers are easy to guess.
+// New counts use the first key; counts under all keys are read.
 func readHashKeys(path string, log *slog.Logger) ([]keys.HashKey, error) {
 	if path == "" {
 		log.Warn("identifiers are hashed by plain SHA-256: anybody who reads the store can find out phone numbers and " +
@@ -73,7 +73,7 @@ func ids(keys []keys.HashKey) []string {
 	return names
 }
 
-// maxHashKeys bounds the keys that are read: every decision reads under each.
+// maxHashKeys is the maximum of keys: every decision reads the counts under each.
 const maxHashKeys = 3
 
 var (
@@ -81,8 +81,8 @@ var (
 	hexText   = regexp.MustCompile(`^([0-9a-fA-F]{2})+$`)
 )
 
-// parseHashKeys reads the id:key lines in data; empty lines and those that start with #
-// do not count. The error never holds any of a key.
+// parseHashKeys reads the id:key lines in data, and skips empty lines and those that begin with #. Its errors contain
+// no part of a key.
 func parseHashKeys(data []byte) ([]keys.HashKey, error) {
 	var all []keys.HashKey
 	for i, line := range bytes.Split(data, []byte("\n")) {
@@ -116,7 +116,7 @@ func parseHashKeyLine(text string) (*keys.HashKey, error) {
 		return nil, errors.New("no colon: write id:key, with an id of your choice")
 	}
 	if !hashKeyID.MatchString(id) {
-		return nil, errors.New("the id before the colon is none: use 1 to 63 letters, digits, '.', '_' and '-'")
+		return nil, errors.New("the id before the colon is not valid: use 1 to 63 letters, digits, '.', '_' and '-'")
 	}
 	secret, err := decodeSecret(encoded)
 	if err != nil {
@@ -128,9 +128,8 @@ func parseHashKeyLine(text string) (*keys.HashKey, error) {
 	return &keys.HashKey{ID: id, Secret: secret}, nil
 }
 
-// decodeSecret reads text as hex if it can be, else as standard base64 with or
-// without padding. A random key in base64 is not hex but by a chance of one in
-// trillions.
+// decodeSecret reads text as hex if it looks like that, else as standard base64 with or without padding. The chance
+// that a random key in base64 looks like hex is one in trillions.
 func decodeSecret(text string) ([]byte, error) {
 	if hexText.MatchString(text) {
 		return hex.DecodeString(text)

@@ -20,7 +20,7 @@ func TestHashKey(t *testing.T) {
 		{"base64 without padding", "k:ABEiM0RVZneImaq7zN3u/w", "k", 16, ""},
 		{"nothing", "# soon\n", "", 0, "there is no key in it"},
 		{"no colon", hex, "", 0, "line 1: no colon: write id:key"},
-		{"no id", ":" + hex, "", 0, "line 1: the id before the colon is none"},
+		{"no id", ":" + hex, "", 0, "line 1: the id before the colon is not valid"},
 		{"a short key", "\nk:0011\n", "", 0, "line 2: key k has 2 bytes: at least 16 are needed"},
 		{"a word", "k:secret words!", "", 0, "neither hex nor standard base64"},
 		{"two of a name", "a:" + hex + "\n\na:" + hex, "", 0, "line 3: a second key called a"},

@@ -29,18 +29,18 @@ func (e *Events) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&e.secretFile, "events-secret-file", "",
 		"`file` of the secrets that sign events, as of Standard Webhooks (whsec_…); they may be in "+command.EventsVariable+" instead")
 	command.Var(flags, &e.DeniedShare, "events-denied-share", "50%", "percent",
-		"share of a policy's calls within a minute that are denied before an event says so", percent)
+		"share of a policy's calls within a minute that must be denied for an event", percent)
 }
 
-// receiver parses the URL of a receiver of events; empty: there is none.
+// receiver parses the URL of a receiver of events; an empty text gives nil.
 func receiver(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
 	u, err := url.Parse(text)
-	switch { // which repeats nothing of it: there may be a token in it
+	switch { // the errors do not quote the URL, which may contain a token
 	case err != nil, u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "":
-		return nil, errors.New("it is no URL of a receiver: use one such as https://example.org/events")
+		return nil, errors.New("it is not the URL of a receiver: use one such as https://example.org/events")
 	case u.User != nil:
 		return nil, errors.New("it has a user name or a password: remove them, for events are signed")
 	}
@@ -52,7 +52,7 @@ func percent(text string) (float64, error) {
 	number, found := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(number)
 	if !found || err != nil || n < 1 || n > 100 {
-		return 0, fmt.Errorf("%q is no share: use 1%% to 100%%", text)
+		return 0, fmt.Errorf("%q is not a share: use 1%% to 100%%", text)
 	}
 	return float64(n) / 100, nil
 }

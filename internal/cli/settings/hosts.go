@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// hostList is a list of host[:port]: a flag that may be repeated and may hold
-// commas. It implements pflag.SliceValue.
+// hostList is a flag with a list of host[:port], which may be repeated and contain commas. It implements
+// pflag.SliceValue.
 type hostList struct {
 	list  []string
-	given bool // by somebody: the default is gone
+	given bool // it has replaced the default
 }
 
 // String returns the hosts with commas between.
 func (l *hostList) String() string { return strings.Join(l.list, ",") }
 
-// Type returns the word that the help shows for the value.
+// Type returns the name of the value in the help.
 func (*hostList) Type() string { return "hosts" }
 
 // Set adds the hosts in text, in place of the default.
@@ -40,11 +40,11 @@ func (l *hostList) Replace(hosts []string) error {
 	trimmed := make([]string, len(hosts))
 	for i, h := range hosts {
 		trimmed[i] = strings.TrimSpace(h)
-		if strings.Contains(trimmed[i], "@") { // what stands before it may be a password
+		if strings.Contains(trimmed[i], "@") { // the text before it may be a password
 			return errors.New("a host has no @: use host or host:port, and --cassandra-username for the user")
 		}
 		if trimmed[i] == "" || strings.ContainsAny(trimmed[i], " /") {
-			return fmt.Errorf("%q is no host: use host or host:port, with commas between several", h)
+			return fmt.Errorf("%q is not a host: use host or host:port, with commas between several", h)
 		}
 	}
 	if len(trimmed) == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// Peers say how other instances reach this one.
+// Peers are the settings of calls between instances.
 type Peers struct {
 	Listen     string // empty: nowhere
 	Address    string // empty: the one that is listened on

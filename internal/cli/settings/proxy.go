@@ -14,9 +14,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// Proxy says what the command proxy passes on, which has all settings of serve, too.
+// Proxy has the settings of the command proxy beside those of serve.
 type Proxy struct {
-	Listen   string        // where clients come to
+	Listen   string        // HTTP address for clients
 	Upstream *url.URL      // nil: there is no proxy
 	Timeout  time.Duration // until the answer of the application begins
 	Requests int           // under way at the same time
@@ -26,8 +26,7 @@ type Proxy struct {
 // Proxies reports whether there is an application to pass requests on to.
 func (s *Settings) Proxies() bool { return s.Proxy.Upstream != nil }
 
-// Bounds of --upstream-timeout: an application that thinks for longer than an hour works off
-// the request's way.
+// Bounds of --upstream-timeout. Work of more than an hour should not be done within a request.
 const (
 	minUpstreamTimeout = 10 * time.Millisecond
 	maxUpstreamTimeout = time.Hour
@@ -54,10 +53,10 @@ func upstream(text string) (*url.URL, error) {
 	wrong := err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
 		u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c"
 	switch {
-	case !wrong && u.User != nil, wrong && strings.Contains(text, "@"): // what stands before it is not repeated
-		return nil, errors.New("the URL of an application is no place for a name and a password: write it such as http://127.0.0.1:3000")
+	case !wrong && u.User != nil, wrong && strings.Contains(text, "@"): // the error does not quote the text before the @
+		return nil, errors.New("do not write a name and a password into the URL of the application: use one such as http://127.0.0.1:3000")
 	case wrong:
-		return nil, fmt.Errorf("%.64q is no URL of an application: write it such as http://127.0.0.1:3000", text)
+		return nil, fmt.Errorf("%.64q is not the URL of an application: write it such as http://127.0.0.1:3000", text)
 	}
 	return u, nil
 }

@@ -29,7 +29,7 @@ var sections = []struct {
 		"http-server"}},
 }
 
-// helpWidth is where lines of the help end.
+// helpWidth is the width of the help, in columns.
 const helpWidth = 120
 
 // Sections returns the help of a server's flags under headings. The section "Others" has those that belong to no other.

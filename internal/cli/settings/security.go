@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// Security is the settings of callers, and of how they are authenticated.
+// Security has the settings of callers and their authentication.
 type Security struct {
 	AuthFile       string    // of callers; empty: there is no authentication
 	TLSCert        string    // file; empty: TLS is not spoken

@@ -1,7 +1,7 @@
 // Package settings holds the settings of a server: flags, their bounds, and the contents of the files that they name.
-// serve and proxy have all of them; migrate, members and key go by some.
+// The commands serve and proxy have all of them; migrate, members and key have some.
 //
-// It does not know how a server is put together.
+// It does not know how a server is made of them.
 package settings
 
 import (
@@ -27,8 +27,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Settings are all that can be set of a server. The zero value has no defaults: they come with
-// the flags that are added.
+// Settings are all settings of a server. The defaults are set when the flags are added: the zero value has none.
 type Settings struct {
 	Config    string // file
 	logLevel  slog.Level
@@ -58,16 +57,16 @@ type Settings struct {
 
 	ClockTolerance       time.Duration
 	ClockBeyondTolerance string
-	Consistency          policy.Level // to write and read at, for policies that do not say
+	Consistency          policy.Level // of policies that set none
 	SerialConsistency    policy.Level // of compare-and-set
 	StoreTimeout         time.Duration
 	SyncInterval         time.Duration
-	AcceptedCaveats      []cassandra.Caveat // of the cluster, that nobody is alerted of
+	AcceptedCaveats      []cassandra.Caveat // of the cluster, for which no alert fires
 
 	Cassandra Cassandra
 }
 
-// The values of some flags that others ask for.
+// Values of some flags.
 const (
 	StoreEmbedded  = "embedded"
 	StoreCassandra = "cassandra"
@@ -79,8 +78,7 @@ const (
 	LogJSON        = "json"
 )
 
-// maxStoreTimeout leaves time for requests in flight and for a flush within the ten
-// seconds that a shutdown may take.
+// maxStoreTimeout leaves time for requests in flight and for a flush, within the ten seconds of a shutdown.
 const maxStoreTimeout = 5 * time.Second
 
 // Bounds of --data-sync-interval: a disk takes some milliseconds to sync, and an operator that can lose more than an
@@ -90,14 +88,14 @@ const (
 	maxDataSync = time.Hour
 )
 
-// Bounds of --sync-interval: below, a store takes longer than that for one write and one
-// read; above, news of resets come sooner than counts.
+// Bounds of --sync-interval. Below the least, a store takes longer for a write and a read; above the most, news of
+// resets would come sooner than counts.
 const (
 	minSyncInterval = 10 * time.Millisecond
 	maxSyncInterval = 10 * time.Second
 )
 
-// MaxClockTolerance is more than any clock that is kept in step is ever off.
+// MaxClockTolerance is more than the error of any synchronized clock.
 const MaxClockTolerance = time.Minute
 
 // AddCommonFlags adds the flags of every command that has a log.
@@ -108,7 +106,7 @@ func (s *Settings) AddCommonFlags(flags *pflag.FlagSet) {
 		command.OneOf(logText, LogJSON))
 }
 
-// AddServeFlags adds the flags of a server, but for those of Cassandra and of the proxy.
+// AddServeFlags adds the flags of a server, except those of Cassandra and of the proxy.
 func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free port", command.Address)
 	s.Security.addFlags(flags)
@@ -138,7 +136,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"`file` of id:key lines (base64 or hex): keys of the HMAC-SHA-256 that hashes identifiers. New counts use the first, "+
 			"old ones are read by all")
 	command.Var(flags, &s.Headers, "headers", encode.HeadersDefault.String(), "families",
-		"of headers on decisions: ietf (or as in draft 07, ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
+		"headers on decisions: ietf (or ietf-07, as in draft 07), x-ratelimit, x-rate-limit, separated by commas, or none",
 		encode.ParseHeaders)
 	s.addForwardAuthFlags(flags)
 	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date before serving")
@@ -172,39 +170,39 @@ func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {
 		sources)
 }
 
-// Load fills in what the command line of cmd did not set, and returns the log that they ask for,
-// even with an error.
+// Load fills in the settings that are not on the command line of cmd, from the environment and the file. It returns the
+// log by the settings, even with an error.
 func (s *Settings) Load(cmd *cobra.Command, p *command.Process) (*slog.Logger, error) {
 	warnings, err := p.Configure(cmd)
 	if s.Store == StoreEmbedded && !cmd.Flags().Changed("clock-tolerance") {
 		s.ClockTolerance = 0 // there is one clock
 	}
-	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // else local processes would need no token
+	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // otherwise local processes would need no token
 		s.ForwardAuth.TrustedProxies = s.Trusted
 	}
 	s.Events.secret = command.Secret(p.Getenv(command.EventsVariable))
 	s.Cassandra.password = command.Secret(p.Getenv(command.PasswordVariable))
-	log := s.newLog(cmd.ErrOrStderr())
+	log := slog.New(s.LogHandler(cmd.ErrOrStderr(), s.logLevel))
 	for _, w := range warnings {
 		log.Warn(w)
 	}
 	return log, err
 }
 
-// Hide has the help leave out all flags that were added, but these. A command that is given the
-// settings of another one takes them all, and looks at some.
+// Hide removes all flags but these from the help. A command with the configuration of a server accepts all of its
+// flags, and uses some.
 func Hide(flags *pflag.FlagSet, but ...string) {
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(but, f.Name) })
 }
 
-// Levels returns the levels of policies that do not say.
+// Levels returns the consistency levels of policies that set none.
 func (s *Settings) Levels() policy.Consistency {
 	return policy.Consistency{Write: s.Consistency, Read: s.Consistency}
 }
 
-// Common returns the settings that all instances of a namespace must have the same, by the names of
-// their flags. The hash key is one more, and no text. How gateways identify is left out of an instance that was not told:
-// perhaps none asks it.
+// Common returns the settings in which all instances of a namespace must agree, by the names of their flags. The hash
+// key is another one, which is no text. --forward-auth-identify is left out if it is not set, since perhaps no gateway
+// asks this instance.
 func (s *Settings) Common() map[string]string {
 	common := map[string]string{
 		"clock-tolerance":        s.ClockTolerance.String(),
@@ -224,12 +222,7 @@ func (s *Settings) Common() map[string]string {
 	return common
 }
 
-// newLog returns a log to w, of the format and level that were asked for.
-func (s *Settings) newLog(w io.Writer) *slog.Logger {
-	return slog.New(s.LogHandler(w, s.logLevel))
-}
-
-// LogHandler returns a handler that writes lines of level and above to w, in the format of the settings.
+// LogHandler returns a handler that writes lines of at least level to w, in the format of the settings.
 func (s *Settings) LogHandler(w io.Writer, level slog.Level) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
 	if s.logFormat == LogJSON {
@@ -238,7 +231,7 @@ func (s *Settings) LogHandler(w io.Writer, level slog.Level) slog.Handler {
 	return slog.NewTextHandler(w, opts)
 }
 
-// sources parses what identifies, with commas between.
+// sources parses a list of sources of identifiers, separated by commas.
 func sources(text string) (all []origin.Source, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		source, err := origin.ParseSource(strings.TrimSpace(part))
@@ -250,10 +243,10 @@ func sources(text string) (all []origin.Source, err error) {
 	return all, nil
 }
 
-// acceptable has the caveats that a cluster may have by choice. Clocks that are apart are a fault.
+// acceptable are the caveats that an operator may choose to live with. Wrong clocks are a fault.
 const acceptable = string(cassandra.CaveatCommitlog) + ", " + string(cassandra.CaveatReplication)
 
-// caveats parses some of these, with commas between, or nothing for none.
+// caveats parses a list of acceptable caveats, separated by commas. It may be empty.
 func caveats(text string) (all []cassandra.Caveat, err error) {
 	if text == "" {
 		return nil, nil
@@ -271,7 +264,7 @@ func caveats(text string) (all []cassandra.Caveat, err error) {
 func logLevel(text string) (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(text)); err != nil {
-		return 0, fmt.Errorf("%q is no level: use one of debug, info, warn, error", text)
+		return 0, fmt.Errorf("%q is not a level: use one of debug, info, warn, error", text)
 	}
 	return level, nil
 }

@@ -18,17 +18,17 @@ func newImportEnvoy() *cobra.Command {
 	var count string
 	cmd := &cobra.Command{
 		Use:   "import-envoy FILE...",
-		Short: "Print a file of policies made of the configuration of envoyproxy/ratelimit",
-		Long: "Print a file of policies by which an Envoy that asked envoyproxy/ratelimit is answered alike.\n\n" +
-			"Each FILE is of one domain, as there. Members that only change metrics or metadata are left out, and told on\n" +
-			"standard error with its line; what would change answers is a mistake, and nothing is printed.",
+		Short: "Convert the configuration of envoyproxy/ratelimit to a file of policies, and print it",
+		Long: "Print a file of policies by which an Envoy gets the same answers as from envoyproxy/ratelimit.\n\n" +
+			"Each FILE has one domain, as there. Members that only change metrics or metadata are left out, with a warning on\n" +
+			"standard error that names the line. If answers would change, that is a mistake, and nothing is printed.",
 		Args: command.Args(1, 0, "at least one FILE of envoyproxy/ratelimit", ""),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			return importEnvoy(files, policy.CountMode(count), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	command.Var(cmd.Flags(), &count, "count", string(policy.CountAll), "attempts",
-		"that use quota: all, as there, or admitted, which costs less and decides alike where no request has more than one hit",
+		"attempts that use quota: all, as there, or admitted, which costs less and decides alike unless a request has several hits",
 		command.OneOf(string(policy.CountAll), string(policy.CountAdmitted)))
 	return cmd
 }
@@ -54,7 +54,7 @@ func importEnvoy(files []string, count policy.CountMode, stdout, stderr io.Write
 	return err
 }
 
-// headersHint is there because no file has envoyproxy/ratelimit's setting of headers.
+// headersHint is about a setting of envoyproxy/ratelimit that is in no file.
 const headersHint = `# Where LIMIT_RESPONSE_HEADERS_ENABLED was true, add to envoy:
 #   response_headers: {limit: RateLimit-Limit, remaining: RateLimit-Remaining, reset: RateLimit-Reset}
 `

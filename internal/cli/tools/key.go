@@ -23,9 +23,9 @@ func newKey(p *command.Process) *cobra.Command {
 		Use:   "key" + command.SubjectUse,
 		Short: "Print the key that an identifier is counted under",
 		Long: "Print the key that an identifier is counted under, in hex, as GET /v1/policies/{name}/overshoot has it.\n\n" +
-			"It asks nobody: give it the flags, the environment or the --config file of serve, with the same policies,\n" +
-			"namespace and hash key file. Others than those that make the key are not looked at.\n\n" +
-			"POLICY is the name of a policy. IDENTIFIER is who is counted; - reads it from standard input, so\n" +
+			"It needs no server, but the flags, the environment or the --config file of serve, with the same policies,\n" +
+			"namespace and hash key file. It only uses the settings that affect keys.\n\n" +
+			"POLICY is the name of a policy. IDENTIFIER is the counted identifier; - reads it from standard input, so\n" +
 			"that it is neither in the shell's history nor in the list of processes. One that starts with a dash\n" +
 			"goes after --.",
 		Example: `  # is it this number?
@@ -81,8 +81,7 @@ func keyOf(s *settings.Settings, policy string, id keys.Identifier, log *slog.Lo
 	return key, nil
 }
 
-// keyEngine returns an engine that makes keys as for the store that s names, and that nothing
-// else is asked of.
+// keyEngine returns an engine that makes the same keys as one over the store that s names. It serves for nothing else.
 func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
 	in := embedded.New(nil)
 	if s.Store != settings.StoreCassandra {
@@ -92,8 +91,8 @@ func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
 	return limiter.New(struct{ store.Store }{in}, options)
 }
 
-// inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
-// promised within one, and where units admitted from memory are written to one.
+// inOneDatacenter reports whether the name of the data centre is part of p's keys: if p is promised within one data
+// centre, or if units admitted from memory are written to one.
 func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *policy.Policy) bool {
 	if s.Store == settings.StoreCassandra && p.Guarantee == policy.GuaranteeLocal {
 		return policy.WithinDatacenter([]policy.Policy{*p}, s.Levels(), s.SerialConsistency)

@@ -2,5 +2,5 @@ package tools
 
 import "github.com/spf13/cobra"
 
-// Policies returns the commands below "policies" that ask nobody.
+// Policies returns the commands below "policies" that need no server.
 func Policies() []*cobra.Command { return []*cobra.Command{newLint(), newImportEnvoy()} }

@@ -22,6 +22,6 @@ func TestProgress(t *testing.T) {
 	bar := newProgressBar(&out)
 	bar.show(1, 2, 3)
 	if bar.remove(); out.Len() > 0 {
-		t.Errorf("what is no terminal was told %q", out.String())
+		t.Errorf("without a terminal: %q", out.String())
 	}
 }

@@ -32,15 +32,15 @@ func newSimulate() *cobra.Command {
 	s := new(simulation)
 	cmd := &cobra.Command{
 		Use:   "simulate --policies FILE LOG...",
-		Short: "Tell what policies would have done to the traffic of access logs",
-		Long: "Tell what policies would have done to the traffic of access logs: how much they would have denied, to how\n" +
-			"many callers, and which limits would have spared nearly all of them.\n\n" +
-			"It asks nobody. Time is that of the logs, and the engine is the one that decides live. LOG is the name of a\n" +
-			"file, also one that gzip or zstd packed, or - for standard input; several are read together in the order of\n" +
-			"time. Callers are shown as hashes that nobody can look up, unless --show-identifiers.\n\n" +
-			"A field is a variable of nginx's, a column, or a member of JSON such as request.headers.X-Api-Key.0. Every\n" +
-			"format of requests has ip, method, path (without the query) and uri. Clients are counted by ip as a server\n" +
-			"counts them: of IPv6, a /64 is one. A line whose client can't be told is counted as one that can't be read.",
+		Short: "Show what policies would have denied in access logs",
+		Long: "Show what policies would have denied in access logs: how many requests, of how many callers, and which limits\n" +
+			"would have spared nearly all of them.\n\n" +
+			"It needs no server: the engine of a server decides each line at its time in the log. LOG is the name of a\n" +
+			"file, which may be compressed by gzip or zstd, or - for standard input; several are read together in the order of\n" +
+			"time. Callers are shown as hashes that nobody can look up, unless with --show-identifiers.\n\n" +
+			"A field is a variable of nginx, a column, or a member of JSON such as request.headers.X-Api-Key.0. Every\n" +
+			"format of requests has ip, method, path (without the query) and uri. Clients are counted by ip as on a server:\n" +
+			"a /64 of IPv6 is one client. A line without a client's address counts as unreadable.",
 		Example: `  # how many would 5 logins a minute hit?
   ratelimitd simulate --policies policies.yaml --policy login --where method=POST --where path=/login access.log*`,
 		Args: command.Args(1, 0, "at least one LOG", "- is standard input"),
@@ -55,44 +55,43 @@ func (s *simulation) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies to try")
 	flags.StringVar(&s.against, "against", "", "YAML `file` of policies to compare with, such as those in force")
 	flags.Var(&list[simulate.Ask]{into: &s.Asks, kind: "policy[=field]", parse: simulate.ParseAsk}, "policy",
-		"that each line asks for, and the field with whom it counts; several are asked for together (default the only one)")
+		"policy that each line asks for, and the field of its identifier; several are asked for together (default: the only one)")
 	flags.StringVar(&s.PolicyField, "policy-field", "", "`field` with the name of the policy that a line asks for")
-	flags.StringVar(&s.Identifier, "identifier", accesslog.FieldIP, "`field` with whom is counted")
-	flags.StringVar(&s.Cost, "cost", "", "`field` with the units that a line takes (default 1 each)")
+	flags.StringVar(&s.Identifier, "identifier", accesslog.FieldIP, "`field` with the identifier")
+	flags.StringVar(&s.Cost, "cost", "", "`field` with the cost of a line (default: 1)")
 	flags.StringVar(&s.Limit, "limit", "",
-		"`field` with the limit that a line brings, where a policy takes it from requests (default none: the policy's default holds)")
+		"`field` with the limit of a line, for policies that take it from requests (default: the policy's default)")
 	flags.StringVar(&s.Confirmed, "confirmed", "",
-		"`field` that says whether the code was entered: a time, true or 1 (default none: policies that go by it are not judged)")
+		"`field` that says whether the code was entered: a time, true or 1 (default: policies that depend on it are not judged)")
 	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",
-		"only lines whose field is like the pattern, where * is anything; != for those that are not; several must all be met")
+		"only lines whose field matches the pattern, where * is any text; != for those that do not; all conditions must hold")
 	command.Var(flags, &s.Format, "format", accesslog.FormatAuto, "format",
-		"of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or the format of lines, as log_format of nginx has it",
+		"format of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or the format of lines as in nginx's log_format",
 		func(text string) (string, error) { return text, accesslog.CheckFormat(text) })
-	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default the usual one of the format)")
-	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "that lines may be out of order and are sorted",
+	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default: the usual one of the format)")
+	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "how far lines may be out of order and are sorted",
 		command.Between(0, 24*time.Hour))
 	flags.BoolVar(&s.asJSON, "json", false, "print JSON instead of text")
-	flags.StringVar(&s.html, "html", "", "`file` to write a page with plots to, which needs no network")
-	flags.BoolVar(&s.ShowIdentifiers, "show-identifiers", false, "show callers, and lines that can't be read, as they are in the logs")
+	flags.StringVar(&s.html, "html", "", "`file` for a page of HTML with plots, which needs no network")
+	flags.BoolVar(&s.ShowIdentifiers, "show-identifiers", false, "show callers and unreadable lines as they are in the logs")
 	command.Var(flags, &s.MaxCallers, "max-callers", fmt.Sprint(replay.DefaultMaxCallers), "n",
-		"that may be within their windows at the same time: 256 bytes each and more", command.AtLeastOne)
+		"callers in their windows at the same time at most, of 256 bytes each and more", command.AtLeastOne)
 }
 
-// list is a flag that may be given several times, each of which parse makes a T of. It implements
-// pflag.Value.
+// list is a flag that may be repeated, with a T each time. It implements pflag.Value.
 type list[T any] struct {
 	into  *[]T
 	kind  string
 	parse func(string) (T, error)
 }
 
-// String returns nothing: there is no default.
+// String returns the default, which is empty.
 func (l *list[T]) String() string { return "" }
 
-// Type returns the word that the help shows for the value.
+// Type returns the name of the value in the help.
 func (l *list[T]) Type() string { return l.kind }
 
-// Set adds one.
+// Set parses text and adds it to the list.
 func (l *list[T]) Set(text string) error {
 	one, err := l.parse(text)
 	if err == nil {
@@ -148,14 +147,14 @@ func writePage(r *report.Report, name string) error {
 	return errors.Join(r.WriteHTML(f), f.Close())
 }
 
-// progressBar tells on a terminal how far a simulation is. One for anything else tells nothing.
+// progressBar shows the progress of a simulation on a terminal. Elsewhere it shows nothing.
 type progressBar struct {
 	out   io.Writer // nil: it is not a terminal
 	began time.Time
 	last  time.Time
 }
 
-// progressEvery is how often the bar is drawn.
+// progressEvery is the shortest interval at which the bar is drawn.
 const progressEvery = 200 * time.Millisecond
 
 func newProgressBar(out io.Writer) *progressBar {
@@ -168,7 +167,7 @@ func newProgressBar(out io.Writer) *progressBar {
 	return bar
 }
 
-// clearLine has a terminal begin its line again.
+// clearLine moves the cursor to the start of the line and clears it.
 const clearLine = "\r\x1b[K"
 
 func (b *progressBar) show(read, size, lines int64) {
@@ -186,8 +185,7 @@ func (b *progressBar) remove() {
 	}
 }
 
-// progressText is the bar after a while: how much of the logs is read, as far as their size is
-// known, and how fast.
+// progressText returns the bar: the share of the logs that is read, if their size is known, and the speed.
 func progressText(read, size, lines int64, since time.Duration) string {
 	text := fmt.Sprintf("%d lines", lines)
 	if since > 0 {

@@ -122,7 +122,7 @@ func TestSimulateCalledWrongly(t *testing.T) {
 		`"0" for "--max-callers" flag`:                                                   tried + "--max-callers 0 " + log,
 		`a.log, line 1: the format has no field "user_id"`:                               tried + "--identifier user_id " + log,
 		"--html: open ": tried + "--html " + dir + " " + log,
-		"none of 1 lines can be read: " + dir + "/n.log, line 1: it is no object": tried + "--format ndjson " + file("n.log", "hello\n"),
+		"none of 1 lines can be read: " + dir + "/n.log, line 1: it is not a JSON object": tried + "--format ndjson " + file("n.log", "hello\n"),
 		"there is no line in them":                          tried + file("empty.log", "\n"),
 		"unknown flag: --polices: did you mean --policies?": "--polices a",
 	} {

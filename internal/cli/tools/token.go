@@ -19,12 +19,12 @@ func newToken() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "token NAME",
-		Short: "Make a random token, and the line for the file of callers",
-		Long: "Make a random token for the caller NAME. It is printed on standard output, once, and is kept nowhere.\n" +
-			"The line for the --auth-file of serve has its SHA-256 alone. It is added to the file that --auth-file names,\n" +
-			"which is made if there is none; else it goes to standard error.\n\n" +
+		Short: "Make a random token, and its line for the file of callers",
+		Long: "Make a random token for the caller NAME. It is printed to standard output, once, and not stored.\n" +
+			"The line for the --auth-file of serve only has its SHA-256. It is added to the file that --auth-file names,\n" +
+			"which is made if it does not exist; without the flag it is printed to standard error.\n\n" +
 			"Scopes: decide (check, take), record (record), admin (reset, overrides, explain, policies), metrics.",
-		Example: `  # the token into a file that nobody else reads, the line into the list of callers
+		Example: `  # write the token to a file that nobody else can read, and the line to the list of callers
   (umask 077; ratelimitd token shop --scopes decide,record --auth-file callers.yaml >shop.token)`,
 		Args: command.Args(1, 1, "one NAME", "it is that of the caller, such as shop"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,15 +42,15 @@ func newToken() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "what it permits, with commas between: "+
+	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "`scopes` of the caller, separated by commas: "+
 		strings.Join(auth.ScopeNames(), ", "))
-	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of those that it may use, with commas between (default: any)")
-	cmd.Flags().StringVar(&file, "auth-file", "", "`file` of callers that the line is added to")
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of the policies that it may use, separated by commas (default: any)")
+	cmd.Flags().StringVar(&file, "auth-file", "", "`file` of callers to which the line is added")
 	return cmd
 }
 
-// addCaller adds a caller to the file at path, by one write, or makes the file. A file that
-// would not be accepted stays as it is.
+// addCaller adds a caller to the file at path by one write, or makes the file. It leaves the file unchanged if the
+// result would have mistakes.
 func addCaller(path, line string) error {
 	data, err := yamlfile.Read(path)
 	switch {
@@ -75,7 +75,7 @@ func addCaller(path, line string) error {
 	return nil
 }
 
-// callerLine returns a caller as the file has it.
+// callerLine returns the line of a caller in the file.
 func callerLine(name, digest string, scopes, policies []string) string {
 	line := fmt.Sprintf("  - {name: %s, token_sha256: %s, scopes: [%s]", name, digest, strings.Join(scopes, ", "))
 	if len(policies) == 0 || len(policies) == 1 && policies[0] == "any" {
@@ -84,8 +84,7 @@ func callerLine(name, digest string, scopes, policies []string) string {
 	return line + ", policies: [" + strings.Join(policies, ", ") + "]}\n"
 }
 
-// oneMistake returns the first of a file's mistakes, without a place in a file that there
-// is not.
+// oneMistake returns the first of a file's mistakes, without its place in the file, which does not exist.
 func oneMistake(err error) error {
 	if mistakes := (yamlfile.Errors)(nil); errors.As(err, &mistakes) {
 		return errors.New(mistakes[0].Message)

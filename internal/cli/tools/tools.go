@@ -1,4 +1,4 @@
-// Package tools holds the commands that ask nobody: files of policies, tokens, keys, the version.
+// Package tools has the commands that need no server: for files of policies, tokens, keys, logs, and the version.
 package tools
 
 import (

@@ -7,8 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// answers counts what was answered, and holds that each answer is one that can be given
-// and came in time.
+// answers counts answers, and checks that each is a possible one and came in time.
 func (c *checker) answers() {
 	first := make(map[string]*history.Call)
 	for i := range c.h.Calls {
@@ -44,8 +43,8 @@ func (c *checker) count(call *history.Call) {
 	}
 }
 
-// inTime holds that an answer took no longer than the store may, but for the time that
-// its process or the machine stood still.
+// inTime checks that an answer took no longer than the store timeout allows, without the time that its process or the
+// machine stood still.
 func (c *checker) inTime(call *history.Call) {
 	took := call.Returned - call.Called - c.stood(call)
 	c.f.Slowest = max(c.f.Slowest, took)
@@ -70,9 +69,9 @@ func (c *checker) stood(call *history.Call) (d time.Duration) {
 }
 
 const (
-	recoveredFor = 3 * time.Second // that calls must be decided
+	recoveredFor = 3 * time.Second // how long calls must be decided
 	mostFailing  = 0.1             // of the calls in that time: instances that contend fail now and then
-	afterProcess = 3 * time.Second // that a process which is back may take
+	afterProcess = 3 * time.Second // for a process that was restarted
 )
 
 // recoveries finds how long after all nodes were up calls still failed.
@@ -90,8 +89,7 @@ func (c *checker) recoveries() {
 	}
 }
 
-// recovery returns how long after the begin of a span the first time in it begins in
-// which calls are decided. If there is none, that is the whole span.
+// recovery returns how long after the beginning of a span calls begin to be decided: all of the span if they never are.
 func (c *checker) recovery(whole history.Span) time.Duration {
 	var calls []*history.Call
 	for i := range c.h.Calls {
@@ -103,8 +101,7 @@ func (c *checker) recovery(whole history.Span) time.Duration {
 	return decidedAfter(calls, whole)
 }
 
-// decidedAfter returns how long after the begin of a span, in which calls were made, the first time in
-// it begins in which they are decided.
+// decidedAfter returns how long after the beginning of a span calls begin to be decided.
 func decidedAfter(calls []*history.Call, span history.Span) time.Duration {
 	if recovered(calls, span.From) {
 		return 0

@@ -1,9 +1,8 @@
-// Package check holds the history of a run against what docs/guarantees.md promises.
-// The same history gives the same findings, but for buckets that could not be decided
-// in time.
+// Package check compares the history of a run with the promises of docs/guarantees.md. The same history gives the same
+// findings, except for buckets that could not be decided in time.
 //
-// It knows of the service what is written on that page and nothing of its code: each
-// algorithm is defined here anew, over times that are known to within the tolerance.
+// It knows the service by that page, and not by its code: it defines each algorithm anew, over times that are known to
+// within the tolerance.
 package check
 
 import (
@@ -14,10 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Bounds of what is promised without a number, generous because machines that run this
-// are busy with other things.
+// Bounds of promises without a number, generous because the machines that run this are busy.
 const (
-	// answerAllowance is what an answer may take beyond the store timeout.
+	// answerAllowance is how much longer than the store timeout an answer may take.
 	answerAllowance = 4 * time.Second
 	// recoveryBound is how long after all nodes are up calls may still fail.
 	recoveryBound = 30 * time.Second
@@ -27,7 +25,7 @@ const (
 	lateness = 15 * time.Second
 	// leastDecided is the share of calls that must be decided for a run to mean something.
 	leastDecided = 0.25
-	// coarseness is more than what is lost where times are cut to milliseconds.
+	// coarseness is more than the error of times that are cut to milliseconds.
 	coarseness = 5 * time.Millisecond
 )
 
@@ -35,20 +33,20 @@ const (
 const (
 	CheckLimit    = "limit"       // more was admitted than the limit
 	CheckSerial   = "serial"      // a bucket's history is not linearizable
-	CheckLost     = "lost"        // what was acknowledged is not there
+	CheckLost     = "lost"        // acknowledged units are missing
 	CheckDouble   = "double"      // more is counted than was asked for
-	CheckOnce     = "once"        // a receipt was good for something twice, or for nothing
+	CheckOnce     = "once"        // a receipt had an effect twice, or none
 	CheckHalf     = "half"        // one demand of two counts and the other does not
 	CheckDenied   = "denied"      // denied though there was room, where that is never allowed, or too often
 	CheckLate     = "late"        // an answer after its deadline
 	CheckRecovery = "recovery"    // the service did not come back
 	CheckClock    = "clock"       // a clock beyond the tolerance
 	CheckCut      = "cut"         // processes that do not reach each other
-	CheckAnswer   = "answer"      // an answer that nobody may get
-	CheckEmpty    = "nothing run" // too little happened for any of it to mean something
+	CheckAnswer   = "answer"      // an answer that is never allowed
+	CheckEmpty    = "nothing run" // too few calls for any conclusion
 )
 
-// Violation is something promised that did not hold.
+// Violation is a promise that did not hold.
 type Violation struct {
 	Check string
 	Where string         // policy and identifier; empty: all
@@ -56,7 +54,7 @@ type Violation struct {
 	Calls []history.Call // that show it
 }
 
-// String tells all of it, a call a line.
+// String returns the violation with one call per line.
 func (v Violation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s %s", v.Check, v.Where, v.What)
@@ -86,7 +84,7 @@ func Tell(c *history.Call) string {
 	return b.String()
 }
 
-// Findings are what a history has shown.
+// Findings are the results of checking a history.
 type Findings struct {
 	Calls    int
 	Admitted int
@@ -105,7 +103,7 @@ type Findings struct {
 
 	Slowest  time.Duration // answer, less the time that its process or the machine stood still
 	Recovery time.Duration // the longest, from when all nodes were up until calls were decided again
-	Cuts     int           // of processes from each other, that were long enough to tell
+	Cuts     int           // of processes from each other that were long enough to judge
 	Cut      time.Duration // the longest, from when processes were cut off from each other until calls were decided again
 
 	Violations []Violation
@@ -123,7 +121,7 @@ func (f *Findings) Of(check string) (n int) {
 	return n
 }
 
-// History checks all that can be checked of h.
+// History runs all checks on h.
 func History(h *history.History) *Findings {
 	f := &Findings{WronglyDenied: make(map[string]int), DeniedOf: make(map[string]int)}
 	c := &checker{h: h, f: f, blur: h.Header.Tolerance + coarseness}
@@ -150,11 +148,11 @@ func History(h *history.History) *Findings {
 	return f
 }
 
-// enough finds fault with a run in which hardly anything was decided.
+// enough reports a violation if hardly anything was decided.
 func (c *checker) enough() {
 	decided := c.f.Admitted + c.f.Denied
 	if c.f.Admitted == 0 || c.f.Denied == 0 || float64(decided) < leastDecided*float64(c.f.Calls) {
-		c.f.add(Violation{Check: CheckEmpty, What: fmt.Sprintf("%d admitted, %d denied, %d unknown, %d failed: no run to go by",
+		c.f.add(Violation{Check: CheckEmpty, What: fmt.Sprintf("%d admitted, %d denied, %d unknown, %d failed: too few calls for a verdict",
 			c.f.Admitted, c.f.Denied, c.f.Unknown, c.f.Failed)})
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // The fate of a unit, by calls with its receipt.
 
-// tried returns when somebody first asked for op of u's receipt, which was not refused; forever: nobody did.
+// tried returns when op was first called with u's receipt and not refused; forever: never.
 func (u *unit) tried(op string) time.Duration {
 	first := forever
 	for _, call := range u.ends {
@@ -32,7 +32,7 @@ func (u *unit) done(op string) time.Duration {
 	return first
 }
 
-// mayGo returns from when on u may be given back.
+// mayGo returns from when on u may be freed.
 func (k *key) mayGo(u *unit) time.Duration {
 	if k.policy.Until != "" {
 		return min(u.tried(history.Refund), u.tried(history.Confirm))
@@ -64,8 +64,8 @@ func (k *key) together(units []*unit) (most []*unit) {
 	return most
 }
 
-// limitOfConversion looks at what surely was sent when each unit was, and still counted. The one that
-// was admitted last of these must have been let pass, by the most that can have been confirmed by then, or be a probe.
+// limitOfConversion looks, for each unit, at the units that had surely been sent by then and still counted. The last
+// admitted of these must have been allowed, by the most confirmations that there can have been by then, or be a probe.
 func (c *checker) limitOfConversion(k *key, n *counting, admitted []*unit) {
 	for _, last := range admitted {
 		sent := selected(admitted, func(u *unit) bool {
@@ -120,7 +120,7 @@ func (c *checker) lets(k *key, u *unit) bool {
 	return isProbe || !k.policy.Denies(sent, confirmed)
 }
 
-// converted returns the least and the most that a conversion can say to be used when all is over.
+// converted returns the least and the most units that a conversion can report as used at the end.
 func (k *key) converted() (least, most int64) {
 	var sent, confirmed [2]int64 // at least, and at most
 	for _, u := range k.units {
@@ -144,8 +144,8 @@ func (k *key) converted() (least, most int64) {
 	return used(sent[0], confirmed[1]), used(sent[1], confirmed[0])
 }
 
-// receipts holds that what a receipt was given for was confirmed or refunded, and once, and that it was
-// refused only where somebody else may have been first, or its window or reservation was over. A release may be repeated.
+// receipts checks that the units of a receipt were confirmed or refunded only once, and that a receipt was refused only
+// if another call may have been first, or its window or reservation was over. A release may be repeated.
 func (c *checker) receipts(k *key) {
 	for _, u := range k.units {
 		firsts := 0

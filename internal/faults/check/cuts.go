@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// cuts holds that calls are decided again soon after processes were cut off from each other, while that
-// lasts and no node stands still or is slow, and that keys have owners again in the end.
+// cuts checks that calls are decided again soon after processes were cut off from each other, even before the cut ends,
+// if no node stands still or is slow, and that keys have owners again in the end.
 func (c *checker) cuts() {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
@@ -16,7 +16,7 @@ func (c *checker) cuts() {
 		}
 		span := c.undisturbed(f.Span)
 		if span.Until-span.From < cutBound+recoveredFor/2 {
-			continue // too short to tell
+			continue // too short to judge
 		}
 		took := decidedAfter(c.callsOf(span), span)
 		c.f.Cuts, c.f.Cut = c.f.Cuts+1, max(c.f.Cut, took)
@@ -30,8 +30,8 @@ func (c *checker) cuts() {
 	}
 }
 
-// undisturbed returns the part of span in which no node stands still or is slow, nor did a moment before. One
-// that was killed is not missed.
+// undisturbed returns the part of span in which no node stands still or is slow, nor did shortly before. Killed nodes
+// do no harm.
 func (c *checker) undisturbed(span history.Span) history.Span {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]

@@ -14,7 +14,7 @@ import (
 const (
 	KindBucket  = "buckets"       // never
 	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
-	KindWindow  = "windows"       // the same, and until what was denied has been subtracted
+	KindWindow  = "windows"       // the same, and until denied units have been subtracted
 	KindLarge   = "large windows" // the same: every one of a burst
 	KindSeveral = "several demands"
 )
@@ -24,8 +24,8 @@ func Kinds() []string {
 	return []string{KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
 }
 
-// mostWrong is the share of denials that may be wrong, where some may be: far more than
-// is seen, less than a service that denies at random. A few are too few to tell.
+// mostWrong is the share of denials that may be wrong, for the kinds where some may be: far more than in real runs,
+// fewer than those of a service that denies at random. It needs more than a few denials.
 var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindSeveral: 0.6}
 
 const tooFewToTell = 40
@@ -52,7 +52,7 @@ func kindOf(p *history.Policy) string {
 // counted whose outcome is unknown.
 func (c *checker) denials(k *key) {
 	if k.policy.With != "" && k.policy.With < k.policy.Name {
-		return // seen with the other
+		return // its other part is checked
 	}
 	kind := kindOf(k.policy)
 	for _, u := range k.units {
@@ -78,8 +78,8 @@ func (c *checker) hadRoom(k *key, u *unit) bool {
 	return c.mostUsed(k, u)+1 <= c.leastCapacity(k.policy)
 }
 
-// leastCapacity returns the least that p's key can hold: of two that are asked together
-// the smaller one denies.
+// leastCapacity returns how many units p's key can hold at least: of two that are asked together the smaller one
+// denies.
 func (c *checker) leastCapacity(p *history.Policy) int64 {
 	least := p.Capacity()
 	if other := c.h.Header.Policy(p.With); other != nil {
@@ -131,7 +131,7 @@ func (c *checker) around(k *key, u *unit) []*unit {
 	})
 }
 
-// deniedTooOften finds fault with more wrong denials than instances that meet explain.
+// deniedTooOften reports a violation if there are more wrong denials than races between instances explain.
 func (c *checker) deniedTooOften() {
 	for _, kind := range Kinds() {
 		wrong, all := c.f.WronglyDenied[kind], c.f.DeniedOf[kind]

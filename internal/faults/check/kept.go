@@ -7,12 +7,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// settlesIn is how long after an answer its process may still be working for it: taking
-// back, or making sure that what goes together stays together.
+// settlesIn is how long after an answer its process may still work on the call: it takes units back, or completes a
+// call with several demands.
 const settlesIn = 10 * time.Second
 
-// kept holds that what k counts in the end is all that was acknowledged, and no more
-// than was asked for.
+// kept checks that k counts in the end all units that were acknowledged, and no more than were asked for.
 func (c *checker) kept(k *key) {
 	least, most := k.bounds()
 	read := 0
@@ -30,7 +29,7 @@ func (c *checker) kept(k *key) {
 		}
 	}
 	if read == 0 {
-		c.f.add(Violation{Check: CheckEmpty, Where: k.String(), What: "nobody could be asked in the end what it counts"})
+		c.f.add(Violation{Check: CheckEmpty, Where: k.String(), What: "nobody reported its count at the end"})
 	}
 	c.f.Kept++
 }
@@ -62,8 +61,7 @@ func (u *unit) units() int64 {
 	return 1
 }
 
-// atLeast returns the least of so many units that k can be said to use: no answer need know of more than fit, but
-// for a conversion's.
+// atLeast returns how many of these units an answer must report as used: no more than fit, except under a conversion.
 func (k *key) atLeast(units int64) int64 {
 	if k.policy.Converts() {
 		return units
@@ -78,7 +76,7 @@ func (c *checker) story(k *key, last *history.Call) []history.Call {
 	return append(callsOf(k.units), *last)
 }
 
-// finals returns what k was said to count when all was over.
+// finals returns the calls that asked for k's count at the end.
 func (c *checker) finals(k *key) (calls []history.Call) {
 	d := history.Demand{Policy: k.policy.Name, Identifier: k.identifier}
 	for i := range c.h.Calls {
@@ -90,9 +88,8 @@ func (c *checker) finals(k *key) (calls []history.Call) {
 	return calls
 }
 
-// pairs holds that of two logs that are only taken from together either both count a
-// unit or none does, in the end. The one doubt is about calls whose process died over
-// them or soon after.
+// pairs checks that of two logs that are only taken from together, either both count a unit in the end or none does.
+// Calls whose process died during them or soon after are uncertain.
 func (c *checker) pairs(keys []*key) {
 	for _, k := range keys {
 		if k.policy.With == "" || k.policy.With < k.policy.Name {
@@ -116,8 +113,7 @@ func (c *checker) pairs(keys []*key) {
 	}
 }
 
-// diedOver reports whether a process that was asked for u was killed before it can be
-// sure to have done with it.
+// diedOver reports whether a process that was asked for u was killed when it may not have finished with it.
 func (c *checker) diedOver(u *unit) bool {
 	for _, call := range u.calls {
 		working := history.Span{From: call.Called, Until: call.Returned + settlesIn}

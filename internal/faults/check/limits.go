@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// limit holds that no more was admitted than k's limit allows, by its algorithm's own
-// definition: of what surely fell into a window or an interval.
+// limit checks that no more units were admitted than k's limit allows, by its algorithm's definition, of those that
+// were surely in a window or an interval.
 func (c *checker) limit(k *key) {
 	var admitted []*unit
 	for _, u := range k.units {
@@ -31,8 +31,8 @@ func (c *checker) limit(k *key) {
 	}
 }
 
-// limitOfLog looks at each interval of the window's length that begins with a call. No
-// clock blurs it: a take is dated between its call and its answer.
+// limitOfLog looks at each interval of the window's length that begins with a call. Clocks don't matter: a take is
+// dated between its call and its answer.
 func (c *checker) limitOfLog(k *key, admitted []*unit) {
 	for _, first := range admitted {
 		within := selected(admitted, func(u *unit) bool {
@@ -60,8 +60,7 @@ func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// tailTooLong holds that with the last of a window's admissions its count and the share
-// of the one before fit.
+// tailTooLong checks, at the last admission of a window, that its count and the share of the window before fit.
 func (c *checker) tailTooLong(k *key, start time.Duration, admitted, within []*unit) bool {
 	window := k.policy.Window
 	before := selected(admitted, func(u *unit) bool { return u.from >= start-window && u.until < start })
@@ -92,7 +91,7 @@ func (c *checker) limitOfBucket(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// tooMany reports, also as a violation, whether more than limit were admitted, and not given back before.
+// tooMany reports, also as a violation, whether more than limit units were admitted and not freed before.
 func (c *checker) tooMany(k *key, within []*unit, limit int64, when string) bool {
 	if int64(len(within)) <= limit {
 		return false

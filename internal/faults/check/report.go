@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// row is one line of a report: what, how much.
+// row is one line of a report.
 type row struct{ name, value string }
 
-// rows tells a run and what was found in it.
+// rows returns the lines about a run and its findings.
 func rows(h *history.History, f *Findings) []row {
 	r := []row{
 		{"seed", fmt.Sprint(h.Header.Seed)},
@@ -39,7 +39,7 @@ func rows(h *history.History, f *Findings) []row {
 	return r
 }
 
-// Report tells a run and what was found in it, for people.
+// Report returns a text about a run and its findings.
 func Report(h *history.History, f *Findings) string {
 	var b strings.Builder
 	for _, r := range rows(h, f) {
@@ -51,7 +51,7 @@ func Report(h *history.History, f *Findings) string {
 	return b.String()
 }
 
-// Table tells several runs, each a column of a table in Markdown.
+// Table is a table in Markdown, with a column for each run.
 type Table struct{ lines []string }
 
 // Add adds a run to t.

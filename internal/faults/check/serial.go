@@ -19,8 +19,8 @@ const (
 	leastPatience   = 500 * time.Millisecond
 )
 
-// serial holds that there is an order of the calls of k, a bucket, each at a moment between its call
-// and its answer, in which each was rightly decided by the units before it.
+// serial checks that there is an order of the calls of k, a bucket, each at a moment between its call and its answer,
+// in which each was rightly decided by the units before it.
 //
 // The date of a unit is known only within the tolerance. So the model accepts an answer that is
 // right for some date: it admits units that fit beside all that surely count, and denies units
@@ -30,7 +30,7 @@ func (c *checker) serial(k *key) {
 	var calls []porcupine.Operation
 	for _, u := range slices.Concat(k.units, k.checks) {
 		if !u.mayCount && !u.answer.Decided() {
-			continue // it changed nothing and says nothing
+			continue // it changed nothing
 		}
 		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(u.returned)})
 	}
@@ -70,8 +70,8 @@ func (n *counting) bucketModel() porcupine.Model {
 	}
 }
 
-// judge reports whether u's answer is right if others use between least and most units, and
-// whether u counts from there on. mayFit and mayNot say that u may fit, and may not fit.
+// judge reports whether u's answer is right if others use between least and most units, and whether u counts from then
+// on. mayFit means that u may fit, mayNot that it may not.
 func (n *counting) judge(u *unit, least, most int64, mayFit, mayNot bool) (right, counts bool) {
 	own := int64(0)
 	switch {

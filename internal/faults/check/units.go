@@ -26,32 +26,32 @@ type key struct {
 	policy     *history.Policy
 	identifier string
 	units      []*unit // in the order in which they were asked for
-	checks     []*unit // what was asked without counting anything
+	checks     []*unit // calls that counted nothing
 }
 
 func (k *key) String() string { return k.policy.Name + "/" + k.identifier }
 
-// unit is one unit that was asked of a key: by one call, by several under one
-// idempotency key, or by a reservation and what settles it.
+// unit is one unit that was asked for: by one call, by several under one idempotency key, or by a reservation and its
+// settlement.
 type unit struct {
 	first  *history.Call
-	answer *history.Call // that tells most
+	answer *history.Call // with the most information
 	calls  []*history.Call
-	ends   []*history.Call // that said what becomes of it
+	ends   []*history.Call // that confirmed or refunded it
 
 	called    time.Duration
-	returned  time.Duration // after it nothing changes any more
-	from      time.Duration // it is dated at the soonest, by a true clock
-	until     time.Duration // and at the latest
+	returned  time.Duration // when its last call was answered
+	from      time.Duration // earliest date, by a true clock
+	until     time.Duration // latest date
 	mayCount  bool          // it may count
 	mustCount bool          // it is known to count
 	held      bool          // it is a reservation, which may end by itself
 }
 
-// admitted reports whether a caller was let through for it.
+// admitted reports whether it was allowed.
 func (u *unit) admitted() bool { return u.first.Op == history.Take && u.mustCount }
 
-// denied reports whether it was answered by no, and by nothing else.
+// denied reports whether its only answer was a denial.
 func (u *unit) denied() bool { return u.answer.Status == 429 && !u.mayCount }
 
 // keys returns all keys, with their units, in the order in which they were first asked
@@ -121,7 +121,7 @@ func (c *checker) addTo(k *key, units map[int]*unit, call *history.Call) {
 	u.add(call, c.blur)
 }
 
-// add adds what call says to what is known of u.
+// add adds the information in call to u.
 func (u *unit) add(call *history.Call, blur time.Duration) {
 	if u.answer == nil {
 		u.answer, u.called, u.from = call, call.Called, call.Called-blur

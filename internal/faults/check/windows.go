@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// counting says which units count when: an algorithm's definition, over instants.
+// counting is an algorithm's definition: which units count at which instant.
 type counting struct {
 	policy *history.Policy
 	start  int64         // the instant at which the history's time is 0, in milliseconds

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// line is one line of a file: one of its members is there.
+// line is one line of a file; it has one of its members.
 type line struct {
 	Header *Header     `json:",omitempty"`
 	Call   *Call       `json:",omitempty"`

@@ -1,8 +1,7 @@
-// Package history is what a run of the faults program has seen: every call with its
-// answer, and what was done to nodes and processes meanwhile. It is kept as lines of
-// JSON, so that it can be checked again.
+// Package history is the record of a run of the faults program: every call with its answer, and every fault of nodes
+// and processes. It is kept as lines of JSON, so that it can be checked again.
 //
-// It does not know what is right.
+// It does not judge them.
 package history
 
 import (
@@ -21,7 +20,7 @@ type History struct {
 	Owners *OwnersTest // nil: no way between processes was cut for long
 }
 
-// Header says what the run was about.
+// Header has the settings of the run.
 type Header struct {
 	Seed         uint64
 	Started      time.Time
@@ -44,12 +43,12 @@ type Policy struct {
 	Buckets   int   // of a sliding window, or blocks of a conversion
 	Burst     int64 // of a token bucket
 
-	Until         string        `json:",omitempty"` // confirmed: what is confirmed counts no more
-	MinConversion int           `json:",omitempty"` // of a conversion: percent of what is sent that have to be confirmed
+	Until         string        `json:",omitempty"` // confirmed: confirmed units count no more
+	MinConversion int           `json:",omitempty"` // of a conversion: percent of sent units that must be confirmed
 	Probe         time.Duration `json:",omitempty"` // of a conversion: how long after the last unit one may pass
 
-	// Kept says that the window outlasts the run and, but for a conversion, the limit what is asked: all that was
-	// recorded is there in the end.
+	// Kept means that the window is longer than the run and, except for a conversion, the limit larger than the demand:
+	// all recorded units count in the end.
 	Kept bool
 	With string // the policy that it is only ever asked for together with; empty: none
 }
@@ -60,22 +59,22 @@ const (
 	Record = "record"
 	Check  = "check"
 
-	Confirm = "confirm" // what the receipt of Of was given for
-	Refund  = "refund"  // the same
+	Confirm = "confirm" // confirms the units of the receipt of Of
+	Refund  = "refund"  // refunds them
 )
 
 // Call is one call as its client saw it.
 type Call struct {
 	N        int // from 1
-	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation or receipt it brings back; 0: none
+	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation or receipt it sends; 0: none
 	Process  int // that was asked
 	Op       string
 	Demands  []Demand
 	Key      string        `json:",omitempty"` // of idempotency
-	Reserve  time.Duration `json:",omitempty"` // for how long a check holds what it allows
+	Reserve  time.Duration `json:",omitempty"` // how long a check holds its units
 	Settles  bool          `json:",omitempty"` // it records the reservation of Of
 	Cost     int64         `json:",omitempty"` // units that it settles a reservation at; 0: those that it holds
-	Final    bool          `json:",omitempty"` // made when all was over: what it says is used counts
+	Final    bool          `json:",omitempty"` // made at the end, to ask for the count
 	Called   time.Duration
 	Returned time.Duration
 	Answer
@@ -84,7 +83,7 @@ type Call struct {
 // Ends reports whether c confirms or refunds units that were counted before.
 func (c *Call) Ends() bool { return c.Op == Confirm || c.Op == Refund }
 
-// Demand is what is asked of one policy, a unit each.
+// Demand asks for one unit of a policy.
 type Demand struct{ Policy, Identifier string }
 
 // Values of Answer.Recorded.
@@ -94,7 +93,7 @@ const (
 	Unknown = "unknown"
 )
 
-// Answer is what came back.
+// Answer is the answer to a call.
 type Answer struct {
 	Status   int     // of HTTP; 0: there was no answer
 	Allowed  bool    `json:",omitempty"`
@@ -105,7 +104,7 @@ type Answer struct {
 	Error    string  `json:",omitempty"` // where there was no answer
 }
 
-// Decided reports whether the call was answered by yes or no. A receipt's no is a 404.
+// Decided reports whether the call was decided. A 404 refuses a receipt.
 func (a *Answer) Decided() bool { return a.Status == 200 || a.Status == 429 || a.Status == 404 }
 
 // Kinds of Fault.
@@ -129,26 +128,25 @@ func Kinds() []string {
 	}
 }
 
-// OfPeers reports whether kind is done to what is between processes.
+// OfPeers reports whether kind is a fault of connections between processes.
 func OfPeers(kind string) bool { return kind == PeersCut || kind == PeersHeld }
 
-// StandsStill reports whether what is sent to a process, or to it by others, may arrive only after
-// a fault of that kind.
+// StandsStill reports whether requests to a process, or from others to it, may arrive only after a fault of that kind.
 func StandsStill(kind string) bool {
 	return kind == ProcessPause || kind == ProcessSlow || kind == PeersHeld
 }
 
-// OfNodes reports whether kind is done to nodes and not to processes.
+// OfNodes reports whether kind is a fault of nodes and not of processes.
 func OfNodes(kind string) bool {
 	return kind == NodeKill || kind == NodePause || kind == NodeSlow || kind == MajorityPause
 }
 
-// Fault is what was done to one node or process, or, of a majority, to two.
+// Fault is a fault of one node or process, or of two nodes for a majority.
 type Fault struct {
 	Kind   string
 	Target int
 	Span                 // until it was undone: the process serves again, the node is seen up by the others
-	Ends   time.Duration `json:",omitempty"` // when what was killed began to start again
+	Ends   time.Duration `json:",omitempty"` // when a killed node or process was started again
 }
 
 // Span is a time, both ends included.
@@ -162,8 +160,7 @@ func (s Span) Overlap(o Span) time.Duration {
 	return max(0, min(s.Until, o.Until)-max(s.From, o.From))
 }
 
-// ClockTest is what a process did whose clock was put off beyond the tolerance, and
-// back.
+// ClockTest is the behaviour of a process whose clock was changed beyond the tolerance, and back.
 type ClockTest struct {
 	Beyond  string        // --clock-beyond-tolerance
 	Ahead   time.Duration // the clock was put; below 0: behind
@@ -172,9 +169,9 @@ type ClockTest struct {
 	Wrong   string        `json:",omitempty"` // what was not as promised
 }
 
-// OwnersTest is what processes did after the last long cut between them.
+// OwnersTest is the behaviour of processes after the last long cut between them.
 type OwnersTest struct {
-	After time.Duration // it was over until each key had an owner again
+	After time.Duration // time from the end of the cut until each key had an owner again
 	Wrong string        `json:",omitempty"` // what was not as promised
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Request is a call that is to be made, and what comes after it.
+// Request is a call that is to be made, and those that depend on it.
 type Request struct {
 	At      time.Duration
 	Process int
@@ -19,14 +19,14 @@ type Request struct {
 	Key     string        // repeated under it, by other processes, until it is answered
 	Again   bool          // repeated once even if it was answered
 	Reserve time.Duration // held by a check
-	Settle  time.Duration // after which what is held is recorded; 0: never
+	Settle  time.Duration // after which the held unit is recorded; 0: never
 	Cost    int64         // units that it is recorded at; 0: one, as is held
 
 	Ends    []string      // operations with its receipt or reservation, if it gets one, all at once by as many processes
 	EndWait time.Duration // from its answer until then
 }
 
-// load is what a policy is asked for: bursts of takes that meet at its processes.
+// load is the traffic of a policy: bursts of takes that arrive at several processes at once.
 type load struct {
 	every  time.Duration // between bursts, on average
 	burst  int           // takes at most
@@ -43,8 +43,7 @@ const (
 	lateEnds    = 4  // one of so many receipts comes back late
 )
 
-// loadOf returns what p is asked for: enough to be at its limit most of the time, unless
-// it must never get there.
+// loadOf returns the traffic of p: enough to be at its limit most of the time, unless it must never reach it.
 func loadOf(p *history.Policy) load {
 	switch {
 	case p.Kept && (p.Confirms() || p.Releases()):
@@ -55,7 +54,7 @@ func loadOf(p *history.Policy) load {
 		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
 	case p.Confirms(), p.Releases():
 		return load{every: burstEvery, burst: int(p.Limit) + 2, rotate: rotateEvery}
-	case p.Limit >= wideLimit: // about as much as it lets: at the limit in some windows only
+	case p.Limit >= wideLimit: // about as much as the limit: it is reached in some windows only
 		return load{every: 2 * burstEvery, burst: wideLimit / 2, rotate: 2 * rotateEvery}
 	case p.Limit >= largeLimit:
 		return load{every: 2 * burstEvery, burst: 2 * largeLimit, rotate: rotateEvery}
@@ -127,7 +126,7 @@ func (c *caller) call(at time.Duration, id string) Request {
 	return r
 }
 
-// end has r's receipt come back soon or late: to be confirmed or refunded, or as a release, by one process or by two at once.
+// end has r's receipt confirmed, refunded or released, soon or late, by one process or by two at once.
 func (c *caller) end(r *Request) {
 	switch n := c.rng.IntN(12); {
 	case n < 4:
@@ -151,7 +150,7 @@ func (c *caller) end(r *Request) {
 	}
 }
 
-// keep makes r one of the calls whose effect is to be found in the end.
+// keep makes r one of the calls whose units must count at the end.
 func (c *caller) keep(r *Request) {
 	switch n := c.rng.IntN(20); {
 	case n < 3:

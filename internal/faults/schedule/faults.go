@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Fault is something to be done to a node or a process, for a while.
+// Fault is a fault of a node or a process, for a while.
 type Fault struct {
 	At     time.Duration
 	Kind   string
@@ -27,8 +27,8 @@ const (
 	pauses   = 6 * time.Second
 )
 
-// Sizes of faults between processes: moments, which change no owner, or so long that
-// every process comes to decide for every key, and calls are decided for a while then.
+// Sizes of faults between processes: either moments, which change no owner, or so long that every process decides for
+// every key, and calls are decided for a while then.
 var (
 	moments  = [2]time.Duration{100 * time.Millisecond, 700 * time.Millisecond}
 	longCuts = [2]time.Duration{10 * time.Second, 15 * time.Second}
@@ -50,13 +50,12 @@ var (
 // In one run of three every process decides for every key.
 func Peers(seed uint64) bool { return seed%3 != 0 }
 
-// LongCuts reports whether what is between processes is disturbed for long in a run, instead of for moments:
-// keys have no owners for a minute after that.
+// LongCuts reports whether connections between processes are disturbed for long in a run, instead of for moments: keys
+// have no owners for a minute after that.
 func LongCuts(seed uint64) bool { return seed%3 == 2 }
 
-// Faults returns the faults of nodes, and those of processes and between them, each one after the other:
-// never more than a minority of either, but for a majority of nodes that stands still.
-// Early on, each kind is there once.
+// Faults returns the faults of nodes, and those of processes and between them, each one after the other: never more
+// than a minority of either, but for a majority of nodes that stands still. Each kind occurs once early on.
 func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {
 	kinds, cuts := ofProcesses, moments
 	if Peers(seed) {

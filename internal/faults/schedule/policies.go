@@ -1,7 +1,7 @@
-// Package schedule draws from a seed what a run of the faults program does: which calls
-// are made when, and what is done to nodes and processes. The same seed draws the same.
+// Package schedule draws the calls and the faults of a run of the faults program, with their times, from a seed. The
+// same seed gives the same schedule.
 //
-// It does neither.
+// It carries out neither.
 package schedule
 
 import (
@@ -28,9 +28,9 @@ const (
 	wideLimit  = 320
 )
 
-// Policies returns the policies of a run: every algorithm, some of them
-// in rows, some with much room, some that go by confirmations or releases, two logs that are taken from together, and some whose
-// windows outlast it. Those of fixed windows last for so many days that no edge is near.
+// Policies returns the policies of a run: every algorithm, some of them in rows, some with much room, some that depend
+// on confirmations or releases, two logs that are taken from together, and some whose windows outlast it. Those of
+// fixed windows last for so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
 	day := 24 * time.Hour
 	kept := history.Policy{Kept: true, Limit: 1000, Window: day}

@@ -1,7 +1,7 @@
-// Package accesslog reads access logs: which files, in which format, in which order of time.
+// Package accesslog reads access logs in several formats, and merges them in the order of time.
 //
-// It knows lines, fields and instants, and nothing of policies. A line that can't be read is an
-// Unreadable, which says why; the next one can still be read.
+// It knows lines, fields and instants, and nothing about policies. A line that can't be read is reported as an
+// Unreadable, and reading goes on.
 package accesslog
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Record has the fields of a line. It is good until the next line is read.
+// Record has the fields of a line. It is valid until the next line is read.
 type Record struct {
 	At     store.Instant
 	Fields [][]byte // in the order of Options.Fields; empty: the line has none, or a dash
 
 	listed    bool    // FieldIP is the first of several addresses
 	forwarded bool    // the line has X-Forwarded-For beside the address that FieldIP is
-	ranks     []uint8 // of the source that each field is from, the time's first; unset: there is none yet
+	ranks     []uint8 // rank of the source of each field, the time's first; unset: no source yet
 }
 
 // unset is the rank of a field that no source has filled.
@@ -40,21 +40,18 @@ func (r *Record) reset() {
 	}
 }
 
-// Options say what to read of a log. The zero value reads instants only, of a format that the
-// first line tells.
+// Options of a Reader. The zero value reads instants only, in a format detected by the first line.
 type Options struct {
-	// Format is FormatAuto, another of Formats, or, with a $ in it, the format of lines, as log_format of nginx has it.
-	// Empty: FormatAuto.
+	// Format is one of Formats or, with a $ in it, the format of lines as in nginx's log_format. Empty: FormatAuto.
 	Format string
-	// Fields are the names of those that are wanted. Every format knows FieldIP, and those of
-	// requests FieldMethod, FieldPath and FieldURI; others are a variable of nginx's, a column,
-	// or a member of JSON, where dots lead into objects and lists.
+	// Fields are the names of the wanted fields. Every format has FieldIP, and those of requests FieldMethod, FieldPath
+	// and FieldURI. Others are a variable of nginx, a column, or a member of JSON, where dots lead into objects and lists.
 	Fields []string
-	// TimeField is the field with the instant; empty: the usual one of the format.
+	// TimeField is the field with the time; empty: the usual one of the format.
 	TimeField string
 }
 
-// The fields that formats have in common, each under a name of its own.
+// The common fields of all formats.
 const (
 	FieldIP     = "ip"     // the client's address, without a port; of several with commas between, the first
 	FieldMethod = "method" // GET
@@ -62,14 +59,13 @@ const (
 	FieldURI    = "uri"    // /login?next=a
 )
 
-// addressFields are those that have an address of a client.
+// addressFields are the fields with a client's address.
 var addressFields = []string{FieldIP, "remote_addr", "realip_remote_addr", "http_x_forwarded_for", "downstream_remote_address"}
 
-// IsAddress reports whether a field has an address of a client, without a port: lines that have
-// something else there are Unreadable.
+// IsAddress reports whether a field has a client's address, without a port. Lines with other text there are Unreadable.
 func IsAddress(field string) bool { return slices.Contains(addressFields, field) }
 
-// The formats there are beside those that a text with a $ describes.
+// The known formats.
 const (
 	FormatAuto     = "auto"
 	FormatCombined = "combined"
@@ -104,11 +100,11 @@ func CheckFormat(format string) error {
 
 // parser reads lines of one format.
 type parser interface {
-	// parse reads line into r, whose fields are empty. The error says what is wrong with the line.
+	// parse reads line into r, whose fields are empty. The error is the reason why line is unreadable.
 	parse(line []byte, r *Record) error
 }
 
-// wanted is a field to be filled in: from what part of which source.
+// wanted is a field to be filled in from a part of a source.
 type wanted struct {
 	slot    int // of Record.Fields; slotTime: it is the instant
 	source  string
@@ -119,7 +115,7 @@ type wanted struct {
 
 const slotTime = -1
 
-// fill writes value, which is w's source, into r, unless a better source did.
+// fill writes value, the text of w's source, into r, unless a better source has filled it.
 func (w *wanted) fill(r *Record, value []byte) (err error) {
 	if w.part != nil {
 		value = w.part(value)
@@ -139,17 +135,17 @@ func (w *wanted) fill(r *Record, value []byte) (err error) {
 	return err
 }
 
-// source is where a field of a common name is in a format.
+// source is the place of a common field in a format.
 type source struct {
 	name string
 	part func([]byte) []byte
 }
 
-// aliases are where fields of common names are, the best first.
+// aliases are the places of common fields, the best first.
 type aliases map[string][]source
 
-// want returns what to fill in for opts. timeFields are the usual ones, the best first. has says
-// whether the format has a field; nil: that is known of each line only, and every alias is looked for.
+// want returns the fields to fill in for opts. timeFields are the usual ones, the best first. has reports whether the
+// format has a field; nil if only each line tells, so that all aliases are wanted.
 func (a aliases) want(opts *Options, timeFields []string, has func(string) bool) ([]wanted, error) {
 	all, err := wantTime(opts, timeFields, has)
 	if err != nil {
@@ -182,7 +178,7 @@ func wantTime(opts *Options, names []string, has func(string) bool) (all []wante
 	return all, nil
 }
 
-// oneOf returns names as a sentence has them: a, b or c.
+// oneOf returns names as an enumeration: a, b or c.
 func oneOf(names []string) string {
 	last := len(names) - 1
 	if last == 0 {
@@ -214,11 +210,11 @@ func (a aliases) find(field string, has func(string) bool) ([]source, error) {
 type Unreadable struct {
 	File string
 	Line int    // from 1 on
-	Why  string // in a few words, without the line's own
+	Why  string // in a few words, without parts of the line
 	Text string // the line, cut to maxShown bytes: it may hold identifiers
 
 	noAddress bool
 }
 
-// maxShown is how much of an Unreadable's line is kept.
+// maxShown is the part of an Unreadable's line that is kept, in bytes.
 const maxShown = 200

@@ -6,15 +6,15 @@ import (
 	"net/netip"
 )
 
-// errNoAddress says that a line does not tell its client.
+// errNoAddress is the error of a line without a client's address.
 var errNoAddress = errors.New("it has no address of a client: give --format if it is elsewhere, " +
 	"or --identifier if callers are told apart by another field")
 
-// errSeveral says that a line has too many addresses to tell its client.
+// errSeveral is the error of a line with several addresses, any of which may be the client's.
 var errSeveral = errors.New("several addresses stand before the time, and nothing tells which one is the client's: give --format")
 
-// parseClient returns the address in text, without a port. Of several with commas between, as
-// X-Forwarded-For has them, it is the first: then listed is true.
+// parseClient returns the address in text, without a port. If text is a list of addresses, as in X-Forwarded-For, it is
+// the first one, and listed is true.
 func parseClient(text []byte) (address []byte, listed bool, err error) {
 	first, rest, _ := bytes.Cut(text, comma)
 	address = hostOf(bytes.TrimSpace(first))
@@ -45,8 +45,7 @@ var inAddress = func() (in [256]bool) {
 	return in
 }()
 
-// hostOf returns an address without its port: of 192.0.2.1:80, of [2001:db8::1]:80 and of either
-// without.
+// hostOf returns an address without its port, if it has one: 192.0.2.1:80, or [2001:db8::1]:80.
 func hostOf(address []byte) []byte {
 	if len(address) > 0 && address[0] == '[' {
 		host, _, _ := bytes.Cut(address[1:], bracket)

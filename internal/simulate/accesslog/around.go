@@ -8,7 +8,7 @@ import (
 
 // Prefixes and envelopes that log collectors add to lines.
 
-// linePrefixes are the texts that a line may begin with.
+// linePrefixes match the prefixes of lines.
 var linePrefixes = []*regexp.Regexp{
 	regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] `),                                           // CRI: files of Kubernetes
 	regexp.MustCompile(`^\[pod/[^\]]+\] `),                                                                       // kubectl logs --prefix
@@ -19,10 +19,10 @@ var linePrefixes = []*regexp.Regexp{
 	regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* `),                                                    // docker logs --timestamps
 }
 
-// maxPrefixes is how many may stand in front of each other, as kubectl's and a time.
+// maxPrefixes is the maximum of prefixes of a line, such as kubectl's and a time.
 const maxPrefixes = 3
 
-// cutPrefixes returns line without up to n prefixes, and how many were cut.
+// cutPrefixes returns line without up to n prefixes, and the number of removed ones.
 func cutPrefixes(line []byte, n int) (rest []byte, cut int) {
 	for ; cut < min(n, maxPrefixes); cut++ {
 		found := -1
@@ -40,7 +40,7 @@ func cutPrefixes(line []byte, n int) (rest []byte, cut int) {
 	return line, cut
 }
 
-// prefixed reads lines with so many prefixes in front of them.
+// prefixed reads lines with a number of prefixes.
 type prefixed struct {
 	count int
 	inner parser
@@ -76,7 +76,7 @@ func (e *enclosed) parse(line []byte, r *Record) error {
 
 func isObject(line []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) }
 
-// detectObject returns a parser of lines of JSON: it is an object itself, or one around a line.
+// detectObject returns a parser for the JSON object line, which may be an envelope of a line.
 func detectObject(line []byte, format string, opts *Options) (parser, error) {
 	for _, e := range envelopes {
 		var members map[string]json.RawMessage

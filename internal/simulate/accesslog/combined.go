@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// combined reads lines in which an address, perhaps with something else around it, stands before
-// the time in brackets, and a request follows: the common log format of Apache and nginx, the combined one,
-// which is that and more, and HAProxy's.
+// combined reads lines with an address, perhaps among other text, a time in brackets, and a request: the common log
+// format of Apache and nginx, the combined one, and HAProxy's.
 //
-// Beside the address there may be anything, such as the name of a virtual host. A line with several
-// addresses before the time is refused.
+// There may be other text beside the address, such as the name of a virtual host. A line with several addresses before
+// the time is unreadable.
 type combined struct {
 	head      [headFields][]wanted
 	time      []wanted
@@ -105,7 +104,7 @@ func (c *combined) more(rest []byte, r *Record) error {
 	}
 	value, _, _ = bytes.Cut(value, []byte(`"`))
 	if _, _, err := parseClient(value); err != nil {
-		return nil //nolint:nilerr // it is something else, which nobody asked for
+		return nil //nolint:nilerr // it is another field
 	}
 	r.forwarded = len(c.head[headAddress]) > 0
 	return fillAll(c.forwarded, r, value)
@@ -120,8 +119,7 @@ func fillAll(all []wanted, r *Record, value []byte) error {
 	return nil
 }
 
-// cutStamp cuts line before and after the first thing that looks like a time of the common log format
-// in brackets. stamp is nil if there is none.
+// cutStamp splits line at the first time of the common log format in brackets. stamp is nil if there is none.
 func cutStamp(line []byte) (head, stamp, rest []byte) {
 	for from := 0; ; {
 		at := bytes.IndexByte(line[from:], '[')
@@ -149,7 +147,7 @@ func readHead(head []byte) (values [headFields][]byte, err error) {
 	return searchHead(bytes.Fields(head))
 }
 
-// searchHead looks for the one address among words. Words that commas join are one, as X-Forwarded-For is.
+// searchHead looks for the one address among words. Words joined by commas are a list, such as X-Forwarded-For.
 func searchHead(words [][]byte) (values [headFields][]byte, err error) {
 	after := 0 // the address
 	for from, to := 0, 0; from < len(words); from = to {
@@ -170,7 +168,7 @@ func searchHead(words [][]byte) (values [headFields][]byte, err error) {
 	common := len(words) >= headFields && string(words[len(words)-2]) == "-"
 	switch {
 	case common && after == len(words):
-		return values, errNoAddress // somebody calls himself an address
+		return values, errNoAddress // a user has an address as the name
 	case common && values[headAddress] == nil && string(words[len(words)-headFields]) == "-":
 		after = len(words) - 2
 	case values[headAddress] == nil:
@@ -195,7 +193,7 @@ func unwrapped(text []byte) []byte {
 	return bytes.Trim(text, `"()`)
 }
 
-// anyOfList reports whether there is an address in text, if it is a list.
+// anyOfList reports whether text is a list with an address.
 func anyOfList(text []byte) bool {
 	if bytes.IndexByte(text, ',') < 0 {
 		return false

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// columns reads lines of values with commas, semicolons or tabs between them. A value in quotes
-// may have those in it, and a doubled quote for one; it ends in its line.
+// columns reads lines of values separated by commas, semicolons or tabs. A value in quotes may contain these, and
+// doubled quotes, but no line break.
 type columns struct {
 	separator byte
 	count     int
@@ -16,7 +16,7 @@ type columns struct {
 	values    [][]byte
 }
 
-// separators are the characters that may separate values: the first of them that a header has.
+// separators are the possible separators of values. The first one in the header is used.
 const separators = ",;\t"
 
 // newColumns returns a parser of the lines after header.
@@ -48,8 +48,7 @@ func newColumns(header []byte, opts *Options) (*columns, error) {
 	return c, nil
 }
 
-// isHeader reports whether line has the names of columns: each of them one of its own, and among them
-// that of the time.
+// isHeader reports whether line has the names of columns: they must be different, and include that of the time.
 func isHeader(line []byte, opts *Options) bool {
 	if !bytes.ContainsAny(line, separators) {
 		return false
@@ -89,7 +88,7 @@ func (c *columns) parse(line []byte, r *Record) error {
 
 var errQuote = errors.New("a quote does not end, or something follows it")
 
-// split returns the values of line, in memory that is used again.
+// split returns the values of line, in memory that is reused.
 func (c *columns) split(line []byte) ([][]byte, error) {
 	c.values = c.values[:0]
 	for {

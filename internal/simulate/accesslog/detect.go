@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// kind is a format that is told by its lines. One format may have several.
+// kind is a format that can be detected by its lines. A format may have several.
 type kind struct {
 	format string
 	make   func(*Options) (parser, error)
 }
 
-// kinds are those of which the first that reads a line is taken.
+// kinds are tried in this order: the first that can read a line is used.
 var kinds = []kind{
 	{FormatCombined, func(opts *Options) (parser, error) { return newCombined(afterStamp, afterStampNeeds, opts) }},
 	{FormatEnvoy, layout(`[$time_iso8601] "$request" $status $response_flags $response_code_details $connection_termination_details`+
@@ -30,11 +30,10 @@ var kinds = []kind{
 		` $response_processing_time $status $backend_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`, nil)},
 }
 
-// envoyAddress is where Envoy's text has the client: X-Forwarded-For or, without one, the connection's.
+// envoyAddress has the sources of the client's address in Envoy's text: X-Forwarded-For or else the connection.
 var envoyAddress = []source{{"http_x_forwarded_for", nil}, {"remote_addr", nil}}
 
-// layout returns a constructor of a template that holds for whole lines. address are the sources of FieldIP;
-// nil: as nginx has them.
+// layout returns a constructor of a template for whole lines. address are the sources of FieldIP; nil: those of nginx.
 func layout(text string, address []source) func(*Options) (parser, error) {
 	return func(opts *Options) (parser, error) {
 		t, err := newTemplate(text, opts)
@@ -49,7 +48,7 @@ func layout(text string, address []source) func(*Options) (parser, error) {
 	}
 }
 
-// formatKinds returns those that a format has beside JSON; traefik's is the combined one.
+// formatKinds returns the kinds of a format besides JSON. That of traefik is the combined one.
 func formatKinds(format string) []kind {
 	if format == FormatTraefik {
 		format = FormatCombined
@@ -68,14 +67,14 @@ func isJSON(format string) bool {
 	return slices.Contains([]string{FormatAuto, FormatCaddy, FormatEnvoy, FormatTraefik, FormatNDJSON}, format)
 }
 
-// errUnknown says that a line is of no format that is known.
-var errUnknown = fmt.Errorf("it is of no format that is known: give --format. A header of columns has "+
-	"one with the time, called %s: else give --time-field", oneOf(usualTimes))
+// errUnknown is the error of a line in an unknown format.
+var errUnknown = fmt.Errorf("its format is not known: give --format. A header of columns must have "+
+	"one with the time, called %s; otherwise give --time-field", oneOf(usualTimes))
 
 // whyW3C is about logs of CloudFront and IIS.
 const whyW3C = "it is of the extended log format of W3C, which is not known: convert it to CSV with a header such as time,ip,method,path"
 
-// known are the beginnings of logs that are not read, and what to do about them.
+// known are the beginnings of logs in unsupported formats, with hints.
 var known = []struct{ start, why string }{
 	{"#Version:", whyW3C},
 	{"#Software:", whyW3C},
@@ -83,14 +82,14 @@ var known = []struct{ start, why string }{
 	{"__CURSOR=", "it is journald's export format: use journalctl --output=cat"},
 }
 
-// undecided is a line that does not tell the format of its log: another one may.
+// undecided is the error of a line that does not tell the format of its log. Another line may.
 type undecided struct{ why error }
 
 // Error says why the line can't be read.
 func (u *undecided) Error() string { return u.why.Error() }
 
-// newParser returns a parser of the log that has line, and reports whether that is a header. The error is an
-// undecided if another line may tell; first says that none came before this one.
+// newParser returns a parser for the log of line, and reports whether line is a header. The error is an undecided if
+// another line may tell the format. first says that line is the first one.
 func newParser(line []byte, first bool, opts *Options) (p parser, header bool, err error) {
 	format := opts.Format
 	if format == "" {
@@ -117,8 +116,8 @@ func newParser(line []byte, first bool, opts *Options) (p parser, header bool, e
 	return p, false, err
 }
 
-// detect returns the parser of line, which also strips its prefix or envelope. If no parser reads the line, it returns one
-// that knows the format and refuses the line.
+// detect returns a parser for line, which also strips its prefix or envelope. If none can read the line, it returns one
+// that knows its format and refuses it.
 func detect(line []byte, format string, opts *Options) (parser, error) {
 	var refuses parser
 	why := errUnknown
@@ -153,7 +152,8 @@ func detect(line []byte, format string, opts *Options) (parser, error) {
 	return nil, &undecided{why}
 }
 
-// detectText returns a parser that can read text; nil if nothing does. Of a format that was named, it is the nearest one.
+// detectText returns a parser that can read text, nil if there is none. For a named format, it returns one that may be
+// able to.
 func detectText(text []byte, format string, opts *Options) (parser, error) {
 	of := formatKinds(format)
 	if isObject(text) && isJSON(format) || len(of) == 0 {
@@ -174,5 +174,5 @@ func detectText(text []byte, format string, opts *Options) (parser, error) {
 	return of[0].make(opts)
 }
 
-// isRefusal reports whether err is about a line whose format is known.
+// isRefusal reports whether err is about a line in a known format.
 func isRefusal(err error) bool { return errors.Is(err, errNoAddress) || errors.Is(err, errSeveral) }

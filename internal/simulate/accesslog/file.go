@@ -15,10 +15,10 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Stdin is the name of a file that is standard input.
+// Stdin is the file name of standard input.
 const Stdin = "-"
 
-// MaxLine is the longest line that is read, in bytes.
+// MaxLine is the maximum length of a line, in bytes.
 const MaxLine = 256 << 10
 
 // file is a log that is read line by line.
@@ -36,7 +36,7 @@ type file struct {
 	unknown   error // of the first of them
 }
 
-// counted counts the bytes read of a file as it lies on the disk.
+// counted counts the bytes that are read from a file, before it is unpacked.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64
@@ -48,7 +48,7 @@ func (c *counted) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// open opens the log called name, which is packed by gzip, by zstd or not at all, and adds to read the bytes read of it.
+// open opens the log name, which may be compressed by gzip or zstd, and adds the bytes that it reads to read.
 func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*file, error) {
 	f := &file{name: name, opts: opts}
 	if name == Stdin {
@@ -101,11 +101,11 @@ func (f *file) unpack(raw *bufio.Reader) (*bufio.Reader, error) {
 	return raw, nil
 }
 
-// byteOrderMark may stand in front of UTF-8.
+// byteOrderMark may precede UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// decoded returns a reader of in as UTF-8. UTF-16 is told by its byte order mark or, without one, by a zero byte
-// in its first character.
+// decoded returns a reader of in as UTF-8. It detects UTF-16 by its byte order mark or a zero byte in its first
+// character.
 func decoded(in *bufio.Reader) (*bufio.Reader, error) {
 	start, err := in.Peek(2)
 	if errors.Is(err, io.EOF) {
@@ -131,8 +131,8 @@ func (f *file) close() {
 	}
 }
 
-// next reads the next line that can be read into f.record, and tells unreadable of those before.
-// It returns io.EOF at the end. Other errors say that nothing of the file can be read any more.
+// next reads the next readable line into f.record, and calls unreadable for those before. It returns io.EOF at the end.
+// After other errors, the file can't be read any more.
 func (f *file) next(unreadable func(Unreadable)) error {
 	for {
 		switch err := f.readLine(); {
@@ -185,12 +185,12 @@ func (f *file) parse() error {
 	return nil
 }
 
-// maxUndecided is how many lines may be of no known format before one is, unless the format was named:
-// a server's first words, say.
+// maxUndecided is the maximum of lines in no known format before the first readable one, such as messages of a server's
+// start, unless the format is named.
 const maxUndecided = 100
 
-// decide sets the parser of f by the line that was read, and reports whether that is a header. A line that
-// does not tell is unreadable.
+// decide sets the parser of f by the current line, and reports whether that is a header. A line that does not tell the
+// format is unreadable.
 func (f *file) decide(unreadable func(Unreadable)) (header bool, err error) {
 	made, header, err := newParser(f.text, f.undecided == 0, f.opts)
 	var not *undecided
@@ -225,7 +225,7 @@ var errLong = fmt.Errorf("it is longer than %d bytes", MaxLine)
 // readLine reads a line into f.text, without its end.
 func (f *file) readLine() error {
 	text, err := f.in.ReadSlice('\n')
-	f.text = bytes.TrimPrefix(bytes.TrimRight(text, "\r\n"), byteOrderMark) // of logs that were put together
+	f.text = bytes.TrimPrefix(bytes.TrimRight(text, "\r\n"), byteOrderMark) // logs may be concatenated
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		f.line++

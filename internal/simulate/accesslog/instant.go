@@ -12,8 +12,8 @@ import (
 var errTime = errors.New("no time that is known: use 10/Oct/2026:13:55:36 +0200, RFC 3339, 2026-10-10 13:55:36 in UTC, " +
 	"or seconds, milliseconds, microseconds or nanoseconds since 1970")
 
-// parseInstant reads a time as logs have it: of the common log format, RFC 3339, with a space in
-// place of its T, or seconds since the Unix epoch, or thousandths, millionths or billionths of them. Without a zone it is UTC.
+// parseInstant parses a time in a form of logs: the common log format, RFC 3339, perhaps with a space in place of its
+// T, or seconds, milliseconds, microseconds or nanoseconds since the Unix epoch. Without a zone it is UTC.
 func parseInstant(text []byte) (store.Instant, error) {
 	text = bytes.Trim(text, "[] ")
 	switch {
@@ -31,7 +31,7 @@ const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
 // commonStamp is a time of the common log format, without a zone.
 const commonStamp = "10/Oct/2000:13:55:36"
 
-// looksCommon reports whether text begins as a time of the common log format does.
+// looksCommon reports whether text begins like a time of the common log format.
 func looksCommon(text []byte) bool {
 	return len(text) >= len(commonStamp) && text[2] == '/' && text[6] == '/' && text[11] == ':' && text[14] == ':' && text[17] == ':'
 }
@@ -53,10 +53,10 @@ func parseISO(t []byte) (store.Instant, error) {
 	return d.instant(d.at(0, 4), d.at(5, 2), d.at(8, 2), 11, t[len("2006-01-02T15:04:05"):])
 }
 
-// digits reads numbers at places of a text.
+// digits parses numbers at positions of a text.
 type digits struct {
 	text  []byte
-	wrong bool // something else was there
+	wrong bool // there was another character
 }
 
 func (d *digits) at(place, length int) (n int) {
@@ -69,7 +69,7 @@ func (d *digits) at(place, length int) (n int) {
 	return n
 }
 
-// instant puts together a date and the time that begins at clock; rest is the text after its seconds.
+// instant returns the instant of a date and the time of day that begins at clock. rest is the text after its seconds.
 func (d *digits) instant(year, month, day, clock int, rest []byte) (store.Instant, error) {
 	hour, minute, second := d.at(clock, 2), d.at(clock+3, 2), d.at(clock+6, 2)
 	millis, rest := fraction(rest)
@@ -85,7 +85,7 @@ func (d *digits) instant(year, month, day, clock int, rest []byte) (store.Instan
 	return store.Instant(seconds*1000 + int64(millis)), nil
 }
 
-// fraction returns the milliseconds that text begins with, after a point or a comma, and what follows.
+// fraction returns the milliseconds at the start of text, after a point or a comma, and the rest.
 func fraction(text []byte) (millis int, rest []byte) {
 	if len(text) == 0 || text[0] != '.' && text[0] != ',' {
 		return 0, text
@@ -98,7 +98,7 @@ func fraction(text []byte) (millis int, rest []byte) {
 	return millis, rest
 }
 
-// zoneOf reads a zone, such as +0200, +02:00, +02, Z, UTC or nothing, as seconds east of UTC.
+// zoneOf parses a zone, such as +0200, +02:00, +02, Z, UTC or nothing, to seconds east of UTC.
 func zoneOf(text []byte) (seconds int, ok bool) {
 	text = bytes.TrimLeft(text, " ")
 	switch string(text) {
@@ -124,9 +124,9 @@ func zoneOf(text []byte) (seconds int, ok bool) {
 	return seconds, !d.wrong && seconds > -86400 && seconds < 86400
 }
 
-// sinceMillis is from where on a number means milliseconds, and a thousand times that, microseconds: as
-// seconds it were the year 5138. latest bounds the times that are read, in milliseconds: a date written as a number,
-// such as 20261010135536, is none of these.
+// sinceMillis is the least number that is read as milliseconds, and a thousand times that as microseconds; as seconds
+// it would be the year 5138. latest is the latest time, in milliseconds, so that a date written as a number, such as
+// 20261010135536, is an error.
 const (
 	sinceMillis = 1e11
 	latest      = 7_258_118_400_000 // 2200-01-01

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// usualTimes are the members and columns that have the time in most logs, the most exact one of a log first.
+// usualTimes are the usual members and columns with the time, the most exact one of a log first.
 var usualTimes = []string{"StartUTC", "start_time", "time", "timestamp", "ts", "@timestamp", "time_iso8601"}
 
-// memberAliases are where fields are in lines of JSON and in columns: by their own names, as Caddy,
-// Traefik and Envoy have them, and as variables of nginx's.
+// memberAliases are the places of fields in lines of JSON and in columns: under their own names, and those of Caddy,
+// Traefik, Envoy and nginx.
 var memberAliases = aliases{
 	FieldIP: {
 		{FieldIP, nil}, {"request.client_ip", nil}, {"request.remote_ip", nil}, {"ClientHost", nil}, {"downstream_remote_address", nil},
@@ -31,11 +31,11 @@ var memberAliases = aliases{
 	},
 }
 
-// objects reads lines of JSON, each of them one object.
+// objects reads lines that are JSON objects.
 type objects struct {
-	wanted map[string][]wanted // by the path of a member; none: the path leads to something wanted
+	wanted map[string][]wanted // by the path of a member; nil: the path leads to a wanted member
 	path   []byte              // of the member that is being read
-	noTime error               // what is wrong with a line that has no time; nil: none is needed
+	noTime error               // error of a line without a time; nil: none is needed
 }
 
 func newObjects(opts *Options) (*objects, error) {
@@ -60,7 +60,7 @@ func objectsOf(all []wanted, noTime error) *objects {
 	return o
 }
 
-var errJSON = errors.New("it is no object of JSON")
+var errJSON = errors.New("it is not a JSON object")
 
 func (o *objects) parse(line []byte, r *Record) error {
 	o.path, r.At = o.path[:0], -1
@@ -81,14 +81,13 @@ func (o *objects) parse(line []byte, r *Record) error {
 	return nil
 }
 
-// leads reports whether something wanted is in what path leads to, or is it.
+// leads reports whether the member at path is wanted or contains a wanted one.
 func (o *objects) leads() bool {
 	_, known := o.wanted[string(o.path)]
 	return known
 }
 
-// jsonScan goes through a line once. Values that nobody wants are passed over, so not all
-// that is wrong with them is found.
+// jsonScan reads a line once. It skips values that are not wanted, so it does not find all their mistakes.
 type jsonScan struct {
 	text    []byte
 	at      int
@@ -97,7 +96,7 @@ type jsonScan struct {
 	record  *Record
 }
 
-// maxDepth is how deep objects and lists may lie in each other.
+// maxDepth is the maximum depth of nested objects and lists.
 const maxDepth = 64
 
 func (s *jsonScan) spaces() {
@@ -113,7 +112,7 @@ func (s *jsonScan) peek() byte {
 	return 0
 }
 
-// value reads the value that is next; look says whether it is wanted, or something in it.
+// value reads the next value; look says whether it, or a part of it, is wanted.
 func (s *jsonScan) value(look bool) error {
 	switch c := s.peek(); c {
 	case '{', '[':
@@ -189,7 +188,7 @@ func (s *jsonScan) members(look, named bool) error {
 	}
 }
 
-// enter adds name to the path and reports whether anything wanted is there.
+// enter adds name to the path and reports whether that leads to a wanted member.
 func (s *jsonScan) enter(length int, name []byte) bool {
 	path := &s.objects.path
 	if length > 0 {
@@ -199,7 +198,7 @@ func (s *jsonScan) enter(length int, name []byte) bool {
 	return s.objects.leads()
 }
 
-// quoted reads a string; without look it is passed over.
+// quoted reads a string, or skips it without look.
 func (s *jsonScan) quoted(look bool) ([]byte, error) {
 	if s.peek() != '"' {
 		return nil, errJSON

@@ -17,8 +17,7 @@ func uriOf(request []byte) []byte {
 
 func pathOfRequest(request []byte) []byte { return pathOf(uriOf(request)) }
 
-// pathOf returns what of a URI stands before a question mark, without the scheme and the host of
-// an absolute one.
+// pathOf returns the path of a URI, without the query, and without scheme and host.
 func pathOf(uri []byte) []byte {
 	if len(uri) > 0 && uri[0] != '/' {
 		if _, after, absolute := bytes.Cut(uri, authority); absolute {

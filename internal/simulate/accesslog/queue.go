@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// queue sorts records that are nearly in order: the first one leaves it once another one is
-// later by more than within. The zero queue lets them pass.
+// queue sorts records that are nearly in order: the first one leaves once another one is later by more than within. The
+// zero queue does not sort.
 type queue struct {
 	within time.Duration
 	kept   []kept // a ring
@@ -17,14 +17,13 @@ type queue struct {
 	popped kept
 }
 
-// kept is a record in memory of its own, which is used again.
+// kept is a record in memory of its own, which is reused.
 type kept struct {
 	Record
 	memory []byte
 }
 
-// maxQueued is how many records wait at most: the first one leaves then, however late others may
-// come.
+// maxQueued is the maximum of waiting records. Beyond it, the first one leaves at once.
 const maxQueued = 1 << 18
 
 // ripe reports whether the first record can leave.
@@ -47,7 +46,7 @@ func (q *queue) push(r *Record) {
 	}
 }
 
-// minQueue is how many records there is room for at first; it is doubled as needed.
+// minQueue is the initial capacity, which doubles as needed.
 const minQueue = 64
 
 func (q *queue) grow() {
@@ -58,7 +57,7 @@ func (q *queue) grow() {
 	q.kept, q.first = larger, 0
 }
 
-// pop removes the first record and returns it, nil if there is none. It is good until the next pop.
+// pop removes the first record and returns it, nil if there is none. It is valid until the next pop.
 func (q *queue) pop() *Record {
 	if q.length == 0 {
 		return nil

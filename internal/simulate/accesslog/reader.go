@@ -13,36 +13,36 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// MaxFiles is how many logs may be read together: each is open, with two buffers of MaxLine.
+// MaxFiles is the maximum of logs that are read together. Each is open, with two buffers of MaxLine.
 const MaxFiles = 256
 
-// Reader reads several logs as if they were one, in the order of time. Make one with Open.
+// Reader reads several logs as one, in the order of time. Make one with Open.
 type Reader struct {
-	// Lines counts those that could be read, Unreadable those that could not, and Late those that
-	// were further out of order than is sorted: they are dated as the latest line before them.
+	// Lines counts the readable lines, Unreadable the others, and Late those that were too far out of order to be sorted,
+	// which get the time of the latest line before them.
 	Lines, Unreadable, Late int64
-	// NoAddress counts those of the Unreadable whose client can't be told.
+	// NoAddress counts unreadable lines whose client is not known.
 	NoAddress int64
-	// Listed counts lines with several addresses of which the first is FieldIP, and Forwarded those
-	// that have X-Forwarded-For beside FieldIP.
+	// Listed counts lines whose FieldIP is the first of several addresses, and Forwarded those with X-Forwarded-For
+	// besides FieldIP.
 	Listed, Forwarded int64
-	// Examples are the first lines that could not be read.
+	// Examples are the first unreadable lines.
 	Examples []Unreadable
-	// SizeBytes is how large all logs are, as far as that is known: standard input is not.
+	// SizeBytes is the size of all logs, except standard input.
 	SizeBytes int64
 
 	read  atomic.Int64
-	files []*file // those that have not ended, each with its next line read
+	files []*file // logs that have not ended, each with its next line
 	queue queue
 	last  store.Instant // of the record returned
 	close []*file
 }
 
-// maxExamples is how many lines that can't be read are shown.
+// maxExamples is the maximum of Examples.
 const maxExamples = 5
 
-// Open opens the logs called names; Stdin is stdin. Lines that are up to reorder out of order are
-// sorted. The error names the log that can't be read.
+// Open opens the logs names; Stdin stands for stdin. Lines that are at most reorder out of order are sorted. The error
+// names the log that can't be read.
 func Open(names []string, opts *Options, reorder time.Duration, stdin io.Reader) (*Reader, error) {
 	if len(names) > MaxFiles {
 		return nil, fmt.Errorf("%d logs: at most %d can be read together", len(names), MaxFiles)
@@ -75,10 +75,10 @@ func (r *Reader) Close() {
 	}
 }
 
-// BytesRead returns how much was read of the logs as they lie on the disk.
+// BytesRead returns the number of bytes read from the logs, before they are unpacked.
 func (r *Reader) BytesRead() int64 { return r.read.Load() }
 
-// advance reads the next line of f, which takes its place among r.files, or leaves them at its end.
+// advance reads the next line of f, and moves f to its place in r.files, or removes it at its end.
 func (r *Reader) advance(f *file) error {
 	if i := slices.Index(r.files, f); i >= 0 {
 		r.files = slices.Delete(r.files, i, i+1)
@@ -114,8 +114,7 @@ func (r *Reader) count(record *Record) {
 	}
 }
 
-// Next returns the next line in the order of time, which is never before the one returned last,
-// or io.EOF.
+// Next returns the next line in the order of time, or io.EOF. Its time is never before that of the last one.
 func (r *Reader) Next() (*Record, error) {
 	for len(r.files) > 0 && !r.queue.ripe() {
 		f := r.files[0]

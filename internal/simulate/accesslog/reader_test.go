@@ -98,9 +98,9 @@ func TestUnreadableLines(t *testing.T) {
 			strings.Repeat("x", MaxLine): "longer than",
 		}},
 		"objects": {FormatNDJSON, `{"time":1}`, map[string]string{
-			`{"time":1`: "no object", `{"time":}`: "no object", `{"a":1}`: "no time", `{"time":"yesterday"}`: "no time that",
-			"null":        "no object",
-			`{"time":1}}`: "no object", `{"a":` + strings.Repeat("[", 100): "no object", `{"time":1,"a":"\`: "no object",
+			`{"time":1`: "not a JSON object", `{"time":}`: "not a JSON object", `{"a":1}`: "no time", `{"time":"yesterday"}`: "no time that",
+			"null":        "not a JSON object",
+			`{"time":1}}`: "not a JSON object", `{"a":` + strings.Repeat("[", 100): "not a JSON object", `{"time":1,"a":"\`: "not a JSON object",
 		}},
 		"columns": {FormatCSV, "time,a\n1,2", map[string]string{"1": "1 values", `1,"2`: "quote", `1,"2"3`: "quote", "x,2": "no time",
 			",2": "no time", "-,2": "no time"}},
@@ -126,8 +126,8 @@ func TestWhatCanNotBeOpened(t *testing.T) {
 		text string
 		want string
 	}{
-		{Options{}, "hello\n", "0.log, line 1: it is of no format that is known: give --format"},
-		{Options{}, "{hello\n", "line 1: it is no object of JSON"},
+		{Options{}, "hello\n", "0.log, line 1: its format is not known: give --format"},
+		{Options{}, "{hello\n", "line 1: it is not a JSON object"},
 		{Options{Format: FormatCSV}, "\na,b\n",
 			"line 2: the format has no field with the time, which is usually called StartUTC, start_time, time, timestamp, ts, " +
 				"@timestamp or time_iso8601: give --time-field"},
@@ -146,7 +146,7 @@ func TestWhatCanNotBeOpened(t *testing.T) {
 		}
 	}
 	for format, want := range map[string]string{
-		"nginx": "is not known", "$a$b": "nothing stands between", "$": "no variable", "": "is not known",
+		"nginx": "is not known", "$a$b": "there is no text between", "$": "no variable", "": "is not known",
 	} {
 		if err := CheckFormat(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", format, err)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// variableAliases are the fields of common names among the variables of nginx.
+// variableAliases are the common fields among the variables of nginx.
 var variableAliases = aliases{
 	FieldIP:     {{"remote_addr", nil}, {"realip_remote_addr", nil}, {"http_x_forwarded_for", nil}},
 	FieldMethod: {{"request_method", nil}, {"request", methodOf}},
@@ -19,24 +19,24 @@ var variableAliases = aliases{
 // timeVariables are the variables of nginx with the time, the most exact one first.
 var timeVariables = []string{"msec", "time_iso8601", "time_local"}
 
-// variable is one of a template, with the text that follows it.
+// variable is a variable of a template, with the text after it.
 type variable struct {
 	name   string
 	until  []byte // the text after it; empty: the end of the line
 	wanted []wanted
 }
 
-// template reads lines that look all alike.
+// template reads lines of a fixed layout.
 type template struct {
 	start     []byte // before the first variable
 	variables []variable
-	needs     int  // how many variables a line must have
-	strict    bool // a value that no quotes stand around has none
+	needs     int  // number of variables that a line must have
+	strict    bool // values without quotes around them must not contain quotes
 }
 
 var variableName = regexp.MustCompile(`\$\{?([a-z0-9_]+)\}?`)
 
-// splitTemplate returns the variables of text, as log_format of nginx has it.
+// splitTemplate parses text in the form of nginx's log_format.
 func splitTemplate(text string) (*template, error) {
 	places := variableName.FindAllStringSubmatchIndex(text, -1)
 	if len(places) == 0 {
@@ -47,7 +47,7 @@ func splitTemplate(text string) (*template, error) {
 		end := len(text)
 		if i+1 < len(places) {
 			if end = places[i+1][0]; end == at[1] {
-				return nil, fmt.Errorf("nothing stands between $%s and what follows it: nobody can tell where it ends", text[at[2]:at[3]])
+				return nil, fmt.Errorf("there is no text between $%s and the next variable, so its end can't be found", text[at[2]:at[3]])
 			}
 		}
 		t.variables = append(t.variables, variable{name: text[at[2]:at[3]], until: []byte(text[at[1]:end])})
@@ -55,7 +55,7 @@ func splitTemplate(text string) (*template, error) {
 	return t, nil
 }
 
-// newTemplate returns a parser of lines that look like text.
+// newTemplate returns a parser of lines with the layout text.
 func newTemplate(text string, opts *Options) (*template, error) {
 	t, err := splitTemplate(text)
 	if err != nil {
@@ -70,7 +70,7 @@ func newTemplate(text string, opts *Options) (*template, error) {
 	return t, nil
 }
 
-// want has the variables filled in that are the source of something wanted.
+// want adds all to the variables that are their sources.
 func (t *template) want(all []wanted) {
 	for i := range t.variables {
 		for _, w := range all {
@@ -81,7 +81,7 @@ func (t *template) want(all []wanted) {
 	}
 }
 
-// wantAddress has FieldIP filled in from the best of sources that a line has.
+// wantAddress sets the sources of FieldIP, the best first.
 func (t *template) wantAddress(opts *Options, sources []source) {
 	slot := slices.Index(opts.Fields, FieldIP)
 	if slot < 0 {
@@ -131,7 +131,7 @@ func (t *template) scan(line []byte, r *Record) (rest []byte, err error) {
 				return nil, fmt.Errorf("%w: there is nothing like %q after $%s", errShape, v.until, v.name)
 			}
 			if value = rest; i >= t.needs {
-				return nil, nil // the format goes on, and the line does not
+				return nil, nil // the rest of the line is missing
 			}
 			after = nil
 		}
@@ -145,7 +145,7 @@ func (t *template) scan(line []byte, r *Record) (rest []byte, err error) {
 	return rest, nil
 }
 
-// cut returns the value of v, which text begins with, and what follows.
+// cut returns the value of v at the start of text, and the text after v.until.
 func (v *variable) cut(text []byte) (value, after []byte, found bool) {
 	if len(v.until) == 0 {
 		return text, nil, true
@@ -163,8 +163,8 @@ func (v *variable) cut(text []byte) (value, after []byte, found bool) {
 	return bytes.Cut(text, v.until)
 }
 
-// cutQuoted is cut for a value that a quote ends: one that a backslash escapes, as Apache writes it,
-// does not.
+// cutQuoted is cut for a value that ends with a quote. Quotes that are escaped by a backslash, as by Apache, do not end
+// it.
 func (v *variable) cutQuoted(text []byte) (value, after []byte, found bool) {
 	for from := 0; ; {
 		at := bytes.IndexByte(text[from:], '"')
@@ -178,7 +178,7 @@ func (v *variable) cutQuoted(text []byte) (value, after []byte, found bool) {
 	}
 }
 
-// isEscaped reports whether an odd number of backslashes stands before text[at].
+// isEscaped reports whether an odd number of backslashes precedes text[at].
 func isEscaped(text []byte, at int) bool {
 	n := 0
 	for at-n > 0 && text[at-n-1] == '\\' {

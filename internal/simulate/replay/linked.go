@@ -55,7 +55,7 @@ func (s *side) link(together []string) error {
 	return nil
 }
 
-// linkOf returns what the policies of subjects are linked by; nil: there is one subject, whose policy stands alone.
+// linkOf returns how the policies of subjects are linked; nil: there is one subject, whose policy stands alone.
 func linkOf(subjects []subject) (*linked, error) {
 	first := subjects[0].policy.linked
 	for i := range subjects[1:] {

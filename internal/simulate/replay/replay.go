@@ -22,7 +22,7 @@ type Options struct {
 	Together   []string        // names of those that one event may ask for
 	MaxCallers int             // in the windows of either at the same time; zero: DefaultMaxCallers
 	NoTrials   bool            // no limit is tried at other numbers than its own
-	Confirms   bool            // Confirm says which events were confirmed; else policies that go by that are not judged
+	Confirms   bool            // Confirm is called for confirmed events; else policies that depend on confirmations are not judged
 }
 
 // DefaultMaxCallers is the MaxCallers of Options that give none: 1 GiB, if that many come.
@@ -65,7 +65,7 @@ func New(opts *Options) (*Replay, error) {
 	return r, nil
 }
 
-// Confirm says that the last event was confirmed.
+// Confirm confirms the last event.
 func (r *Replay) Confirm() error {
 	if err := r.now.confirm(); err != nil || r.before == nil {
 		return err
@@ -76,7 +76,8 @@ func (r *Replay) Confirm() error {
 // Unjudged returns the policies that depend on confirmations, which no log has, in order: they are off.
 func (r *Replay) Unjudged() []string { return r.now.unjudged }
 
-// Untimed returns the policies that bound how many requests are under way, which nobody says, in order: they are off.
+// Untimed returns, in order, the policies that bound how many requests are under way, which logs don't tell: they are
+// off.
 func (r *Replay) Untimed() []string { return r.now.untimed }
 
 // Take decides an event: demands that stand or fall together, at an instant that is not before

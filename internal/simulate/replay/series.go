@@ -117,6 +117,6 @@ func (b *Bin) add(other *Bin) {
 const sketchPrecision = 10
 
 func newSketch() *hyperloglog.Sketch {
-	sketch, _ := hyperloglog.NewSketch(sketchPrecision, false) // of a precision that there is
+	sketch, _ := hyperloglog.NewSketch(sketchPrecision, false) // a valid precision
 	return sketch
 }

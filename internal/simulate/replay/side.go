@@ -139,8 +139,8 @@ func (s *side) limited(demands []limiter.Demand) []limiter.Demand {
 	return s.demands
 }
 
-// resolve returns whom demands are counted for, in the order in which the engine decides: the
-// demands, and then what their policies derive. They are good until the next resolve.
+// resolve returns the subjects of demands, in the order in which the engine decides: the demands, and then those that
+// their policies derive. They are valid until the next resolve.
 func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
 	s.subjects = s.subjects[:0]
 	var parts [policy.MaxDemands][]string
@@ -193,7 +193,7 @@ func (s *side) derive(p *inForce, part string, cost int64) error {
 	return nil
 }
 
-// confirm says that the last event was confirmed.
+// confirm confirms the last event.
 func (s *side) confirm() error {
 	if s.receipt == "" {
 		return nil
@@ -237,8 +237,8 @@ func (s *side) decide(at store.Instant, demands []limiter.Demand, subjects []sub
 	return nil
 }
 
-// sweep forgets the callers whose windows are over, once half as many events were decided as there
-// are callers: so what it costs is a part of what they do.
+// sweep forgets the callers whose windows are over, each time half as many events were decided as there are callers, so
+// that it costs only a part of the decisions.
 func (s *side) sweep() {
 	if s.since++; s.since%sweepEvery != 0 {
 		return

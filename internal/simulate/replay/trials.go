@@ -36,7 +36,7 @@ type limitTrials struct {
 	always  bool // they go on for all callers from the start
 }
 
-// exact reports whether how far each caller came is known, and not only what the numbers deny that are tried.
+// exact reports whether each caller's peak is known, and not only the denials of the numbers that are tried.
 func (t *limitTrials) exact() bool { return !t.always }
 
 // stage is a trial, in the order in which they begin.
@@ -342,7 +342,7 @@ func (t *trials) takeLinked(linked *linked, demands []limiter.Demand, subjects [
 // deny counts that s is denied where limit i has the number of index n.
 func (t *limitTrials) deny(s *subject, i, n int) {
 	trial := &s.result.Trials[i][n]
-	if s.policy.linked != nil { // whatever the sample is
+	if s.policy.linked != nil { // regardless of the sample
 		trial.Denied++
 	} else {
 		trial.Denied += s.result.callers.weight()

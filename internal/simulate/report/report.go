@@ -1,6 +1,6 @@
 // Package report shows what a simulation found: as text, as JSON and as a page of HTML.
 //
-// It knows results, and nothing of how they came to be.
+// It knows results, and not how they are found.
 package report
 
 import (
@@ -22,7 +22,7 @@ import (
 // LeftOut counts lines that could be read and were not decided.
 type LeftOut struct {
 	Where        int64            `json:"where"`         // they do not meet --where
-	NoIdentifier int64            `json:"no_identifier"` // nobody is named in them
+	NoIdentifier int64            `json:"no_identifier"` // without an identifier
 	NoPolicy     int64            `json:"no_policy"`     // the policy that they name is not there
 	Refused      map[string]int64 `json:"refused"`       // a server would answer with an error, by which
 }
@@ -42,7 +42,7 @@ func (l *LeftOut) Refuse(err error) {
 	l.Refused[text]++
 }
 
-// Report is all that is shown. Its JSON is what --json prints.
+// Report is all that is shown. --json prints it as JSON.
 type Report struct {
 	Logs       []string     `json:"logs"`
 	From       time.Time    `json:"from"`    // of the first line
@@ -107,13 +107,13 @@ type Limit struct {
 	Max       int64            `json:"max,omitempty"` // that a request may bring; no other numbers are tried then
 	By        map[string]int64 `json:"by,omitempty"`  // the number of some identifiers; no other ones are tried then
 	Window    string           `json:"window"`
-	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing: what it would deny, and the others admit
+	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing; the counts are of events that it would deny and the others admit
 	Denied    int64            `json:"denied"`
 	Spares    []Spare          `json:"spares"`
 	Curve     []Trial          `json:"curve"`
 }
 
-// InFile returns what the file says of l.
+// InFile returns l as the file has it.
 func (l *Limit) InFile() string {
 	by, shadow := "", ""
 	if len(l.By) > 0 || l.Max > 0 {
@@ -196,8 +196,8 @@ func New(result *replay.Result, about Report, examples []accesslog.Unreadable, s
 	return r
 }
 
-// hashed returns a function that shows an identifier as 16 hex digits, by a key that nobody keeps: so nobody
-// can look for an identifier among them.
+// hashed returns a function that shows an identifier as 16 hex digits, by a key that is not kept, so that nobody can
+// look for an identifier among them.
 func hashed() func(string) string {
 	var key [sha256.Size]byte
 	_, _ = rand.Read(key[:]) // never fails: crypto/rand ends the process instead

@@ -44,7 +44,7 @@ func (r *Report) Notes() (notes []string) {
 	}
 	if len(r.Unjudged) > 0 {
 		notes = append(notes, "not judged, as they depend on confirmations: "+strings.Join(r.Unjudged, ", ")+
-			". Name the field that says so with --confirmed")
+			". Name the field of confirmations with --confirmed")
 	}
 	if len(r.Defaults) > 0 {
 		notes = append(notes, "decided by the default of a limit that comes with requests: "+strings.Join(r.Defaults, ", ")+
@@ -76,7 +76,7 @@ func (r *Report) Notes() (notes []string) {
 	return notes
 }
 
-// unreadable says what is wrong with the lines that can't be read.
+// unreadable describes the lines that can't be read.
 func unreadable(r *Report) string {
 	if r.NoAddress == 0 {
 		return "can't be read:"
@@ -185,7 +185,7 @@ func (a *Against) Summary() string {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// printable returns text with what a terminal would not print as question marks: it is a stranger's.
+// printable returns text with question marks for unprintable characters, because it comes from a stranger.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

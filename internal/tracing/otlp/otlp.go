@@ -81,7 +81,7 @@ func describe(ctx context.Context, version string, log *slog.Logger) *resource.R
 		),
 		resource.WithFromEnv(),
 	)
-	if err != nil { // and from has what could be found out
+	if err != nil { // from has the attributes that were found
 		log.Warn("traces and metrics do not say all of where they are from", "error", err)
 	}
 	return from
@@ -91,7 +91,7 @@ func describe(ctx context.Context, version string, log *slog.Logger) *resource.R
 type signal struct {
 	name    string
 	part    string   // of variables: OTEL_EXPORTER_OTLP_<part>_ENDPOINT
-	choice  string   // the variable that says by what it is sent
+	choice  string   // the variable that selects the exporter
 	others  []string // values of choice that mean not from here
 	follows bool     // it is sent to OTEL_EXPORTER_OTLP_ENDPOINT, too, without being asked for by name
 }
@@ -105,7 +105,8 @@ var (
 	}
 )
 
-// wanted reports whether the environment asks for s. Unlike elsewhere, a process that is told nothing sends none.
+// wanted reports whether the environment asks for s. Unlike OpenTelemetry's default, nothing is sent if no variable is
+// set.
 func (s *signal) wanted(log *slog.Logger) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -180,7 +181,7 @@ func (e *Exporter) openMetrics(ctx context.Context, from *resource.Resource, gat
 	return nil
 }
 
-// listen has what OpenTelemetry has to say end up in log: it has one place for that in a process.
+// listen sends OpenTelemetry's messages to log, for the whole process.
 func listen(log *slog.Logger) {
 	var lines throttle.Second
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))

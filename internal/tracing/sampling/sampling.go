@@ -1,6 +1,6 @@
-// Package sampling makes Tracers of OpenTelemetry's SDK, which decide once for each request whether anybody is to see it.
+// Package sampling makes Tracers of OpenTelemetry's SDK, which decide once for each request whether it is traced.
 //
-// It does not know where spans go, and says nothing in them.
+// It knows neither exporters nor the content of spans.
 package sampling
 
 import (

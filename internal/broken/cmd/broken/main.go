@@ -1,5 +1,5 @@
-// Command broken compiles the service broken on purpose, one way after the other, runs
-// what should catch each, and prints a table. It fails when something is not caught.
+// Command broken compiles the builds that are broken on purpose, runs the tests that should catch each, and prints a
+// table. It fails if a build is not caught.
 package main
 
 import (

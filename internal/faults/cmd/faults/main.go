@@ -1,14 +1,13 @@
 //go:build unix
 
-// Command faults holds the promises of ratelimitd against a real cluster whose nodes
-// die, stand still and are slow, and against processes that do the same and whose clocks
-// differ:
+// Command faults tests the promises of ratelimitd on a real cluster whose nodes die, stand still and are slow, with
+// processes that do the same and whose clocks differ:
 //
 //	faults [-seed 7] [-duration 5m] [-out DIR]     one run; exits with 1 on a violation
 //	faults -check FILE [FILE ...]                  the checks alone, of histories that were kept
 //
-// It needs Go, to build ratelimitd with clocks that can be put off, and Java and Maven
-// for Cassandra. docs/guarantees.md says what is checked.
+// It needs Go, to build ratelimitd with clocks that can be put off, and Java and Maven for Cassandra.
+// docs/guarantees.md has the promises that are checked.
 package main
 
 import (
@@ -35,7 +34,7 @@ import (
 const (
 	exitOK        = 0
 	exitViolation = 1
-	exitFailure   = 2 // there is nothing to judge
+	exitFailure   = 2 // there is no history to judge
 )
 
 func main() {
@@ -205,7 +204,7 @@ func read(name string) (*history.History, error) {
 	return history.Read(file)
 }
 
-// judge checks h, prints what was found, and returns the exit code.
+// judge checks h, prints the findings, and returns the exit code.
 func judge(h *history.History, file string, table *check.Table, stdout io.Writer) int {
 	found := check.History(h)
 	fmt.Fprint(stdout, check.Report(h, found))
