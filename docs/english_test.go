@@ -45,8 +45,8 @@ var strange = []struct {
 var strangeInTests = regexp.MustCompile(`(?i)\bwhoever\b|\b(?:as|by|for|from|of|only|than|through|to|when|with) who [a-z]+\b`)
 
 // strangeInMessages are the words that errors, help and log lines don't have either.
-var strangeInMessages = regexp.MustCompile(`\b(?:that|those|the ones) there are\b|\bis none of\b|\b(?:as|by|for|from|of|than|to|with) who [a-z]+\b|` +
-	`%[qs] is no [a-z]+:|\bwho asks\b|\bgo(?:es)? by\b|\bsays what it\b`)
+var strangeInMessages = regexp.MustCompile(`\b(?:that|those|the ones) there are\b|\bis none of\b|` +
+	`\b(?:as|by|for|from|of|than|to|with) who [a-z]+\b|%[qs] is no [a-z]+:|\bwho asks\b|\bgo(?:es)? by\b|\bsays what it\b`)
 
 // TestCommentsAreEnglish checks that comments and messages have none of the strangest words, and comments of tests fewer.
 func TestCommentsAreEnglish(t *testing.T) {
@@ -122,7 +122,8 @@ func TestStrangeWordsAreFound(t *testing.T) {
 		"What is given back stays.", "Set parses text. What was set before stays when that fails.", "Who is over the limit waits.",
 		"start for who has locked w", "It must not block. nil: nobody does.", "a server that asks nobody who they are",
 		"It holds that who counts is told.", "It refuses those who have no scope.",
-		"a header, as ratelimitd has it", "how services come to be", "It finds fault with a slow answer.", "New opens it. The error says what is wrong.",
+		"a header, as ratelimitd has it", "how services come to be", "It finds fault with a slow answer.",
+		"New opens it. The error says what is wrong.",
 		"It shows how it came.", "f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
 	} {
 		if found, _ := strangeIn(comment); found == "" {

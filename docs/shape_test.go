@@ -133,8 +133,9 @@ var (
 	fenced      = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	target      = regexp.MustCompile(`\]\([^)]*\)`)
 	sentenceEnd = regexp.MustCompile(`[.?!:;]["*)_]*(\s|$)`)
-	stiff       = regexp.MustCompile(`(?i)\bwhoever\b|\bwho comes again\b|\bwhat is given back\b|\bgo(?:es)? by\b|\bwhat it came to\b|\bbecomes? of\b`)
-	listItem    = regexp.MustCompile(`(?m)^ *([-*]|\d+\.) `)
+	stiff       = regexp.MustCompile(`(?i)\bwhoever\b|\bwho comes again\b|\bwhat is given back\b|` +
+		`\bgo(?:es)? by\b|\bwhat it came to\b|\bbecomes? of\b`)
+	listItem = regexp.MustCompile(`(?m)^ *([-*]|\d+\.) `)
 )
 
 // paragraphs returns the paragraphs, list items, table cells and headings of a page,

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,34 +10,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Bounds of how many of the worst keys are told.
+// Bounds of the number of worst keys in an answer.
 const (
 	defaultTop = 20
-	maxTop     = 100 // the hundredth is far from the worst, and a sketch is less sure of it
+	maxTop     = 100 // sketches are inexact about keys beyond these
 )
 
-// Overshoot is how far callers went past the limits of one policy, as some instances
-// saw it.
+// Overshoot is the answer of GET /v1/policies/{name}/overshoot: how far callers went past the limits of a policy, as
+// counted by some instances. Times may have any zone and precision. The policy is filled in.
 type Overshoot struct {
-	Scope      string // whose: encode.ScopeInstance or encode.ScopeInstances
-	Instances  []OvershootInstance
-	Unanswered []encode.Unanswered // instances whose attempts are missing
+	Policy       string       `json:"policy"`
+	Scope        string       `json:"scope"`            // encode.ScopeInstance or encode.ScopeInstances
+	Since        *time.Time   `json:"since"`            // when counting began; nil: no instance answered
+	Attempts     int64        `json:"attempts"`         // beyond the limit
+	Units        int64        `json:"units"`            // that they asked for
+	Episodes     int64        `json:"episodes"`         // stays of a key past its limit
+	KeysOver     int64        `json:"keys_over"`        // keys that are over their limit now
+	Dropped      int64        `json:"dropped_attempts"` // of the attempts, those that no episode holds
+	Distribution Distribution `json:"distribution"`
+	WorstSince   *time.Time   `json:"worst_since"` // nil likewise
+	Worst        []WorstKey   `json:"worst"`       // the worst first
 
-	Since    time.Time // when counting began
-	Attempts int64     // beyond the limit
-	Units    int64     // that they asked for
-	Episodes int64     // stays of a key past its limit
-	KeysOver int64     // keys that are over their limit now
-	Dropped  int64     // of the attempts, those that no episode holds
-
-	PerEpisode Spread // attempts of an episode
-	TimesLimit Spread // how many times its limit a key asked for in an episode
-
-	WorstSince time.Time
-	Worst      []WorstKey // the worst first
+	Instances  []OvershootInstance `json:"instances"`
+	Unanswered []encode.Unanswered `json:"unanswered"` // instances whose attempts are missing
 }
 
 // OvershootInstance is an instance that counted.
@@ -48,17 +44,23 @@ type OvershootInstance struct {
 	Attempts int64     `json:"attempts"`
 }
 
-// Spread is how values are spread.
+// Distribution has the distributions over the episodes of a policy.
+type Distribution struct {
+	Attempts   Spread `json:"attempts"`    // attempts of an episode
+	TimesLimit Spread `json:"times_limit"` // how many times its limit a key asked for in an episode
+}
+
+// Spread is the distribution of values.
 type Spread struct {
 	Count   int64          `json:"count"`
 	P50     float64        `json:"p50"`
 	P90     float64        `json:"p90"`
 	P99     float64        `json:"p99"`
 	Max     float64        `json:"max"`
-	Buckets []SpreadBucket `json:"buckets"` // nil where Count is 0
+	Buckets []SpreadBucket `json:"buckets"`
 }
 
-// SpreadBucket is how many values are at most some bound.
+// SpreadBucket is the number of values up to a bound.
 type SpreadBucket struct {
 	AtMost float64 `json:"at_most"`
 	Count  int64   `json:"count"`
@@ -66,41 +68,12 @@ type SpreadBucket struct {
 
 // WorstKey is a key that is often past its limit.
 type WorstKey struct {
-	Key      store.Key
-	Attempts int64 // at least so many
-	Error    int64 // and at most so many more
+	Key      string `json:"key"`      // in hex
+	Attempts int64  `json:"attempts"` // at least so many
+	Error    int64  `json:"error"`    // and at most so many more
 }
 
-// overshootView is the answer of GET /v1/policies/{name}/overshoot.
-type overshootView struct {
-	Policy       string           `json:"policy"`
-	Scope        string           `json:"scope"`
-	Since        *time.Time       `json:"since"` // nil: no instance answered
-	Attempts     int64            `json:"attempts"`
-	Units        int64            `json:"units"`
-	Episodes     int64            `json:"episodes"`
-	KeysOver     int64            `json:"keys_over"`
-	Dropped      int64            `json:"dropped_attempts"`
-	Distribution distributionView `json:"distribution"`
-	WorstSince   *time.Time       `json:"worst_since"`
-	Worst        []worstView      `json:"worst"`
-
-	Instances  []OvershootInstance `json:"instances"`
-	Unanswered []encode.Unanswered `json:"unanswered"`
-}
-
-type distributionView struct {
-	Attempts   Spread `json:"attempts"`
-	TimesLimit Spread `json:"times_limit"`
-}
-
-type worstView struct {
-	Key      string `json:"key"`
-	Attempts int64  `json:"attempts"`
-	Error    int64  `json:"error"`
-}
-
-// overshootQuery is what GET /v1/policies/{name}/overshoot asks for.
+// overshootQuery has the parameters of GET /v1/policies/{name}/overshoot.
 type overshootQuery struct {
 	policy   string
 	top      int
@@ -127,7 +100,7 @@ func decodeOvershoot(r *http.Request, m *scratch) (q overshootQuery, err error) 
 	return q, nil
 }
 
-// decodeInstance reads which instance is asked for in the query, empty for all.
+// decodeInstance reads the parameter instance, empty for all.
 func decodeInstance(r *http.Request) (string, error) {
 	given, found := r.URL.Query()["instance"]
 	switch {
@@ -139,7 +112,7 @@ func decodeInstance(r *http.Request) (string, error) {
 	return given[0], nil
 }
 
-// UnknownInstance returns the error of a query for an instance that is none of these, or may be several.
+// UnknownInstance returns the error of a query for an instance that is not one of ids, or ambiguous.
 func UnknownInstance(ids []string) error {
 	return decode.Wrong("instance", "It must be the id of one instance, or begin as no other id does, or be the address for peers. "+
 		"Instances: "+strings.Join(ids, ", ")+".")
@@ -153,39 +126,14 @@ func (s *Server) overshoot(ctx context.Context, q overshootQuery) (answer, error
 	if err != nil {
 		return nil, err
 	}
-	return encode.Document{Content: viewOvershoot(q.policy, &o)}, nil
-}
-
-func viewOvershoot(policy string, o *Overshoot) overshootView {
-	view := overshootView{
-		Policy: policy, Scope: o.Scope, Since: since(o.Since),
-		Attempts: o.Attempts, Units: o.Units, Episodes: o.Episodes, KeysOver: o.KeysOver, Dropped: o.Dropped,
-		Distribution: distributionView{Attempts: o.PerEpisode.view(), TimesLimit: o.TimesLimit.view()},
-		WorstSince:   since(o.WorstSince), Worst: make([]worstView, len(o.Worst)),
+	o.Policy = q.policy
+	for _, t := range []*time.Time{o.Since, o.WorstSince} {
+		if t != nil {
+			*t = encode.ToMilliseconds(*t)
+		}
 	}
 	for i := range o.Instances {
 		o.Instances[i].Since = encode.ToMilliseconds(o.Instances[i].Since)
 	}
-	view.Instances, view.Unanswered = append([]OvershootInstance{}, o.Instances...), append([]encode.Unanswered{}, o.Unanswered...)
-	for i, w := range o.Worst {
-		view.Worst[i] = worstView{Key: hex.EncodeToString(w.Key.Bytes()), Attempts: w.Attempts, Error: w.Error}
-	}
-	return view
-}
-
-// since returns t as it is shown; nil if it is zero.
-func since(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = encode.ToMilliseconds(t)
-	return &t
-}
-
-// view returns s with a list of buckets even where there are none.
-func (s Spread) view() Spread {
-	if s.Buckets == nil {
-		s.Buckets = []SpreadBucket{}
-	}
-	return s
+	return encode.Document{Content: o}, nil
 }

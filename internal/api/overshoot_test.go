@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,17 +27,22 @@ func (o *overshot) of(_ context.Context, policy string, top int, instance string
 	o.top = append(o.top, top)
 	begun := time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("", 3600))
 	if policy == "api" {
-		return Overshoot{Scope: encode.ScopeInstance, Since: begun, WorstSince: begun}, nil
+		none := Spread{Buckets: []SpreadBucket{}}
+		return Overshoot{
+			Scope: encode.ScopeInstance, Since: &begun, WorstSince: &begun, Distribution: Distribution{none, none},
+			Worst: []WorstKey{}, Instances: []OvershootInstance{}, Unanswered: []encode.Unanswered{},
+		}, nil
 	}
+	later, five := begun.Add(time.Hour), Spread{Count: 1, P50: 5, P90: 5, P99: 5, Max: 5, Buckets: []SpreadBucket{{5, 1}}}
 	one := Spread{Count: 1, P50: 2.5, P90: 2.5, P99: 2.5, Max: 2.5, Buckets: []SpreadBucket{{2, 0}, {2.5, 1}}}
 	return Overshoot{
 		Scope:      encode.ScopeInstances,
 		Instances:  []OvershootInstance{{"one", begun, 3}, {"two", begun.Add(time.Minute), 2}},
 		Unanswered: []encode.Unanswered{{Instance: "three", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
-		Since:      begun, Attempts: 5, Units: 6, Episodes: 1, KeysOver: 2, Dropped: 3,
-		PerEpisode: Spread{Count: 1, P50: 5, P90: 5, P99: 5, Max: 5, Buckets: []SpreadBucket{{5, 1}}}, TimesLimit: one,
-		WorstSince: begun.Add(time.Hour),
-		Worst:      []WorstKey{{store.KeyFrom(sha256.Sum256([]byte("0"))), 4, 1}},
+		Since:      &begun, Attempts: 5, Units: 6, Episodes: 1, KeysOver: 2, Dropped: 3,
+		Distribution: Distribution{five, one},
+		WorstSince:   &later,
+		Worst:        []WorstKey{{hex.EncodeToString(store.KeyFrom(sha256.Sum256([]byte("0"))).Bytes()), 4, 1}},
 	}, nil
 }
 

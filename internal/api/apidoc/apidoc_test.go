@@ -119,19 +119,19 @@ func (v versions) Version(_ context.Context, number int64) (api.PolicyVersion, [
 // of 10.
 func overshoot(context.Context, string, int, string) (api.Overshoot, error) {
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	key := func(of string) string { return hex.EncodeToString(store.KeyFrom(sha256.Sum256([]byte(of))).Bytes()) }
 	return api.Overshoot{
 		Scope: encode.ScopeInstances, Instances: []api.OvershootInstance{{Instance: "3F0C5A8E7D514B1C9F572F5D0F", Since: since, Attempts: 6}},
 		Unanswered: []encode.Unanswered{{Instance: "9A1B2C3D0E4F4A5B8C6D7E8F9A", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
-		Since:      since, Attempts: 6, Units: 6, Episodes: 2, KeysOver: 1,
-		PerEpisode: api.Spread{Count: 2, P50: 1, P90: 5, P99: 5, Max: 5, Buckets: []api.SpreadBucket{
+		Since:      &since, Attempts: 6, Units: 6, Episodes: 2, KeysOver: 1,
+		Distribution: api.Distribution{Attempts: api.Spread{Count: 2, P50: 1, P90: 5, P99: 5, Max: 5, Buckets: []api.SpreadBucket{
 			{AtMost: 1, Count: 1}, {AtMost: 2, Count: 1}, {AtMost: 3, Count: 1}, {AtMost: 4, Count: 1}, {AtMost: 5, Count: 2},
-		}},
-		TimesLimit: api.Spread{Count: 2, P50: 1.1, P90: 1.5, P99: 1.5, Max: 1.5, Buckets: []api.SpreadBucket{
+		}}, TimesLimit: api.Spread{Count: 2, P50: 1.1, P90: 1.5, P99: 1.5, Max: 1.5, Buckets: []api.SpreadBucket{
 			{AtMost: 1.1, Count: 1}, {AtMost: 1.25, Count: 1}, {AtMost: 1.5, Count: 2},
-		}},
-		WorstSince: since,
+		}}},
+		WorstSince: &since,
 		Worst: []api.WorstKey{
-			{Key: store.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: store.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
+			{Key: key("0"), Attempts: 5}, {Key: key("1"), Attempts: 1},
 		},
 	}, nil
 }

@@ -2,20 +2,23 @@ package serve
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
-// overshootKept is how many of the worst keys an instance tells another one: as many as can be asked for.
+// overshootKept is the number of worst keys that an instance reports to another one, the most that a request can ask
+// for.
 const overshootKept = 100
 
-// errNotInForce is an instance that counts nothing under a policy.
+// errNotInForce is the reason of an instance that counts nothing under a policy.
 var errNotInForce = errors.New("the policy is not in force there")
 
-// overshootOf tells how far callers went past a policy's limits on that instance, or on all.
+// overshootOf reports how far callers went past a policy's limits, on one instance or on all.
 func (s *service) overshootOf(ctx context.Context, policy string, top int, instance string) (o api.Overshoot, err error) {
 	here, known := s.measured.Overshoot(policy, overshootKept)
 	if !known {
@@ -25,7 +28,7 @@ func (s *service) overshootOf(ctx context.Context, policy string, top int, insta
 	if err != nil {
 		return o, err
 	}
-	o.Scope = whom.scope()
+	o.Scope, o.Instances, o.Unanswered, o.Worst = whom.scope(), []api.OvershootInstance{}, []encode.Unanswered{}, []api.WorstKey{}
 	var sum overshoot.Report
 	add := func(name string, r *overshoot.Report) {
 		o.Instances = append(o.Instances, api.OvershootInstance{Instance: name, Since: r.Since, Attempts: r.Attempts})
@@ -45,16 +48,22 @@ func (s *service) overshootOf(ctx context.Context, policy string, top int, insta
 		}
 		add(string(p.member.ID), &p.report)
 	}
-	o.Since, o.Attempts, o.Units, o.Episodes, o.KeysOver = sum.Since, sum.Attempts, sum.Units, sum.Episodes, sum.Open
-	o.Dropped, o.PerEpisode, o.TimesLimit, o.WorstSince = sum.Dropped, spreadOf(&sum.PerEpisode), spreadOf(&sum.Times), sum.WorstSince
+	if !sum.Since.IsZero() {
+		o.Since = &sum.Since
+	}
+	if !sum.WorstSince.IsZero() {
+		o.WorstSince = &sum.WorstSince
+	}
+	o.Attempts, o.Units, o.Episodes, o.KeysOver, o.Dropped = sum.Attempts, sum.Units, sum.Episodes, sum.Open, sum.Dropped
+	o.Distribution = api.Distribution{Attempts: spreadOf(&sum.PerEpisode), TimesLimit: spreadOf(&sum.Times)}
 	for _, w := range sum.Worst[:min(top, len(sum.Worst))] {
-		o.Worst = append(o.Worst, api.WorstKey(w))
+		o.Worst = append(o.Worst, api.WorstKey{Key: hex.EncodeToString(w.Key.Bytes()), Attempts: w.Attempts, Error: w.Error})
 	}
 	return o, nil
 }
 
 func spreadOf(s *overshoot.Spread) api.Spread {
-	as := api.Spread{Count: s.Count, P50: s.P50, P90: s.P90, P99: s.P99, Max: s.Max}
+	as := api.Spread{Count: s.Count, P50: s.P50, P90: s.P90, P99: s.P99, Max: s.Max, Buckets: []api.SpreadBucket{}}
 	for _, b := range s.Buckets {
 		as.Buckets = append(as.Buckets, api.SpreadBucket(b))
 	}
