@@ -1,4 +1,4 @@
-# Everything here works on a fresh machine with Go, and Docker or else Java 17 and Maven.
+# All targets run on a fresh machine with Go, and Docker or else Java 17 and Maven, unless their help says more.
 
 GOLANGCI_VERSION := 2.15.0
 GOVULNCHECK_VERSION := 1.8.0
@@ -26,12 +26,12 @@ GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANG
 GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
 gotestsum := $(GOTESTSUM) --format pkgname-and-test-fails --
 
-# What packages are built and described with, likewise.
+# The tools that build and describe packages, likewise.
 NFPM       := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 
-# Under the race detector a program waits for a second before it ends, for the races of goroutines that are left. A tenth is
-# enough, of a hundred programs.
+# Under the race detector a program waits for a second before it ends, for races of the remaining goroutines. A tenth of
+# that is enough.
 export GORACE ?= atexit_sleep_ms=100
 
 MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B
@@ -53,7 +53,7 @@ test: $(GOTESTSUM) ## all tests, on a real Cassandra by Docker or else by Java
 	$(localcassandra) -- env CGO_ENABLED=1 $(gotestsum) -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
 	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race test-checks)
 
-# Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
+# Tests that do less under the race detector (race.Enabled), because it is ten times slower, also run without it.
 .PHONY: test-without-race
 test-without-race: $(GOTESTSUM)
 	tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
@@ -86,23 +86,23 @@ fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCe
 
 .PHONY: fuzz-long
 fuzz-long: FUZZTIME = 1h
-fuzz-long: fuzz ## the same, for an hour each: two days; FUZZ='^Fuzz(Connection|JSON)$$' for the two that compare with Go's own
+fuzz-long: fuzz ## the same, for an hour each, two days in all; FUZZ='^Fuzz(Connection|JSON)$$' for the two that compare with Go's own
 
 .PHONY: abuse
-abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
+abuse: ## a server under 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
 	go test ./internal/cli/serve -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)
 
 .PHONY: vuln
-vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB
+vuln: ## known vulnerabilities in functions that the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB
 	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./... $(GOCLIENT)
 
 .PHONY: broken
-broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS=-vital: the few of CI)
+broken: ## builds broken on purpose, and the tests that catch each: a table (BROKENFLAGS=-vital: the few of CI)
 	go build -C internal/broken -o ../../bin/broken ./cmd/broken
 	bin/broken $(BROKENFLAGS)
 
-# Linted at once, in a workspace: each alone would look through all that it imports anew. A third of the time would go into
-# garbage collection otherwise.
+# Linted at once, in a workspace: each module alone would analyse all its imports again. Garbage collection would take a
+# third of the time by default.
 MODULES := . client bench examples/middleware deploy/monitoring/dashboard deploy/check $(CHECKS)
 
 .PHONY: lint
@@ -117,7 +117,7 @@ examples: ## tests of the examples that have a go.mod of their own; those of the
 	cd examples/middleware && go test ./...
 
 .PHONY: monitoring
-monitoring: ## the dashboard is current, each alert fires, and what they ask for exists; needs promtool, of Debian's prometheus
+monitoring: ## the dashboard is current, each alert fires, and all their metrics exist; needs promtool, of Debian's prometheus
 	cd deploy/monitoring/dashboard && go test ./...
 	go test ./deploy/monitoring
 
@@ -129,7 +129,7 @@ client-tools:
 	cd clients && $(MVN) -pl java compile
 
 .PHONY: clients
-clients: client-tools ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml; Go's is among all tests
+clients: client-tools ## the clients of other languages: lint, types, their packages against a real server, and clients generated from openapi.yaml; Go's is among all tests
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
 	cd clients/typescript && npm run --silent lint && npm test --silent
 	clients/python/check
@@ -137,7 +137,7 @@ clients: client-tools ## the clients of other languages: lint, types, what is pa
 	clients/generated/check
 
 .PHONY: hosts
-hosts: ## the same on more of the hosts that clients are for: every Python that is here, the newest Java, Next 14 to 16, and clients generated for Ruby, PHP and Kotlin
+hosts: ## the same on more hosts: every installed Python, the newest Java, Next 14 to 16, and clients generated for Ruby, PHP and Kotlin
 	PYTHONS=all $(MAKE) clients
 	cd clients/typescript && node hosts/next.mjs
 	clients/generated/others/check
@@ -159,8 +159,8 @@ release: $(NFPM) $(CYCLONEDX) ## everything of a release, of this commit, into d
 $(GOLANGCI):
 	GOBIN=$(@D) go install $(QUICKLY) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
-# Tools are compiled without optimization, which takes two thirds of the time: but for what the program needs itself, as is
-# compiled already, and for what the linter does most of its work with.
+# Tools are compiled without optimization, which takes two thirds of the time. Packages that the program needs are compiled
+# already, and those in which the linter spends most of its time are optimized.
 QUICKLY := $(filter -gcflags=%,$(GOFLAGS)) -gcflags='github.com/...=-N -l -dwarf=false'
 
 $(GOTESTSUM):
@@ -173,7 +173,7 @@ $(CYCLONEDX):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)
 
 .PHONY: docs
-docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/rooms.md, and the outputs that pages show
+docs: ## write the pages made from the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/rooms.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
 	$(localcassandra) -- go test ./docs -count=1 -update
 
@@ -197,7 +197,7 @@ bench: ## ratelimitd and its peers under the same load, into bin/bench: an hour 
 	$(localcassandra) -tuned -nodes $(NODES) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 
 .PHONY: bench-smoke
-bench-smoke: ## the same for fractions of a second, and its tests: do all peers decide as they must?
+bench-smoke: ## the same for fractions of a second, with its tests: all peers must decide correctly
 	cd bench && go test ./... && go run ./cmd/bench -smoke -out ../bin/bench-smoke
 
 .PHONY: gobench
@@ -215,7 +215,7 @@ faults: ## real nodes and processes that die, against the promises; FAULTS='-see
 cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes
 	$(localcassandra) -nodes $(NODES)
 
-# Of CHANGELOG.md: what all that is built of this tree says it is.
+# The version of all builds of this tree, from CHANGELOG.md.
 VERSION = $(shell deploy/package/version)
 RELEASE = $(shell deploy/package/version --release)
 GOBUILD = CGO_ENABLED=0 go build -trimpath -ldflags="-s -X main.released=v$(VERSION)"

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
 )
 
-// BenchmarkReadAnswer measures what the decoder takes for one answer of a batch.
+// BenchmarkReadAnswer measures the decoder on one answer of a batch.
 func BenchmarkReadAnswer(b *testing.B) {
 	body, names := []byte(oneAnswer), make(jsonscan.Names)
 	b.SetBytes(int64(len(oneAnswer)))

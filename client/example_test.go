@@ -31,7 +31,7 @@ func serve(answers ...string) (url string, stop func()) {
 	return server.URL, server.Close
 }
 
-// What the service answers.
+// The service's answer.
 const (
 	overLimit = `{"status":429,"detail":"No room.","allowed":false,"policy":"sms-send","limit":3,"used":3,"retry_after_ms":3600000}`
 	noPolicy  = `{"status":404,"detail":"No policy of that name is in force; GET /v1/policies lists those that are.","field":"policy"}`
@@ -116,7 +116,7 @@ func ExampleClient_Reserve() {
 		fmt.Println(held.RetryAfter, err)
 		return
 	}
-	// Do what is limited, and record it if it was done.
+	// Do the limited work, and record it if it was done.
 	settled, err := limits.Settle(ctx, held.Reservation) // or SettleAt, if it came to something else
 	fmt.Println(settled.Used, err)
 	// Output: 1 <nil>
@@ -225,7 +225,7 @@ func ExampleClient_Refund() {
 		fmt.Println(d.RetryAfter, err)
 		return
 	}
-	// What was allowed was not done after all.
+	// The allowed work was not done after all.
 	fmt.Println(limits.Refund(ctx, d.Receipt))
 	fmt.Println(errors.Is(limits.Refund(ctx, d.Receipt), client.ErrNoReceipt)) // once only
 	d, err = limits.Check(ctx, demand)

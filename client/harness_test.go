@@ -135,7 +135,7 @@ func (s *service) write(w io.Writer, members map[string]any) {
 	_, _ = w.Write(append(text, '\n')) // a client that is gone does not miss it
 }
 
-// decide decides o, or says again what it said to its key.
+// decide decides o, or repeats the answer to its key.
 func (s *service) decide(o *operation) (a answer, replayed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *service) note(r *http.Request, body []byte) {
 	s.seen = append(s.seen, saw)
 }
 
-// requests returns what the service has seen.
+// requests returns the requests that the service has seen.
 func (s *service) requests() []seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func (g *gate) hold(r *http.Request) {
 // open lets all requests pass, those that come later too.
 func (g *gate) open() { close(g.opened) }
 
-// result is what a call gave.
+// result is the result of a call.
 type result struct {
 	client.Decision
 	err error

@@ -186,7 +186,7 @@ func inFolder(dir string, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// tell runs a command, and shows what it says if it fails.
+// tell runs a command, and shows its output if it fails.
 func tell(t *testing.T, what string, cmd *exec.Cmd) {
 	t.Helper()
 	if out, err := cmd.CombinedOutput(); err != nil {

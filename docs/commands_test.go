@@ -87,7 +87,7 @@ type session struct {
 	t       *testing.T
 	dir     string
 	env     []string
-	toReal  *strings.Replacer // what the page has, as this machine has it
+	toReal  *strings.Replacer // the page's text, as this machine prints it
 	toPage  *strings.Replacer // and back
 	servers map[string]*server
 }
@@ -202,7 +202,7 @@ var (
 	asks    = regexp.MustCompile(`^(ratelimitd (members|explain|check|override list)|curl -s \S+/(metrics|readyz|overshoot))`)
 )
 
-// run returns what the command typed prints: shown, if that is the same.
+// run returns the command's output, or shown, if that is alike.
 func (s *session) run(typed, shown string) string {
 	typed = strings.TrimSpace(typed)
 	if serves.MatchString(typed) {
@@ -283,7 +283,7 @@ func start(command, dir string, env []string) (*server, error) {
 	return s, s.cmd.Start()
 }
 
-// Write takes what the server prints.
+// Write takes the server's output.
 func (s *server) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,13 +296,13 @@ func (s *server) printed() string {
 	return s.out.String()
 }
 
-// stop ends the server and what it started, and waits for that.
+// stop ends the server and its children, and waits for that.
 func (s *server) stop() {
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT)
 	_ = s.cmd.Wait()
 }
 
-// vary is what is another one at each run.
+// vary matches texts that differ at each run.
 var vary = []struct{ what, as string }{
 	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, "TIME"},
 	{`(?m)^(Date|X-Request-Id|Content-Length|Retry-After|X-Ratelimit-Reset): .*$`, "$1: …"},

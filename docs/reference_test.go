@@ -150,7 +150,7 @@ type metric struct {
 	labels           []string
 }
 
-// metrics returns what the program exports, by name, as the code has it.
+// metrics returns the metrics in the code, by name.
 func metrics(t *testing.T) (all []metric) {
 	t.Helper()
 	for _, folder := range []string{"../internal/metrics", "../internal/cli/serve"} {
@@ -284,7 +284,7 @@ func texts(e ast.Expr, lists map[string][]string) (all []string) {
 	return all
 }
 
-// compare holds a page against what it should be, or writes it.
+// compare compares a page with the wanted text, or writes it.
 func compare(t *testing.T, page, want string) {
 	t.Helper()
 	if *update {

@@ -101,7 +101,7 @@ func TestDocsAreShort(t *testing.T) {
 	}
 }
 
-// isGenerated reports whether a program writes page, from what is said elsewhere.
+// isGenerated reports whether a program writes page.
 func isGenerated(page string) bool { return strings.Contains(page, "<!-- Made from ") }
 
 // wordsOf counts the words of text, without the lines of its tables.
@@ -153,7 +153,7 @@ func paragraphs(page string) (all []string) {
 	return slices.DeleteFunc(all, func(p string) bool { return p == "" || strings.HasPrefix(p, "---") })
 }
 
-// TestParagraphs makes sure that what is long is found.
+// TestParagraphs checks that long paragraphs are found.
 func TestParagraphs(t *testing.T) {
 	found := paragraphs("One [two](three.md#four).\n\n- five\n- six\n\n```sh\nno no\n```\n\n| a | b c |\n|---|---|\n")
 	if got := strings.Join(found, "/"); got != "One [two]./five/six/ a / b c " {

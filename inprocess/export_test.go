@@ -52,6 +52,6 @@ func OpenAway(t *testing.T, policies string) *Limits {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // what it takes back can't be
+	t.Cleanup(func() { _ = l.Close() }) // units to be taken back can't be
 	return l
 }

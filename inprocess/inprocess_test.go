@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
-// both is what a client and limits in process have in common.
+// both has the methods that a client and limits in process share.
 type both interface {
 	Do(context.Context, client.Call) (client.Decision, error)
 	Check(context.Context, ...client.Demand) (client.Decision, error)
@@ -136,7 +136,7 @@ func calls() (all []client.Call) {
 	return append(all, client.Call{Op: "dance"}, client.Call{Op: client.OpConfirm, Receipt: "x"})
 }
 
-// same makes call of both, and compares what they answer.
+// same makes call of both, and compares the answers.
 func same(t *testing.T, what string, limits, remote both, call client.Call) {
 	t.Helper()
 	got, err := limits.Do(t.Context(), call)

@@ -1,7 +1,7 @@
-// Package handshake says why a client and a server did not come to speak TLS, by the error
-// that the client has: nothing that was asked has reached the server then.
+// Package handshake explains by a client's error why a TLS handshake with a server failed. No request has reached the
+// server then.
 //
-// It knows neither callers nor requests. The service shares it, and may change it in any release.
+// It knows neither callers nor requests. It is shared with the service, and may change in any release.
 package handshake
 
 import (

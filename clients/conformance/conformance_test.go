@@ -23,14 +23,14 @@ import (
 // patience is how long a busy machine may take for what takes milliseconds.
 const patience = time.Minute
 
-// step is what a case asks. Its texts that begin with a dollar are names.
+// step is a step of a case. Its texts that begin with a dollar are names.
 type step struct {
 	Do             string            `json:"do"`
 	Demands        []demand          `json:"demands"`
 	HoldMS         int64             `json:"hold_ms"`
 	WithinMS       int64             `json:"within_ms"`
 	Reservation    string            `json:"reservation"`
-	Cost           *int64            `json:"cost"` // nil: what is held
+	Cost           *int64            `json:"cost"` // nil: the units held
 	IdempotencyKey string            `json:"idempotency_key"`
 	Receipt        string            `json:"receipt"`
 	Policy         string            `json:"policy"`
@@ -127,7 +127,7 @@ func (c *testCase) options(told func(client.Call, error)) *client.Options {
 	return o
 }
 
-// other starts what is asked instead of ratelimitd, and returns its URL.
+// other starts a server that is asked instead of ratelimitd, and returns its URL.
 func (c *testCase) other(t *testing.T, requests *atomic.Int64) string {
 	over := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +167,7 @@ func writeAnswer(w http.ResponseWriter, answer map[string]any) {
 	_ = json.NewEncoder(w).Encode(answer["body"])
 }
 
-// outcome makes the step's calls, and returns what they give as the suite has it.
+// outcome makes the step's calls, and returns their outcome in the form of the suite.
 func (s *step) outcome(t *testing.T, limits *client.Client) any {
 	if s.Concurrently == 0 {
 		return s.single(t, limits)
@@ -285,7 +285,7 @@ func done(t *testing.T, err error) any {
 	return view(t, nil, err)
 }
 
-// view returns what a call gave as the suite has it.
+// view returns the result of a call in the form of the suite.
 func view(t *testing.T, d *client.Decision, err error) any {
 	if err == nil {
 		return plain(t, viewOf(d))

@@ -149,7 +149,7 @@ func TestHashKeysOutsideOfAChange(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotPublished looks for a hash key in what is kept of it.
+// TestSecretsAreNotPublished looks for a hash key in its statement.
 func TestSecretsAreNotPublished(t *testing.T) {
 	store, secret := newMemory(), "0123456789abcdef"
 	checks := agreement.HashKeysOf([]keys.HashKey{{ID: "k", Secret: []byte(secret)}})

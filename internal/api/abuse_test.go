@@ -25,7 +25,7 @@ import (
 // that has time for it.
 const patience = time.Minute
 
-// waitUntil waits until what is said is so.
+// waitUntil waits until a condition holds.
 func waitUntil(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -110,7 +110,7 @@ func (s *Server) takeAll() *memory.Share {
 	return &others
 }
 
-// client is a connection that a test writes what it likes to.
+// client is a connection to which a test writes any bytes.
 type client struct {
 	net.Conn
 	t   *testing.T

@@ -96,7 +96,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestCredentials shows what is no token.
+// TestCredentials sends headers that are not tokens.
 func TestCredentials(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, smsSend)
 	for value, status := range map[string]int{
@@ -116,7 +116,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestScopesOfOperations mixes in a batch what a caller may do and what not.
+// TestScopesOfOperations mixes permitted and forbidden operations in a batch.
 func TestScopesOfOperations(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide], policies: [api]")}, smsSend, tail)
 	res := f.do("POST", "/v1/batch", operationsOf(

@@ -39,7 +39,7 @@ type Options struct {
 	Ready   func(context.Context) error // its error makes readyz a 503; nil: always ready
 	Headers encode.HeaderFamilies       // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
-	Keyring *auth.Keyring               // of callers and their scopes; nil: everybody may ask for everything
+	Keyring *auth.Keyring               // of callers and their scopes; nil: everybody may use every route
 	Hosts   *Hosts                      // host names that requests without authentication may have; nil: any
 
 	// Audit logs each action of an administrator and each refused caller, without identifiers; nil: nothing is logged.

@@ -203,7 +203,7 @@ func batchOfOneKey(t *testing.T) {
 	}
 }
 
-// counting is a store that can't hold keys still, takes its time, and counts what is written.
+// counting is a slow store that can't lock keys, and counts writes.
 type counting struct {
 	store.Store
 	writes atomic.Int64
@@ -404,7 +404,7 @@ func TestBatchFailuresAreLogged(t *testing.T) {
 	}, tail, closed)
 }
 
-// TestBatchSaysWhatFailuresLeaveBehind says of an operation what is said of the same call alone.
+// TestBatchSaysWhatFailuresLeaveBehind reports the same about an operation as about the same call alone.
 func TestBatchSaysWhatFailuresLeaveBehind(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		f.store.err = errStoreDown

@@ -61,7 +61,7 @@ func Example_endpoint() {
 	// 400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"identifier is missing.","field":"identifier"}
 }
 
-// TestContributingShowsTheExample makes sure that what CONTRIBUTING.md shows is what is compiled here.
+// TestContributingShowsTheExample checks that CONTRIBUTING.md shows the code that is compiled here.
 func TestContributingShowsTheExample(t *testing.T) {
 	code, codeErr := os.ReadFile("endpoint_example_test.go")
 	page, pageErr := os.ReadFile("../../CONTRIBUTING.md")

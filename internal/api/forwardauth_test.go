@@ -39,7 +39,7 @@ func mustSources(texts ...string) (sources []origin.Source) {
 
 const forwardAuth = "/v1/forward-auth?policy="
 
-// TestForwardAuth is what a gateway and its clients see until a limit is reached.
+// TestForwardAuth plays a gateway and its clients until a limit is reached.
 func TestForwardAuth(t *testing.T) {
 	f := newFront(t, &Options{ForwardAuth: gateways}, smsSend, tail)
 	from := func(query string, headers ...string) step {
@@ -88,7 +88,7 @@ func TestForwardedClientsAreTheirOwn(t *testing.T) {
 		want    int
 	}{
 		{"203.0.113.7", nil, 200},
-		{"198.51.100.1, 203.0.113.7", nil, 200}, // the first is what the client claims
+		{"198.51.100.1, 203.0.113.7", nil, 200}, // the first is the client's claim
 		{"198.51.100.2, 203.0.113.7, 10.0.0.9", nil, 429},
 		{"203.0.113.8", nil, 200},
 		{"2001:db8:1:2::3", nil, 200},

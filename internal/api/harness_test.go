@@ -78,7 +78,7 @@ func (c *clock) set(t time.Time) { c.at.Store(&t) }
 type frail struct {
 	*embedded.Store
 	err    error
-	before func() // what is done before each Update; nil: nothing
+	before func() // called before each Update; may be nil
 }
 
 func (f *frail) Read(ctx context.Context, q *store.Query) (store.State, error) {

@@ -96,7 +96,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestParseHosts reads names, and says what is none.
+// TestParseHosts reads names, and refuses other texts.
 func TestParseHosts(t *testing.T) {
 	for text, count := range map[string]int{"": 0, "a": 1, "a,b.c": 2, "a , A": 1, "a_b-c.d": 1, "xn--nxasmq6b": 1} {
 		if got, err := ParseHosts(text); err != nil || len(got) != count {

@@ -105,7 +105,7 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 	}
 }
 
-// inLine is what a line has beside its result.
+// inLine has the members of a line beside its result.
 var inLine = regexp.MustCompile(`(?m)^\{"index":\d+,`)
 
 // whole returns an answer in lines as one that is no lines.

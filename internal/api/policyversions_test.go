@@ -62,7 +62,7 @@ func (k *keeper) Version(_ context.Context, number int64) (PolicyVersion, []byte
 
 const aText = "policies: [{name: p}]\n"
 
-// TestPutPolicies makes versions, refuses what it should, and has all of it in the audit log.
+// TestPutPolicies makes versions, refuses wrong ones, and writes all of it to the audit log.
 func TestPutPolicies(t *testing.T) {
 	var acts bytes.Buffer
 	kept := new(keeper)

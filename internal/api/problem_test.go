@@ -153,7 +153,7 @@ func TestRightBodies(t *testing.T) {
 	}
 }
 
-// TestContentTypes tells JSON from what is not declared so.
+// TestContentTypes refuses bodies that are not declared as JSON.
 func TestContentTypes(t *testing.T) {
 	for declared, status := range map[string]int{
 		"application/json":                      200,
@@ -182,7 +182,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestWrongCalls lists what is wrong with what only some routes take.
+// TestWrongCalls sends wrong values of members that only some routes take.
 func TestWrongCalls(t *testing.T) {
 	with := func(member string) string { return strings.Replace(oneTail, "}", ","+member+"}", 1) }
 	long := strings.Repeat("a", decode.MaxToken+1)

@@ -53,7 +53,7 @@ func linesOf(t *testing.T, res *http.Response) map[int]map[string]any {
 	return lines
 }
 
-// Lines say what the results of a batch do.
+// Lines have the same results as a batch.
 func TestLinesAreResults(t *testing.T) {
 	body := operationsOf(
 		`{"op":"take","policy":"sms-send","identifier":"a","cost":2}`,
@@ -201,7 +201,7 @@ type broken struct{ http.ResponseWriter }
 
 func (broken) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 
-// A panic while lines are sent waits for what is under way: the next request has its memory.
+// A panic while lines are sent waits for operations under way, because the next request gets their memory.
 func TestPanicBetweenLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFront(t, nil)

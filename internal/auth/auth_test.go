@@ -161,7 +161,7 @@ func TestMistakes(t *testing.T) {
 		{"no scopes", "callers:\n  - {name: a, certificate: x}\n", "2: callers[0].scopes: missing"},
 		{"empty scopes", "callers:\n  - {name: a, certificate: x, scopes: []}\n", "there are no scopes"},
 		{"another scope", "callers:\n  - {name: a, certificate: x, scopes: [decided]}\n", "did you mean decide?"},
-		{"scope twice", "callers:\n  - {name: a, certificate: x, scopes: [decide, decide]}\n", "decide is there twice"},
+		{"scope twice", "callers:\n  - {name: a, certificate: x, scopes: [decide, decide]}\n", "decide is given twice"},
 		{"empty policies", "callers:\n  - {name: a, certificate: x, scopes: [decide], policies: []}\n", "there are no policies"},
 		{"policies without a list", "callers:\n  - {name: a, certificate: x, scopes: [decide], policies: api}\n", "text where a list belongs"},
 		{"a mistyped key", "callers:\n  - {name: a, certificate: x, scopes: [decide], polices: [api]}\n", "did you mean policies?"},
@@ -170,9 +170,9 @@ func TestMistakes(t *testing.T) {
 		{"a token for a scope", "callers:\n  - {name: a, scopes: [rld_SECRET]}\n", "is not a scope"},
 		{"a token for all", "rld_SECRET: a\n", "rld_…: unknown key"},
 		{"a token", "callers:\n  - {name: a, token_sha256: rld_SECRET, scopes: [decide]}\n", "that is a token itself"},
-		{"a password", "callers:\n  - {name: a, token_sha256: SECRET, scopes: [decide]}\n", "that is no SHA-256"},
-		{"too short", "callers:\n  - {name: a, token_sha256: " + digest[2:] + ", scopes: [decide]}\n", "that is no SHA-256"},
-		{"too long", "callers:\n  - {name: a, token_sha256: " + digest + "00, scopes: [decide]}\n", "that is no SHA-256"},
+		{"a password", "callers:\n  - {name: a, token_sha256: SECRET, scopes: [decide]}\n", "that is not a SHA-256"},
+		{"too short", "callers:\n  - {name: a, token_sha256: " + digest[2:] + ", scopes: [decide]}\n", "that is not a SHA-256"},
+		{"too long", "callers:\n  - {name: a, token_sha256: " + digest + "00, scopes: [decide]}\n", "that is not a SHA-256"},
 	} {
 		callers, err := auth.Parse("callers.yaml", []byte(c.text))
 		if err == nil || callers != nil || !strings.Contains(err.Error(), c.want) {

@@ -128,7 +128,7 @@ func (f *file) readName(n *yamlfile.Node) string {
 	name := n.Member("name")
 	switch {
 	case name == nil:
-		f.Missing(n, "name", "give the caller a name, which the audit log has")
+		f.Missing(n, "name", "give the caller a name, for the audit log")
 	case !f.Expect(name, yamlfile.Text, "write one word"):
 	case strings.HasPrefix(name.Text, TokenPrefix):
 		f.Add(name, "that is a token, which the audit log must not have: replace the token, it has been seen, and give the caller a name")
@@ -146,7 +146,7 @@ func (f *file) readName(n *yamlfile.Node) string {
 func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 	list := n.Member("scopes")
 	if list == nil {
-		f.Missing(n, "scopes", "say what the caller may do, such as [decide, record]; there are %s", strings.Join(ScopeNames(), ", "))
+		f.Missing(n, "scopes", "list what the caller may do, such as [decide, record]. Scopes: %s", strings.Join(ScopeNames(), ", "))
 		return 0
 	}
 	for _, name := range f.words(list, "scopes") {
@@ -155,7 +155,7 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 		case !known:
 			f.Add(name, "%.64q is not a scope: %s", name.Text, yamlfile.DidYouMean(name.Text, ScopeNames()))
 		case granted&scope != 0:
-			f.Add(name, "%s is there twice: keep one of them", name.Text)
+			f.Add(name, "%s is given twice: keep one of them", name.Text)
 		}
 		granted |= scope
 	}
@@ -178,7 +178,7 @@ func (f *file) readPolicies(n *yamlfile.Node) (policies map[string]struct{}, all
 	policies = make(map[string]struct{})
 	for _, name := range f.words(list, "policies") {
 		if _, twice := policies[name.Text]; twice {
-			f.Add(name, "this policy is there twice: keep one of them")
+			f.Add(name, "this policy is given twice: keep one of them")
 		}
 		policies[name.Text] = struct{}{}
 	}
@@ -215,7 +215,7 @@ func (f *file) readToken(n *yamlfile.Node, c *Caller) {
 	case strings.HasPrefix(n.Text, TokenPrefix):
 		f.Add(n, "that is a token itself, which nobody must read here: its SHA-256 belongs here; replace the token, it has been seen")
 	case err != nil || copy(of[:], decoded) != len(of) || len(decoded) != len(of):
-		f.Add(n, `that is no SHA-256: write 64 digits of hex, as "ratelimitd token" prints them`)
+		f.Add(n, `that is not a SHA-256: write 64 digits of hex, as "ratelimitd token" prints them`)
 	case f.callers.byToken[of] != nil:
 		f.Add(n, "the caller %s has the same token: give each one of its own", f.callers.byToken[of].Name)
 	default:

@@ -46,11 +46,11 @@ type running struct {
 	engine  *limiter.Engine
 	cluster *cluster.Cluster
 	store   *cassandra.Store
-	stop    func() // as one should: others get what it knows
+	stop    func() // in good order: others get its knowledge
 	cut     func() // it from its peers
 }
 
-// kill ends r as a process that dies: nobody gets what it knows, and its row stays as it is.
+// kill ends r as a process that dies: its knowledge is lost, and its row stays as it is.
 func (r *running) kill() {
 	r.cut()
 	r.store.Close()
@@ -93,7 +93,7 @@ func startInstance(b *testing.B, config cassandra.Config, policies []policy.Poli
 	if err != nil {
 		b.Fatal(err)
 	}
-	reaching, cut := context.WithCancel(context.Background()) // a member that leaves hands over what it knows
+	reaching, cut := context.WithCancel(context.Background()) // a member that leaves hands its knowledge over
 	members, pool := store.Members(b.Name()), (*peer.Pool)(nil)
 	c := cluster.New(members, &cluster.Options{
 		Address: listener.Addr().String(), LookThrough: members.LookThrough, Logger: slog.New(slog.DiscardHandler),

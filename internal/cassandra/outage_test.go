@@ -20,7 +20,8 @@ import (
 
 const (
 	outageTimeout = 500 * time.Millisecond
-	// answerSlack is what a busy machine may add to the store timeout: less than a caller that waits for it twice.
+	// answerSlack is how much longer than the store timeout an answer may take on a busy machine: less than a second
+	// timeout.
 	answerSlack = outageTimeout * 4 / 5
 	// recoveryTime is how soon all is well after the cluster is back.
 	recoveryTime = 20 * time.Second

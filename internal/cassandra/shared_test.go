@@ -109,7 +109,7 @@ func countedTaker(t *testing.T, store *cassandra.Store, algorithm string) taker 
 	}
 }
 
-// carelessTaker counts what is there, and adds its event if there is room.
+// carelessTaker counts the events, and adds its own if there is room.
 func carelessTaker(s *cassandra.Store) taker {
 	ids := store.NewEventIDs().Next
 	keyer := keys.Keyer{Namespace: "careless"}

@@ -89,7 +89,7 @@ func TestConditionalWriteWhoseAnswerIsLost(t *testing.T) {
 	t.Error("no answer was lost")
 }
 
-// slowProxy passes on what a server says, after a delay.
+// slowProxy forwards a server's answers after a delay.
 type slowProxy struct {
 	listener net.Listener
 	delay    atomic.Int64 // of each answer, as a time.Duration

@@ -172,7 +172,7 @@ func TestTripsAreLeft(t *testing.T) {
 		all.Go(func() { leave(3, tripPatience/2, false) })
 		all.Go(func() { leave(4, 2*tripPatience, true) })
 		all.Wait()
-		time.Sleep(2 * roundTrip) // until what was left is back
+		time.Sleep(2 * roundTrip) // until the abandoned trip is back
 		synctest.Wait()
 		if !slices.EqualFunc(s.sent, [][]int{{4}}, slices.Equal) {
 			t.Errorf("sent %v, want 4 alone", s.sent)
@@ -265,7 +265,7 @@ func TestTripsOfTooMany(t *testing.T) {
 	}
 }
 
-// Of rows that were read for several, each takes what it asked for.
+// Each caller takes the rows that it asked for out of those read for several.
 func TestNewestOf(t *testing.T) {
 	rows := []store.Event{{At: 9}, {At: 8, Ends: 20}, {At: 7}, {At: 6, Ends: 20}, {At: 5}}
 	for _, c := range []struct {

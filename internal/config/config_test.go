@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// given is what the command line, the environment and the file say.
+// given has a command line, an environment and a file.
 type given struct {
 	args    []string
 	environ []string

@@ -57,7 +57,7 @@ func byBoth(t *testing.T, test func(f *front)) {
 	}
 }
 
-// waitUntil waits until what is said is so.
+// waitUntil waits until a condition holds.
 func (f *front) waitUntil(what string, so func() bool) {
 	f.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -82,7 +82,7 @@ func (f *front) drain() <-chan struct{} {
 	return drained
 }
 
-// client is a connection that a test writes what it likes to.
+// client is a connection to which a test writes any bytes.
 type client struct {
 	net.Conn
 	t    *testing.T

@@ -24,7 +24,7 @@ import (
 const opening = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" +
 	"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "pingping"
 
-// reached counts what was turned away.
+// reached counts connections that were turned away.
 type reached struct{ connections, idle atomic.Int64 }
 
 func (r *reached) count(bound connections.Bound) {

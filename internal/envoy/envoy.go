@@ -48,7 +48,7 @@ const DomainUnknown = "unknown"
 type Options struct {
 	Logger  *slog.Logger     // of failed requests; nil: nothing is logged
 	Now     func() time.Time // for durations only; nil: time.Now
-	Keyring *auth.Keyring    // of callers and their scopes; nil: everybody may ask for everything
+	Keyring *auth.Keyring    // of callers and their scopes; nil: everybody may use every route
 
 	// Observe is called after every request, with the method as RLS calls it, the overall code or that of gRPC, and the id
 	// of its trace if it is sampled. It must not block, and may be nil.

@@ -51,7 +51,7 @@ envoy:
         - {key: quota, value: more, policy: two, quota: true}
 `
 
-// TestLimits goes through a window: what is denied, what remains, and when it is over.
+// TestLimits goes through a window: denials, remaining units, and the end.
 func TestLimits(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.wants(f.ask("remote_address=192.0.2.1"), "OK; OK 1 of 2/MINUTE per-address 45s")
@@ -181,7 +181,7 @@ func TestQuotasDenyTogether(t *testing.T) {
 		"OVER_LIMIT; OK 1 of 3/HOUR per-path 3585s; OVER_LIMIT 0 of 0/SECOND banned 0s")
 }
 
-// TestHeaders holds what is told of which descriptor.
+// TestHeaders checks which descriptor the headers describe.
 func TestHeaders(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	want := func(r *rls.RateLimitResponse, want ...string) {
@@ -235,7 +235,7 @@ func TestLimitador(t *testing.T) {
 	}
 }
 
-// TestMappingIsReplacedWhole holds that requests go by what is in force.
+// TestMappingIsReplacedWhole checks that requests use the mapping in force.
 func TestMappingIsReplacedWhole(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.ask("path=/x")

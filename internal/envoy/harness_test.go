@@ -141,7 +141,7 @@ func (f *front) descriptor(domain string, became envoy.Outcome) {
 	f.domains[domain] = struct{}{}
 }
 
-// seen returns what was observed since the last call, one line each.
+// seen returns the observations since the last call, one line each.
 func (f *front) seen() (requests []string, outcomes []envoy.Outcome) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

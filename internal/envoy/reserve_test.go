@@ -104,7 +104,8 @@ envoy:
       descriptors: [{key: user, policy: tokens}, {key: team, policy: tokens}, {key: shadow, policy: shadowed}]
 `
 
-// TestReserveAndCommit holds what Limitador's Reserve and Commit do: an estimate is held, and what it was counts in its place.
+// TestReserveAndCommit checks Limitador's Reserve and Commit: an estimate is held, and the actual number counts in its
+// place.
 func TestReserveAndCommit(t *testing.T) {
 	f := newFront(t, tokensFile, settings{})
 	a, b := descriptor("user=a"), descriptor("team=b")
@@ -176,7 +177,7 @@ func TestHoldOfAReserve(t *testing.T) {
 	}
 }
 
-// TestWrongReserve holds what is refused of a Reserve and a Commit.
+// TestWrongReserve checks which Reserves and Commits are refused.
 func TestWrongReserve(t *testing.T) {
 	f := newFront(t, tokensFile, settings{})
 	d := descriptor("user=a")

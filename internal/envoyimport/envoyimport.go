@@ -111,7 +111,7 @@ func (s *source) root(n *yamlfile.Node) {
 	s.domains[s.domain] = fmt.Sprintf("%s:%d", s.f.Name, n.Find("domain").Line)
 	descriptors := member(n, "descriptors")
 	if descriptors == nil {
-		s.warn(n, "there are no descriptors: whatever is asked of this domain passes, there as here")
+		s.warn(n, "there are no descriptors: all requests of this domain pass, here as there")
 		return
 	}
 	s.collectNames(descriptors)

@@ -27,7 +27,7 @@ func read(t testing.TB, name string) envoyimport.Source {
 	return envoyimport.Source{Name: name, Data: data}
 }
 
-// TestConverted prints what becomes of files, and what is said of what is left out.
+// TestConverted prints converted files, and the warnings about parts that are left out.
 func TestConverted(t *testing.T) {
 	for _, name := range []string{"shop", "losses", "odd", "configmap"} {
 		file, warnings, err := envoyimport.Convert([]envoyimport.Source{read(t, name+".yaml")}, envoyimport.Options{})
@@ -50,7 +50,7 @@ func TestConverted(t *testing.T) {
 	}
 }
 
-// printed returns what was made, without the policies' defaults, which are not of here.
+// printed returns the converted text, without the policies' defaults, which another package writes.
 func printed(file policyfile.File) (text []byte) {
 	for _, p := range file.Policies {
 		l := p.Limits[0]

@@ -147,7 +147,7 @@ func newSender(t *testing.T, o events.Options) (*events.Sender, *outcomes) {
 	return events.New(o), counted
 }
 
-// run runs s until the test, or what it returns, ends it.
+// run runs s until the test ends, or the returned function is called.
 func run(t *testing.T, s *events.Sender) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -38,7 +38,7 @@ func (w *watched) count(policy string, calls, denied, degraded int64) {
 	w.tallies[policy] = events.Tally{Calls: t.Calls + calls, Denied: t.Denied + denied, Degraded: t.Degraded + degraded}
 }
 
-// looks has time pass, and returns what is told meanwhile.
+// looks has time pass, and returns the events sent meanwhile.
 func (w *watched) looks(passes time.Duration) (told []string) {
 	for range passes / (5 * time.Second) {
 		time.Sleep(5 * time.Second)
@@ -58,7 +58,7 @@ func (w *watched) looks(passes time.Duration) (told []string) {
 	return told
 }
 
-// want has time pass, and holds what is told meanwhile.
+// want has time pass, and compares the events sent meanwhile.
 func (w *watched) want(passes time.Duration, told ...string) {
 	w.receiver.t.Helper()
 	if got := w.looks(passes); !slices.Equal(got, told) {
@@ -101,7 +101,7 @@ func TestDenialsOfAPolicyThatIsGoneEnd(t *testing.T) {
 	})
 }
 
-// TestCountersThatBeginAnew are counted from nothing: they do not count what they counted before.
+// TestCountersThatBeginAnew checks that counters that start at 0 again don't count earlier units again.
 func TestCountersThatBeginAnew(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.count("login", 1000, 0, 0)

@@ -32,8 +32,7 @@ func newServer(t *testing.T) *httptest.Server {
 	return server
 }
 
-// What a service says of its units is understood: of takes, denials, two demands,
-// repetitions and reservations.
+// A service's statements about its units are understood: of takes, denials, two demands, repetitions and reservations.
 func TestAnswersAreUnderstood(t *testing.T) {
 	server := newServer(t)
 	p, q := history.Demand{Policy: "p", Identifier: "a"}, history.Demand{Policy: "q", Identifier: "a"}
@@ -75,7 +74,7 @@ func TestAnswersAreUnderstood(t *testing.T) {
 	}
 }
 
-// What a service says of receipts that come back is understood.
+// A service's answers to receipts are understood.
 func TestReceiptsAreUnderstood(t *testing.T) {
 	server := newServer(t)
 	on := []history.Demand{{Policy: "confirmed", Identifier: "a"}}

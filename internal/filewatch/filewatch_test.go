@@ -34,7 +34,7 @@ func said(contents [][]byte) (string, error) {
 	return strings.Join(all, " and "), nil
 }
 
-// watch runs w until the test ends and returns what it tells.
+// watch runs w until the test ends and returns its reports.
 func watch(t *testing.T, w *filewatch.Watcher[string]) <-chan news {
 	t.Helper()
 	told := make(chan news, 16)

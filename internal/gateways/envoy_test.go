@@ -91,7 +91,7 @@ func newLine(t *testing.T, to string) *line {
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		l.misbehave(nil) // closes what is open
+		l.misbehave(nil) // closes open connections
 		served.Wait()
 	})
 	return l
@@ -223,7 +223,7 @@ func (g *gateway) awaitListener(t *testing.T) {
 	}
 }
 
-// TestEnvoy asks ratelimitd about every request, and tells its clients what it says.
+// TestEnvoy checks that Envoy asks ratelimitd about every request, and passes its answers on to clients.
 func TestEnvoy(t *testing.T) {
 	g := startEnvoy(t, newBehindEnvoy(t))
 	for i := range 2 {

@@ -1,5 +1,4 @@
-// Package gateways holds the examples of nginx, Caddy and Traefik to what
-// docs/howto/gateways.md says of them: by a real nginx, by a real Caddy that is built from its module in ./caddy,
-// and by what Traefik's documentation says. That of Envoy it holds to docs/howto/envoy.md
-// by a real Envoy, where there is one.
+// Package gateways tests the examples of nginx, Caddy and Traefik against docs/howto/gateways.md: with a real nginx, a
+// real Caddy that is built from its module in ./caddy, and the behaviour that Traefik documents. It tests the example of
+// Envoy against docs/howto/envoy.md with a real Envoy, where there is one.
 package gateways

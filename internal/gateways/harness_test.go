@@ -137,7 +137,7 @@ func say(w http.ResponseWriter, text string) {
 // gateway is a running gateway.
 type gateway struct{ url string }
 
-// answer is what a client got.
+// answer is the answer that a client got.
 type answer struct {
 	status int
 	header http.Header

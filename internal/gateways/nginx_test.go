@@ -32,7 +32,7 @@ func startNginx(t *testing.T, b *behind, words ...string) *gateway {
 // temporary keeps nginx's files within its folder.
 const temporary = "client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;"
 
-// TestNginx asks ratelimitd about every request, and tells its clients what it says.
+// TestNginx checks that nginx asks ratelimitd about every request, and passes its answers on to clients.
 func TestNginx(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")
 	g := startNginx(t, b)

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// forwardAuth is what the example says of Traefik's middleware of that name.
+// forwardAuth is the example's configuration of Traefik's middleware of that name.
 type forwardAuth struct {
 	Address             string   `yaml:"address"`
 	TrustForwardHeader  bool     `yaml:"trustForwardHeader"`
@@ -25,7 +25,7 @@ type forwardAuth struct {
 	AuthResponseHeaders []string `yaml:"authResponseHeaders"`
 }
 
-// customHeaders is what the example says of Traefik's middleware headers.
+// customHeaders is the example's configuration of Traefik's middleware headers.
 type customHeaders struct {
 	Origins  []string          `yaml:"accessControlAllowOriginList"`
 	Methods  []string          `yaml:"accessControlAllowMethods"`

@@ -41,7 +41,7 @@ const explanation = `{"policy":"sms-send","key":"5fec","allowed":false,"would_al
 	"block":{"until":"2026-11-21T11:00:00.5Z","strikes":2},"reset_at":"2026-11-20T00:00:00Z","new":{"member":[1]},
 	"derived":[{"policy":"sms-prefix","because":"room","override":null,"block":null,"reset_at":null}]}`
 
-// TestExplanationIsReadWhole reads an answer of every member, and refuses what is none.
+// TestExplanationIsReadWhole reads an answer with every member, and refuses other texts.
 func TestExplanationIsReadWhole(t *testing.T) {
 	s := newService(t)
 	body := explanation

@@ -120,7 +120,7 @@ func (s *service) note(r *http.Request, body []byte) {
 	s.seen = append(s.seen, saw)
 }
 
-// requests returns what the service has seen.
+// requests returns the requests that the service has seen.
 func (s *service) requests() []seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -129,7 +129,7 @@ func (p *process) line() string {
 	return p.out.Text()
 }
 
-// processorTime returns what the process has taken since it began.
+// processorTime returns the processor time of this process.
 func (p *process) processorTime() time.Duration {
 	p.b.Helper()
 	_, _ = fmt.Fprintln(p.in)

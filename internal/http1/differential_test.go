@@ -123,7 +123,7 @@ func serveAlike(t *testing.T, sent, pieces []byte, reset bool) {
 	})
 }
 
-// asks is what a handler is asked.
+// asks is a request as a handler sees it.
 type asks struct {
 	head      string
 	header    http.Header
@@ -357,7 +357,7 @@ func (s *script) beginPiece() {
 	}
 }
 
-// Write keeps what is written.
+// Write keeps the written bytes.
 func (s *script) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

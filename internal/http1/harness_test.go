@@ -82,7 +82,7 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// front is a server under test, with a note of what it says of its connections.
+// front is a server under test, with a note of the states of its connections.
 type front struct {
 	t        testing.TB
 	server   server
@@ -193,7 +193,7 @@ func postWith(lines, body string) string {
 	return "POST /echo HTTP/1.1\r\nHost: test\r\n" + lines + "Content-Length: " + itoa(len(body)) + "\r\n\r\n" + body
 }
 
-// echo answers what it was sent.
+// echo answers with the request's body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -110,7 +110,7 @@ func newServer(handler http.HandlerFunc) *http.Server {
 	return &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
-// handle says what it makes of a request, and answers in several ways.
+// handle describes the request, and answers in several ways.
 func handle(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	switch r.URL.Path {

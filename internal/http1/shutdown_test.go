@@ -53,7 +53,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownInTime gives up when it has no more time, and Close ends what is left.
+// TestShutdownInTime checks that Shutdown gives up when its time is over, and that Close ends the rest.
 func TestShutdownInTime(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan struct{})

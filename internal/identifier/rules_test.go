@@ -77,7 +77,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesReadNumbersFirst: what is no number is an error, whatever the rules.
+// TestRulesReadNumbersFirst checks that a text that is not a number is an error, whatever the rules.
 func TestRulesReadNumbersFirst(t *testing.T) {
 	read, err := identifier.Reader(rulesOf(deny("DE"), deny("unknown")))
 	if err != nil {

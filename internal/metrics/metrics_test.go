@@ -211,8 +211,8 @@ func TestRememberedDenials(t *testing.T) {
 	`, "ratelimitd_remembered_denials_total")
 }
 
-// TestBlockedDecisions tells what a block denied from what a limit did, and counts
-// both as attempts beyond the limit.
+// TestBlockedDecisions distinguishes denials by a block from those by a limit, and counts both as attempts beyond the
+// limit.
 func TestBlockedDecisions(t *testing.T) {
 	p := aPolicy("p", 1)
 	p.BlockFor = time.Hour
@@ -237,7 +237,7 @@ func TestBlockedDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_overshoot_repeated_total")
 }
 
-// TestReload deletes the series of what is gone and goes on with what stays.
+// TestReload deletes the series of policies that are gone, and goes on with the others.
 func TestReload(t *testing.T) {
 	names := []string{
 		"ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total",
@@ -288,7 +288,7 @@ func TestUnknownPoliciesAreNotCounted(t *testing.T) {
 	f.want("", "ratelimitd_decisions_total")
 }
 
-// TestRun publishes what is over without anybody asking.
+// TestRun publishes episodes that are over without a scrape.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, aPolicy("p", 1))
@@ -523,7 +523,8 @@ func TestRefusedNumbers(t *testing.T) {
 	`, "ratelimitd_refused_numbers_total")
 }
 
-// TestConfirmationsByCountry counts what is sent and confirmed or refunded, once, under policies that go by it.
+// TestConfirmationsByCountry counts sent, confirmed and refunded units, once, under policies that depend on
+// confirmations.
 func TestConfirmationsByCountry(t *testing.T) {
 	f := newFixture(t)
 	f.metrics.Countries = Countries{Names: identifier.Countries(), KeyOf: f.engine.KeyOf}

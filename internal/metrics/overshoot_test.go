@@ -142,7 +142,7 @@ func TestOvershootOfALongDay(t *testing.T) {
 	}
 }
 
-// TestDegradedDecisionsAreNoOvershoot leaves out what the store did not count.
+// TestDegradedDecisionsAreNoOvershoot leaves out units that the store did not count.
 func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 	p := aPolicy("p", 1)
 	limits := []count.LimitDecision{{Limit: &p.Limits[0], Verdict: count.Verdict{Used: 7}}}
@@ -231,7 +231,7 @@ func TestOvershootOverReloads(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures what a decision pays for being counted.
+// BenchmarkObserve measures the cost of counting a decision.
 func BenchmarkObserve(b *testing.B) {
 	m := New(prometheus.NewRegistry(), nil)
 	p := aPolicy("p", 1).WithDefaults()

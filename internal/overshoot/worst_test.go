@@ -104,8 +104,7 @@ func TestWorstAfterALongSilence(t *testing.T) {
 	}
 }
 
-// TestALongEpisodeIsForgotten does not hold against a key what it did hours ago in a
-// window that is not over yet.
+// TestALongEpisodeIsForgotten checks that a key's attempts of hours ago don't count in a window that is not over yet.
 func TestALongEpisodeIsForgotten(t *testing.T) {
 	table, tally := New(func(Episode) {}, nil), NewTally("p", noon)
 	k := keys(2)

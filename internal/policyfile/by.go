@@ -63,7 +63,7 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 	case limit != nil && by != nil:
 		f.Add(limit, "by says it, for all others under default: remove limit, or by")
 	case limit == nil && by == nil:
-		f.Missing(n, "limit", "say how many units a window may hold")
+		f.Missing(n, "limit", "give the number of units that a window may hold")
 	}
 }
 

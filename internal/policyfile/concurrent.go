@@ -10,10 +10,10 @@ func needWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	if n.Kind != yamlfile.Map {
 		return
 	}
-	name, need := "window", "say how long a window is, such as 1h"
+	name, need := "window", "give the length of the window, such as 1h"
 	other, cure := n.Member("hold"), "only a "+policy.Concurrent.Name+" has it: write window"
 	if l.IsConcurrent() {
-		name, need = "hold", "say how long a unit counts that nobody releases, such as 30s: somewhat longer than the longest request"
+		name, need = "hold", "give the time that an unreleased unit counts, such as 30s: somewhat longer than the longest request"
 		other, cure = n.Member("window"), "a "+policy.Concurrent.Name+" has none: write hold, and how long a unit counts that nobody releases"
 	}
 	switch {

@@ -34,7 +34,7 @@ func TestWrongConcurrent(t *testing.T) {
 	const alone = "algorithm: concurrent, limit: 10, "
 	beside := alone + "hold: 30s}\n      - {algorithm: sliding-log, limit: 10, window: 1h"
 	for name, c := range map[string]struct{ limit, want string }{
-		"no hold":       {"algorithm: concurrent, limit: 10", "limits[0].hold: missing: say how long a unit counts that nobody releases"},
+		"no hold":       {"algorithm: concurrent, limit: 10", "limits[0].hold: missing: give the time that an unreleased unit counts"},
 		"a window":      {alone + "window: 30s", "limits[0].window: a concurrent has none: write hold"},
 		"both":          {alone + "hold: 30s, window: 30s", "limits[0].window: a concurrent has none: write hold"},
 		"of another":    {"algorithm: sliding-log, limit: 10, hold: 1h", "limits[0].hold: only a concurrent has it: write window"},
@@ -50,7 +50,7 @@ func TestWrongConcurrent(t *testing.T) {
 		"large":         {"algorithm: concurrent, limit: 10001, hold: 30s", "limits[0].limit: 10001 is too large for a concurrent limit"},
 		"buckets":       {alone + "hold: 30s, buckets: 4", "limits[0].buckets: only a sliding-window has buckets: remove it from a concurrent"},
 		"beside others": {beside, "limits[0].algorithm: a release of a concurrent gives units back that limits[1] still counts: give it"},
-		"no limit":      {"algorithm: concurrent, hold: 30s", "limits[0].limit: missing: say how many units"},
+		"no limit":      {"algorithm: concurrent, hold: 30s", "limits[0].limit: missing: give the number of units"},
 		"from requests": {"algorithm: concurrent, hold: 30s, limit: {from: request, max: 10001, default: 5}",
 			"limits[0].limit.max: 10001 is too large for a concurrent limit"},
 	} {

@@ -89,7 +89,7 @@ func TestEnvoyMistakes(t *testing.T) {
 		{"its own limit", descriptors("- {key: a, policy: api, name: n, replaces: n}"),
 			first + ".replaces: it names its own limit"},
 		{"a limit twice", descriptors("- {key: a, policy: api, name: n}", "- {key: b, policy: api, replaces: [n, n]}"),
-			`9: envoy.domains[0].descriptors[1].replaces[1]: "n" is there twice`},
+			`9: envoy.domains[0].descriptors[1].replaces[1]: "n" is given twice`},
 		{"shared without a star", descriptors("- {key: a, value: b, policy: api, shared: true}"),
 			first + ".shared: values are shared where value: has a *"},
 		{"a quota of nothing", descriptors("- {key: a, unlimited: true, quota: true}"), first + ".quota: there is no quota"},

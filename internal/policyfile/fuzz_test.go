@@ -74,7 +74,7 @@ func TestFormatFillsInDefaults(t *testing.T) {
 	}
 }
 
-// TestFormatReadsBack prints a policy of each kind, and reads what it printed.
+// TestFormatReadsBack prints a policy of each kind, and reads it back.
 func TestFormatReadsBack(t *testing.T) {
 	policies, err := policyfile.Load("testdata/every-kind.yaml")
 	if err != nil {

@@ -17,7 +17,7 @@ var (
 		{"email", "", readEmail},
 	}
 	e164Members = []member[policy.Normalize]{
-		{"region", "say which country numbers without one are of, such as DE, or write e164 alone",
+		{"region", "give the country of numbers without one, such as DE, or write e164 alone",
 			word(func(n *policy.Normalize) *string { return &n.Region })},
 	}
 	emailMembers = []member[policy.Normalize]{
@@ -25,7 +25,7 @@ var (
 	}
 	deriveMembers = []member[policy.Derivation]{
 		{"policy", "name the policy that a part is counted under", word(func(d *policy.Derivation) *string { return &d.Policy })},
-		{"from", "say which part, such as country", readPart},
+		{"from", "name the part, such as country", readPart},
 		{"when", "", word(func(d *policy.Derivation) *policy.When { return &d.When })},
 	}
 	partMembers = []member[policy.Derivation]{

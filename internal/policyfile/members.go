@@ -51,7 +51,7 @@ var (
 	}
 	limitMembers = []member[policy.Limit]{
 		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
-		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
+		{"algorithm", "give an algorithm, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
 		{"limit", "", readLimit},
 		{"after", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
 		{"unconfirmed", "", readUnconfirmed},
@@ -70,9 +70,9 @@ var (
 	}
 	requestMembers = []member[policy.Limit]{
 		{"from", "write from: request", readFrom},
-		{"max", "say the largest limit that a request may bring, such as max: 1000",
+		{"max", "give the largest limit that a request may bring, such as max: 1000",
 			nonzero(units(func(l *policy.Limit) *int64 { return &l.Max }), upTo(policy.MaxLimit))},
-		{"default", "say the limit of requests that bring none, such as default: 100, or 0, which denies them",
+		{"default", "give the limit of requests that bring none, such as default: 100, or 0, which denies them",
 			units(func(l *policy.Limit) *int64 { return &l.Limit })},
 	}
 	consistencyMembers = []member[policy.Consistency]{

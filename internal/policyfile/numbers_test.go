@@ -77,7 +77,7 @@ func TestWrongNumbers(t *testing.T) {
 		"twice":               {fine, "countries: {deny: [DE, DE]}", `countries.deny[1]: "DE" is listed twice`},
 		"a member":            {fine, "countries: {alow: [DE]}", "countries.alow: unknown key: did you mean allow?"},
 		"a type of nobody":    {fine, "number_types: {deny: [premium]}", `"premium" is no type of numbers: use one of fixed_line, mobile`},
-		"no number":           {"name: x", "", "limits[0].limit: missing: say how many units a window may hold"},
+		"no number":           {"name: x", "", "limits[0].limit: missing: give the number of units that a window may hold"},
 		"two numbers":         {"limit: 5, by: {DE: 5, default: 5}", "", "limits[0].limit: by says it, for all others under default"},
 		"no default":          {"by: {DE: 5}", "", "limits[0].by: no default: add default: and how many units all others have"},
 		"only default":        {"by: {default: 7}", "", "limits[0].by: only default: name others too, or write limit: 7"},

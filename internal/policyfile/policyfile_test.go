@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// lines returns what is wrong with text, one mistake a line, or fails.
+// lines returns the mistakes in text, one a line, or fails.
 func lines(t *testing.T, text string) []string {
 	t.Helper()
 	policies, err := policyfile.Parse("p.yaml", []byte(text))
@@ -49,7 +49,7 @@ func TestTenMistakesGiveTenMessages(t *testing.T) {
 	golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
 }
 
-// golden compares got with what is in file.
+// golden compares got with the contents of file.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -126,12 +126,12 @@ func TestMistakes(t *testing.T) {
 			"4: policies[0].guarantee: serial is gone, since owners deny nobody while there is room: delete the line"},
 		{"buckets that count denied attempts", written("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
 			`4: policies[0].count: "all" has no meaning for limits[0], a leaky-bucket: use "admitted"`},
-		{"no algorithm", limit("limit: 1, window: 1h"), "4: policies[0].limits[0].algorithm: missing: say how the limit counts"},
-		{"no limit", limit("algorithm: sliding-log, window: 1h"), "4: policies[0].limits[0].limit: missing: say how many units"},
+		{"no algorithm", limit("limit: 1, window: 1h"), "4: policies[0].limits[0].algorithm: missing: give an algorithm"},
+		{"no limit", limit("algorithm: sliding-log, window: 1h"), "4: policies[0].limits[0].limit: missing: give the number of units"},
 		{"a misspelt window", limit("algorithm: sliding-log, limit: 1, windwo: 1h"), "limits[0].windwo: unknown key: did you mean window?"},
 		{"a misspelt algorithm", limit("algorihtm: sliding-log, limit: 1, window: 1h"), "did you mean algorithm?"},
 		{"a limit far too large for a log", limit("algorithm: sliding-log, limit: 9000000000000000, window: 1h"), "is out of range"},
-		{"no window", limit("algorithm: sliding-log, limit: 1"), "4: policies[0].limits[0].window: missing: say how long"},
+		{"no window", limit("algorithm: sliding-log, limit: 1"), "4: policies[0].limits[0].window: missing: give the length"},
 		{"a window that is none", limit("algorithm: sliding-log, limit: 1, window: 1 hour"),
 			`4: policies[0].limits[0].window: "1 hour" is no window: use a duration such as 30s`},
 		{"a window in parts of ms", limit("algorithm: sliding-log, limit: 1, window: 1500500us"), "window: 1.5005s is not whole milliseconds"},
@@ -156,7 +156,7 @@ func TestMistakes(t *testing.T) {
 		{"a zone of no calendar", limit("algorithm: fixed-window, limit: 1, window: 1d, timezone: Europe/Berlin"),
 			"timezone: a window of 1d starts everywhere at once, at a multiple of its length in UTC: remove it, or use window: day"},
 		{"a zone of a wrong window", limit("algorithm: fixed-window, limit: 1, window: dayly, timezone: Europe/Berlin"), `"dayly" is no window`},
-		{"a zone of no window", limit("algorithm: fixed-window, limit: 1, timezone: Europe/Berlin"), "window: missing: say how long"},
+		{"a zone of no window", limit("algorithm: fixed-window, limit: 1, timezone: Europe/Berlin"), "window: missing: give the length"},
 		{"a zone there is not", limit("algorithm: fixed-window, limit: 1, window: week, timezone: Berlin"),
 			`4: policies[0].limits[0].timezone: "Berlin" is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC`},
 		{"an offset", limit("algorithm: fixed-window, limit: 1, window: week, timezone: +2"), "timezone: a number where text belongs: put +2 in"},

@@ -37,7 +37,7 @@ var (
 
 func descriptorMembers() []member[EnvoyDescriptor] {
 	return []member[EnvoyDescriptor]{
-		{"key", "say which key of an entry this is for", readKey},
+		{"key", "name the key of an entry", readKey},
 		{"value", "", word(func(d *EnvoyDescriptor) *string { return &d.Value })},
 		{"policy", "", word(func(d *EnvoyDescriptor) *string { return &d.Policy })},
 		{"unlimited", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Unlimited })},
@@ -256,7 +256,7 @@ func words[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.Node,
 		for _, item := range items {
 			text, ok := readWord(f, item)
 			if ok && slices.Contains(*field(into), text) {
-				f.Add(item, "%.64q is there twice: keep one of them", text)
+				f.Add(item, "%.64q is given twice: keep one of them", text)
 			}
 			*field(into) = append(*field(into), text)
 		}

@@ -37,8 +37,8 @@ func TestWrongLimitsFromRequest(t *testing.T) {
 	for name, c := range map[string]struct{ limit, want string }{
 		"no from":    {log + "limit: {max: 5, default: 1}", "limit.from: missing: write from: request"},
 		"other from": {log + "limit: {from: header, max: 5, default: 1}", `limit.from: "header" is not known: use request`},
-		"no max":     {log + "limit: {from: request, default: 1}", "limit.max: missing: say the largest limit that a request may bring"},
-		"no default": {log + "limit: {from: request, max: 5}", "limit.default: missing: say the limit of requests that bring none"},
+		"no max":     {log + "limit: {from: request, default: 1}", "limit.max: missing: give the largest limit that a request may bring"},
+		"no default": {log + "limit: {from: request, max: 5}", "limit.default: missing: give the limit of requests that bring none"},
 		"max of 0":   {log + "limit: {from: request, max: 0, default: 0}", "limit.max: 0 is out of range: use 1 to 1000000000000000"},
 		"negative":   {log + "limit: {from: request, max: -1, default: -2}", "limits[0].limit"},
 		"fraction":   {log + "limit: {from: request, max: 1.5, default: 1}", `limit.max: "1.5" is not a whole number`},

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// TestWarnings tells of what is valid and does less than its reader expects.
+// TestWarnings warns of valid policies that do less than their reader expects.
 func TestWarnings(t *testing.T) {
 	const send = "policies:\n  - name: send\n    normalize: e164\n    limits: [{algorithm: sliding-log, limit: 5, window: 1h%s}]\n"
 	const ranged = "  - name: range\n    limits: [{algorithm: conversion, after: 50, window: 1d}]\n"

@@ -263,7 +263,7 @@ func TestAwayIsNotReady(t *testing.T) {
 	})
 }
 
-// TestNumbersOnlyGrow where the store loses versions: what is in force is put back.
+// TestNumbersOnlyGrow checks that the version in force is put back if the store loses it.
 func TestNumbersOnlyGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := &frail{Memory: new(policystore.Memory)}

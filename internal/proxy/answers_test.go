@@ -75,7 +75,7 @@ func TestTheLogTellsHowAnApplicationIsAway(t *testing.T) {
 const private = "Connection: Keep-Alive, X-Mine, Upgrade\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\n" +
 	"Proxy-Connection: keep-alive\r\nTe: trailers\r\nX-RateLimit-Cost: 7\r\n"
 
-// mustHold fails unless a head has what is for clients, and nothing that is not.
+// mustHold fails unless a head has all headers for clients, and no others.
 func mustHold(t *testing.T, what string, h http.Header, want string) {
 	t.Helper()
 	for _, name := range []string{"X-Mine", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "X-Ratelimit-Cost"} {

@@ -198,7 +198,7 @@ func TestAddressesOfUntrustedClients(t *testing.T) {
 	f.mustHaveUsed(1, "two", "198.51.100.1")
 }
 
-// TestAnApplicationThatDoesNotAnswer is a 502 or a 504, and what was not served is given back.
+// TestAnApplicationThatDoesNotAnswer gets clients a 502 or a 504, and frees the units of requests that were not served.
 func TestAnApplicationThatDoesNotAnswer(t *testing.T) {
 	const routes = `
 - {path: /first, limits: [{policy: other}]}

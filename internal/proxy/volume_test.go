@@ -48,7 +48,7 @@ func TestResponseBytes(t *testing.T) {
 	if res.StatusCode != 429 || !strings.Contains(body, `"policy":"bytes"`) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
-	f.mustHaveUsed(1, "two", here) // what is denied took nothing
+	f.mustHaveUsed(1, "two", here) // the denied request took nothing
 }
 
 // TestWhatAClientDidNotTakeIn is not charged.

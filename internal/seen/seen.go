@@ -1,6 +1,5 @@
-// Package seen remembers which keys something was counted for, so that an owner need not ask the
-// store about a key that is new. A set errs on one side alone: it may say of a key that was never
-// added that it was, in less than one case of fifty, and then the store is asked.
+// Package seen remembers the keys that have counts, so that an owner need not read a new key from the store. A set errs on
+// one side only: for less than one key in fifty that was never added it reports that it was, and the key is read.
 package seen
 
 import (

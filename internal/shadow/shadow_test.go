@@ -68,7 +68,7 @@ func tightened() policy.Policy {
 	return policy.Policy{Name: "p", Limits: []policy.Limit{inHour("enforced", 10, false), inHour("five", 5, true), inHour("two", 2, true)}}
 }
 
-// TestShadowsAreCounted counts what is decided, denied and would be, and by how many.
+// TestShadowsAreCounted counts calls, denials, denials by shadows, and callers.
 func TestShadowsAreCounted(t *testing.T) {
 	x := newInstance(t, tightened())
 	for range 12 {

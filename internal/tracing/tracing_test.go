@@ -32,7 +32,7 @@ func newTracer(sampler trace.Sampler) (*tracing.Tracer, *tracetest.SpanRecorder)
 
 func request() *http.Request { return httptest.NewRequest(http.MethodPost, "/v1/take", nil) }
 
-// values returns what the span of that name says under key.
+// values returns the values of key in spans of that name.
 func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (found []string) {
 	for _, s := range recorder.Ended() {
 		for _, a := range s.Attributes() {

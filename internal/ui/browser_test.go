@@ -102,7 +102,7 @@ func (b *tab) listen(event any) {
 	}
 }
 
-// complaints returns what the console has of errors.
+// complaints returns the errors in the console.
 func (b *tab) complaints() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

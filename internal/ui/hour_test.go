@@ -116,7 +116,7 @@ func membersOfHour() ui.Members {
 	}}
 }
 
-// shadow tells what a policy in mode shadow would have denied within the hour, by four callers.
+// shadow reports the denials of a policy in mode shadow within the hour, by four callers.
 func (h *hour) shadow(_ context.Context, name string) encode.Shadow {
 	sums, since, callers := h.decided[name], h.now.Add(-time.Hour), int64(4)
 	would, calls := int64(sums[2]), int64(sums[0]+sums[2])

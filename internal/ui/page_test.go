@@ -31,7 +31,7 @@ func serve(t *testing.T, flags ...string) *clitest.Server {
 	return clitest.Start(t, nil, append([]string{"--ui", "--policies=" + clitest.Write(t, "p.yaml", policies)}, flags...)...)
 }
 
-// TestPage loads the page, sees what was decided, and explains and overrides by its form.
+// TestPage loads the page, sees decisions, and explains and overrides by its form.
 func TestPage(t *testing.T) {
 	s := serve(t)
 	for range 4 {
@@ -182,7 +182,7 @@ const callers = `callers:
   - {name: shop, token_sha256: %s, scopes: [decide], policies: any}
 `
 
-// TestPageAsksWhoItIs shows nothing to whom the service does not know, and each caller what it may ask about.
+// TestPageAsksWhoItIs shows nothing to strangers, and each caller the policies that it may use.
 func TestPageAsksWhoItIs(t *testing.T) {
 	file := fmt.Sprintf(callers, auth.Digest("op"), auth.Digest("ha"), auth.Digest("sh"))
 	s := serve(t, "--auth-file="+clitest.Write(t, "callers.yaml", file))

@@ -175,7 +175,7 @@ func TestPageOfSeveralInstances(t *testing.T) {
 	b := openTab(t, 1200, 900, false)
 	b.open(server.URL)
 	b.see("#instance", "Shows 2 of 3 instances. Asked: host A")
-	b.see("#notices", "Missing are the figures of D at 10.0.0.4:7946: it did not answer.")
+	b.see("#notices", "Without the figures of D at 10.0.0.4:7946: it did not answer.")
 	b.see("#policies tr:nth-child(2)", "login\t3\t6\t")
 	b.see("#members", "A (asked)\t10.0.0.1:7946\t40.0 %\t1.0\t2")
 	b.see("#members", "D\tnone\t30.0 %\t–\t–")

@@ -1,8 +1,7 @@
-// Package circuit keeps a service that does not answer from costing every call its whole time:
-// after some failures in a row requests fail at once, and one at a time finds out whether the
-// service is back.
+// Package circuit keeps a service that does not answer from costing every call its whole time: after some failures in a
+// row requests fail at once, and one at a time finds out whether the service is back.
 //
-// The package does not know what a request is: Options.Answered tells an answer from a failure.
+// The package knows nothing of requests: Options.Answered distinguishes answers from failures.
 package circuit
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// TestAttacks plays each attack twice, and holds what comes of it to what the page promises, as bounds.
+// TestAttacks plays each attack twice, and compares the outcome with the bounds that the page promises.
 func TestAttacks(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		t.Skip("one goroutine decides 100,000 times")

@@ -1,3 +1,3 @@
-// Package apidoc has the test that writes docs/api.md: what the OpenAPI document says, for people, with an answer to every
-// request that is an example in it.
+// Package apidoc has the test that writes docs/api.md from the OpenAPI document, with the answer to each of its example
+// requests.
 package apidoc

@@ -97,7 +97,7 @@ func spaced(text string) string {
 	return b.String()
 }
 
-// split returns the items of what is within brackets or braces.
+// split returns the items within brackets or braces.
 func split(text string) (items []string) {
 	depth, start := 0, 0
 	for i := 0; i < len(text); i++ {

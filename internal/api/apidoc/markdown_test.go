@@ -18,7 +18,7 @@ type request struct {
 	Body    string // empty: none
 }
 
-// answer is what the server says to a request.
+// answer is the server's answer to a request.
 type answer struct {
 	Status      int
 	ContentType string
@@ -118,7 +118,7 @@ func (p *page) parameter(parameter object) string {
 	return strings.TrimSpace(described + " " + sentence(p.typeOf(parameter.get("schema"))))
 }
 
-// body writes what the request's body is made of.
+// body writes the schema of the request's body.
 func (p *page) body(op object) {
 	body := p.resolve(op.get("requestBody"))
 	if body == nil {
@@ -199,7 +199,7 @@ func (p *page) headerExamples(op object) (headers [][2]string) {
 	return headers
 }
 
-// example writes one request and what it is answered with.
+// example writes one request and its answer.
 func (p *page) example(title string, r *request) {
 	if title != "" {
 		title = " (" + title + ")"

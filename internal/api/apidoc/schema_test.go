@@ -81,7 +81,7 @@ func (p *page) resolve(value any) object {
 	return o
 }
 
-// typeOf says in a few words what a schema allows.
+// typeOf describes in a few words the values that a schema allows.
 func (p *page) typeOf(schema any) string {
 	o := objectOf(schema)
 	if ref := o.text("$ref"); ref != "" {
@@ -297,7 +297,7 @@ func (v variant) String() string {
 	return strings.Join(names, ", ")
 }
 
-// described returns what is said of a schema, by itself or where it is defined.
+// described returns the description of a schema, its own or that of its definition.
 func (p *page) described(schema any) string {
 	if said := objectOf(schema).text("description"); said != "" {
 		return said

@@ -56,7 +56,7 @@ func (p *page) eachResponse(paths object, do func(status string, response object
 	}
 }
 
-// headers writes what the headers of answers mean.
+// headers writes the descriptions of the headers of answers.
 func (p *page) headers() {
 	p.printf("\n## Headers of answers\n\n| header | is | |\n|---|---|---|\n")
 	for _, item := range p.root.object("components").object("headers") {

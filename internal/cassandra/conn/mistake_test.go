@@ -8,7 +8,7 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// refusal is what a node says.
+// refusal is a node's refusal.
 type refusal struct {
 	code    int
 	message string

@@ -238,7 +238,7 @@ func (t Topology) Local(asked string, needed bool) (string, error) {
 
 // Ambiguous returns the error of a cluster with several data centres of which none was chosen as the local one.
 func (t Topology) Ambiguous() error {
-	return Mistakef("cassandra-datacenter: the cluster has %s, and LOCAL_ Levels count in one of them: say which is local",
+	return Mistakef("cassandra-datacenter: the cluster has %s, and LOCAL_ Levels count in one of them: name the local one",
 		strings.Join(t.datacenters(), ", "))
 }
 

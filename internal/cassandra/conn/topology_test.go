@@ -18,7 +18,7 @@ func TestLocalDatacenter(t *testing.T) {
 		{"the only one", one, "", true, "dc1", ""},
 		{"the one asked for", two, "dc2", true, "dc2", ""},
 		{"several, and none is needed", two, "", false, "", ""},
-		{"several, and one is needed", two, "", true, "", "say which is local"},
+		{"several, and one is needed", two, "", true, "", "name the local one"},
 		{"none of them", two, "dc3", false, "", `no "dc3", it has dc1, dc2`},
 	} {
 		got, err := c.of.Local(c.asked, c.needed)

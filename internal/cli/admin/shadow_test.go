@@ -17,7 +17,8 @@ const tightened = `policies:
   - {name: api, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
 `
 
-// TestShadowWithoutConfirmations says that a conversion can't be judged as long as nothing is confirmed, and by what it is.
+// TestShadowWithoutConfirmations checks the note on a conversion that can't be judged, and then the number of
+// confirmations by which it is.
 func TestShadowWithoutConfirmations(t *testing.T) {
 	s := clitest.Start(t, nil, "--ui", "--policies="+clitest.Write(t, "p.yaml", `policies:
   - {name: codes, mode: shadow, limits: [{algorithm: conversion, unconfirmed: 2, min_conversion: 50%, window: 1h}]}

@@ -18,7 +18,7 @@ const topPolicies = `policies:
   - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
 `
 
-// TestTop shows what a server has decided.
+// TestTop shows a server's decisions.
 func TestTop(t *testing.T) {
 	s := clitest.Start(t, nil, "--ui", "--policies="+clitest.Write(t, "p.yaml", topPolicies))
 	for range 5 {
@@ -121,7 +121,7 @@ func (f *frames) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestTopWithoutAPage says what is missing.
+// TestTopWithoutAPage gives an error that names the missing flag.
 func TestTopWithoutAPage(t *testing.T) {
 	s := clitest.Start(t, nil)
 	code, _, stderr := clitest.Execute(t, nil, "top", "--server="+s.URL)

@@ -30,7 +30,7 @@ func TestHealth(t *testing.T) {
 	for _, test := range []struct {
 		name, args     string
 		code           int
-		stdout, stderr string // parts of what is printed
+		stdout, stderr string // parts of the output
 	}{
 		{"alive", "--server " + server.URL, command.ExitOK, "ok\n", ""},
 		{"ready", "--ready --server " + server.URL, command.ExitOK, "ready\n", ""},

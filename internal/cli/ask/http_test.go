@@ -16,7 +16,7 @@ import (
 // serverNamedBy ends errors of a server that is not the one that was meant.
 const serverNamedBy = "The server to ask is named by --server or RATELIMITD_SERVER."
 
-// reply is what a server that is not ratelimitd's own says to everything.
+// reply is the answer of a foreign server to every request.
 type reply struct {
 	status   int
 	kind     string // content type; empty: what goes with the status

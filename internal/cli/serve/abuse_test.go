@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 )
 
-// abuse makes TestAbuse take minutes and print what a server took.
+// abuse makes TestAbuse take minutes and print the server's costs.
 var (
 	abuse     = flag.Bool("abuse", false, "abuse a server at full size, and print a table")
 	abuseTime = flag.Duration("abuse.for", time.Minute, "how long each kind of -abuse lasts")
@@ -248,7 +248,7 @@ func newKeys(ctx context.Context, s *siege) {
 	all.Wait()
 }
 
-// abuseTable is what a server took, a row for each kind of abuse.
+// abuseTable has the server's costs, a row for each kind of abuse.
 type abuseTable struct {
 	siege *siege
 	rows  strings.Builder

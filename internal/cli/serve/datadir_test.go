@@ -77,7 +77,7 @@ func (p *process) end(t *testing.T, signal os.Signal) {
 	}
 }
 
-// used makes a request and returns what is used then.
+// used makes a request and returns the used units after it.
 func (p *process) used(t *testing.T, op, policy string) (used int64) {
 	t.Helper()
 	return p.post(t, op, clitest.TakeBody(policy)).Used

@@ -99,7 +99,7 @@ func (s *security) mayListen(flag, address string) error {
 			"list callers by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
 			"--insecure-no-auth does it all the same", flag, address)
 	default:
-		s.log.Warn("there is no authentication (--insecure-no-auth): any client that reaches this address may ask for everything",
+		s.log.Warn("there is no authentication (--insecure-no-auth): any client that reaches this address may use every route",
 			"flag", flag, "address", address)
 	}
 	return nil

@@ -214,7 +214,7 @@ func awaitTrace(t *testing.T, from *receiver, trace string) []received {
 	}
 }
 
-// checkTrace holds a trace to what it should have, and reports whether the take was handed on.
+// checkTrace compares a trace with the wanted spans, and reports whether the take was handed on.
 func checkTrace(t *testing.T, spans []received) (handedOn bool) {
 	t.Helper()
 	caller, _ := hex.DecodeString(callersSpan)
@@ -259,7 +259,7 @@ var known = []string{
 	"db.system.name", "db.query.text", "db.operation.batch.size", "server.address", "ratelimitd.trip.calls", "ratelimitd.trip.attempt",
 }
 
-// checkSaysNobody holds a span to what it may say.
+// checkSaysNobody fails if a span has an identifier.
 func checkSaysNobody(t *testing.T, s received) {
 	t.Helper()
 	for name, value := range attributes(s.GetAttributes()) {

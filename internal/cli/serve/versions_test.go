@@ -86,7 +86,7 @@ func newcomer(ctx context.Context, url string, n int64) *decidedBy {
 	return d
 }
 
-// editions are callers of several instances, and what they see while policies change.
+// editions are callers of several instances, and their answers while policies change.
 type editions struct {
 	t     *testing.T
 	urls  atomic.Pointer[[]string]

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// TestKey tells keys apart by all that makes them, and says what is missing.
+// TestKey distinguishes keys by all their parts, and names a missing one.
 func TestKey(t *testing.T) {
 	hashKey := clitest.Write(t, "key", "k:00112233445566778899aabbccddeeff\n")
 	seen := make(map[string][]string)

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m) }
 
-// TestTokenAsDocumented runs the example of the help by a shell, twice, and serves what it made.
+// TestTokenAsDocumented runs the example of the help by a shell, twice, and serves with the resulting file.
 func TestTokenAsDocumented(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(example(t, "token")), "\n")
 	folder, bin := t.TempDir(), t.TempDir()

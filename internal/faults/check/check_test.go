@@ -198,8 +198,7 @@ func TestLimitOfBuckets(t *testing.T) {
 	}
 }
 
-// What is recorded whatever the limit, and what nobody was let through for, is no
-// admission.
+// Units that are recorded whatever the limit, and those that let nobody pass, are no admission.
 func TestLimitIsAboutTakes(t *testing.T) {
 	s := newStory()
 	for range 3 {

@@ -68,7 +68,7 @@ func TestLimitOfAConversionGoesByWhatIsConfirmed(t *testing.T) {
 	story(history.Refund, 0.4, 503).finds(t)
 	story(history.Refund, 1, 200).finds(t, check.CheckLimit)
 
-	s := newStory() // what is refunded is not confirmed, and stands for nothing
+	s := newStory() // refunded units are not confirmed, and make room for none
 	n := s.taken("conversion", 0)
 	s.end(history.Refund, "conversion", n, 0.2, 200, false)
 	for i := range 3 {
@@ -165,7 +165,7 @@ func TestConfirmedUnitsAreNotKept(t *testing.T) {
 	}
 }
 
-// A conversion says in the end what was sent, but for what was confirmed, as its definition has it.
+// A conversion reports at the end the sent units less the confirmed ones, by its definition.
 func TestConversionKeepsWhatIsConfirmed(t *testing.T) {
 	story := func(op string, status int, used int64) *story {
 		s := newStory()

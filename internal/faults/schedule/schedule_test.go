@@ -123,7 +123,7 @@ func TestKeptWindowsEndLater(t *testing.T) {
 	}
 }
 
-// What is kept neither drains in a run nor is ever denied, but by conversions.
+// Kept units neither drain in a run nor are ever denied, except by conversions.
 func TestKeptPoliciesForgetNothing(t *testing.T) {
 	for _, p := range policies() {
 		if p.Kept && !p.Converts() && (p.Capacity() < 1000 || p.InBucket() && p.Window/time.Duration(p.Limit) < 12*time.Hour) {
@@ -157,7 +157,7 @@ func TestFaultsComeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// What is between processes is disturbed where they are each other's peers, and only there.
+// Connections between processes are disturbed only if they are peers.
 func TestPeersAreDisturbedWhereThereAreAny(t *testing.T) {
 	for seed := range uint64(30) {
 		_, processes := schedule.Faults(seed, 3, 3, lasts)

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test that started it is gone
 }
 
-// process is what a server is part of that no test runs.
+// process is the process of a server that runs outside the test.
 type process struct{ testing.TB }
 
 // Helper does nothing.
@@ -73,7 +73,7 @@ func startServer(t *testing.T) (url string, kill func()) {
 	return "", nil
 }
 
-// told is what a hook has learned.
+// told has the calls of a hook.
 type told struct{ calls, withPolicy, unavailable atomic.Uint64 }
 
 func (h *told) note(call client.Call, err error) {

@@ -170,7 +170,8 @@ func TestReportReachesEveryLayer(t *testing.T) {
 	httplimit.Report(context.Background(), 1) // of nothing
 }
 
-// TestVolumesWhileNobodyDecides pass, or do not, like all else; what is not counted is said.
+// TestVolumesWhileNobodyDecides checks that these requests pass, or do not, like all others, and that lost charges are
+// reported.
 func TestVolumesWhileNobodyDecides(t *testing.T) {
 	s := serviceAt(t, volumes)
 	var log bytes.Buffer
@@ -186,7 +187,7 @@ func TestVolumesWhileNobodyDecides(t *testing.T) {
 	mustBe(t, "200", send(open, "", "x"))
 }
 
-// TestChargedThoughTheClientIsGone counts what it got.
+// TestChargedThoughTheClientIsGone counts the bytes that the client got.
 func TestChargedThoughTheClientIsGone(t *testing.T) {
 	s := serviceAt(t, volumes)
 	limits := s.Client(nil)

@@ -1,4 +1,4 @@
-// Package policystoretest holds stores of policies to what policystore.Store promises.
+// Package policystoretest is the test suite that every policystore.Store must pass.
 package policystoretest
 
 import (

@@ -108,7 +108,7 @@ func (e *event) demands() (demands []limiter.Demand) {
 	return demands
 }
 
-// verdict is what is compared of a decision.
+// verdict has the compared parts of a decision.
 func verdict(d *count.Decision) string {
 	s := fmt.Sprint(d.Policy.Name, d.Allowed, d.WouldAllow, d.Blocked, d.Recorded, d.Tightest)
 	for _, l := range d.Limits() {

@@ -20,8 +20,8 @@ export async function showShadows(policies) {
   const missing = new Map(answers.flatMap((a) => a.unanswered.map((u) => [u.instance, `${u.instance.slice(0, 8)} at ${u.address}: ${u.reason}`])));
   const unjudged = answers.filter((a) => a.confirmed === 0 && a.calls > 0).map((a) => a.policy);
   by("shadow-missing").textContent = [
-    unjudged.length > 0 ? `Nothing was confirmed, so what limits of ${unjudged.join(", ")} would deny can't be judged.` : "",
-    missing.size > 0 ? `Missing are the calls of ${[...missing.values()].join("; ")}.` : "",
+    unjudged.length > 0 ? `Not judged: no units were confirmed, and limits of ${unjudged.join(", ")} depend on confirmations.` : "",
+    missing.size > 0 ? `Without the calls of ${[...missing.values()].join("; ")}.` : "",
   ].join(" ");
 }
 

@@ -120,7 +120,7 @@ function showMembers(s) {
   const m = s.members;
   by("members-table").hidden = !m;
   if (!m) {
-    by("members-about").textContent = "This instance is alone: its store is its own, and it decides for all keys.";
+    by("members-about").textContent = "This instance runs alone, with a store of its own, and decides for all keys.";
     return;
   }
   by("members-about").textContent = (m.mode === "shared" ? "Each of these instances decides for all keys, by writing first." : "Each key has one owner among these instances, which decides for it.")
@@ -145,7 +145,7 @@ function showAudit(s) {
 
 function showState(s) {
   for (const show of [showInstance, showTiles, showPolicies, showConfirmations, showHealth, showMembers, showAudit]) show(s);
-  notice([...s.unanswered.map((u) => `Missing are the figures of ${u.instance.slice(0, 8)} at ${u.address || "no address"}: ${u.reason}.`), ...s.warnings], false);
+  notice([...s.unanswered.map((u) => `Without the figures of ${u.instance.slice(0, 8)} at ${u.address || "no address"}: ${u.reason}.`), ...s.warnings], false);
   by("main").hidden = false;
   by("sign-in").hidden = true;
   by("sign-out").hidden = !token.get();
@@ -200,7 +200,7 @@ function failed(err) {
     notice(shown || err.status === 403 ? [err.message] : [], true);
     return;
   }
-  const since = answered ? ` What is shown is of ${clockTime(answered)}.` : "";
+  const since = answered ? ` The figures are of ${clockTime(answered)}.` : "";
   notice([`${err instanceof Refusal ? err.message : "The service does not answer."}${since}`], true);
 }
 

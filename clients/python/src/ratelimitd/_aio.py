@@ -83,16 +83,16 @@ class AsyncClient:
     async def settle(
         self, reservation: str, *, cost: int | None = None, idempotency_key: str | None = None
     ) -> Decision:
-        """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
+        """Records the units that a ``reserve`` holds, or the cost that its demands actually had.
 
-        That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
+        That is 0 or more. Unused units are freed, and more count whatever the limit: see
         ``over``. The first settlement is final.
         """
         call = Call("record", reservation=reservation, cost=cost, idempotency_key=idempotency_key)
         return await self.do(call)
 
     async def release(self, reservation: str) -> None:
-        """Frees at once what a ``reserve`` holds. It raises what ``refund`` does."""
+        """Frees at once the units that a ``reserve`` holds. It raises as ``refund`` does."""
         await self.refund(reservation)
 
     async def wait(self, *demands: Demand, within: float) -> Decision:
@@ -182,8 +182,7 @@ class AsyncClient:
         await self._ask(Confirm(receipt))
 
     async def reset(self, policy: str, identifier: str) -> None:
-        """Removes what was counted for identifier under policy, on every instance within a
-        second."""
+        """Removes the counts of identifier under policy, on every instance within a second."""
         await self._direct(
             "reset",
             {"policy": policy, "identifier": identifier},

@@ -13,7 +13,7 @@ from ._failure import Failure
 from ._trace import Trace
 
 Op = Literal["check", "record", "take"]
-"""What a call does: ``take`` checks and records as one step."""
+"""The operation of a call: ``take`` checks and records as one step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Override = Literal["allow", "block", "limits"]
 """The kind of an administrator's override for an identifier."""
 
 Reason = Literal["country", "number_type"]
-"""A rule of a policy about phone numbers, which denies without looking at what is used."""
+"""A rule of a policy about phone numbers, which denies without a look at the counts."""
 
 Recorded = Literal["yes", "no", "unknown"]
 """Whether the units of a call count."""

@@ -25,7 +25,7 @@ class Release:
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to give back."""
+        """Whether there are units to release."""
         return self._receipt is not None
 
     def __call__(self) -> None:

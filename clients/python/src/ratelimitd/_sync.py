@@ -58,9 +58,9 @@ class Client:
     def settle(
         self, reservation: str, *, cost: int | None = None, idempotency_key: str | None = None
     ) -> Decision:
-        """Records what a ``reserve`` holds, or the cost that its demands turned out to have.
+        """Records the units that a ``reserve`` holds, or the cost that its demands actually had.
 
-        That is 0 or more. Less gives the rest back, and more counts whatever the limit: see
+        That is 0 or more. Unused units are freed, and more count whatever the limit: see
         ``over``. The first settlement is final.
         """
         return self._run(
@@ -68,7 +68,7 @@ class Client:
         )
 
     def release(self, reservation: str) -> None:
-        """Frees at once what a ``reserve`` holds. It raises what ``refund`` does."""
+        """Frees at once the units that a ``reserve`` holds. It raises as ``refund`` does."""
         self.refund(reservation)
 
     def wait(self, *demands: Demand, within: float) -> Decision:
@@ -118,8 +118,7 @@ class Client:
         self._run(lambda client: client.confirm(receipt))
 
     def reset(self, policy: str, identifier: str) -> None:
-        """Removes what was counted for identifier under policy, on every instance within a
-        second."""
+        """Removes the counts of identifier under policy, on every instance within a second."""
         self._run(lambda client: client.reset(policy, identifier))
 
     def explain(self, policy: str, identifier: str) -> Explanation:

@@ -166,5 +166,5 @@ def _at_close(response: HttpResponseBase, then: Callable[[], None]) -> None:
 
 def _headed(response: HttpResponseBase, verdict: Verdict) -> HttpResponseBase:
     for name, value in verdict.headers.items():
-        response.headers.setdefault(name, value)  # or what a limit further in says
+        response.headers.setdefault(name, value)  # or that of an inner limit
     return response

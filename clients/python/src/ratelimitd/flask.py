@@ -68,7 +68,7 @@ def limiter(
                 else:
                     release()
                 for name, value in verdict.headers.items():
-                    response.headers.setdefault(name, value)  # or what a limit further in says
+                    response.headers.setdefault(name, value)  # or that of an inner limit
                 return response
 
             return limited

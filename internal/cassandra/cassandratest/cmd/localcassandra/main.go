@@ -1,5 +1,5 @@
-// Command localcassandra starts Apache Cassandra on this machine for as long as it runs, or for as long as a command does
-// that it is given, which finds the nodes' addresses in RATELIMITD_TEST_CASSANDRA_HOSTS:
+// Command localcassandra runs Apache Cassandra on this machine until it is stopped or, if it is given a command, until
+// that ends. The command finds the nodes' addresses in RATELIMITD_TEST_CASSANDRA_HOSTS:
 //
 //	localcassandra [-nodes 3]                       until SIGINT or SIGTERM
 //	localcassandra [-nodes 3] -- go test ./...      until the command ends; exits as the command does

@@ -10,7 +10,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * answer, no further try helps, its time is over, or its caller leaves.
  */
 abstract class Asking {
-    /** What the caller is given. It fails with a {@link CallException} only. */
+    /** The caller's result. It fails with a {@link CallException} only. */
     final CompletableFuture<Answer> result = new CompletableFuture<>();
 
     private final Clock clock;
@@ -47,13 +47,13 @@ abstract class Asking {
     /** Begins a try. */
     abstract Try begin();
 
-    /** Returns what a try has left that failed so; null: it is not known what for. */
+    /** Returns whether units count after such a failure; null: the units are unknown. */
     abstract Recorded recordedAfter(Failure failure);
 
     /** Returns whether it may be sent again after such a try. */
     abstract boolean repeatableAfter(Recorded recorded);
 
-    /** Returns what the caller is given after a failure, or throws the exception. */
+    /** Returns the caller's result after a failure, or throws the exception. */
     abstract Answer giveUp(Failure failure, Recorded recorded);
 
     /** Makes the first try. */

@@ -5,7 +5,7 @@ import java.util.Optional;
 /**
  * What became of one call of a batch. A confirm that succeeds has neither a decision nor an error.
  *
- * @param decision what the service says; empty: there is an error, or the call was a confirm
+ * @param decision the service's decision; empty: there is an error, or the call was a confirm
  * @param error why there is no decision; empty: the call succeeded
  */
 public record BatchResult(Optional<Decision> decision, Optional<CallException> error) {

@@ -11,7 +11,7 @@ import java.util.OptionalLong;
  * One question with all that it may have, for {@link RatelimitdClient#send} and {@link RatelimitdClient#batch}. The
  * methods of this class make the calls that there are.
  *
- * @param op what the call does
+ * @param op the operation of the call
  * @param demands they stand or fall together: all are recorded, or none is. There are 1 to 16, and no policy and
  *     identifier comes twice. A record that settles a reservation needs none, and a confirm has none.
  * @param reserve how long a check that allows holds the units: whole milliseconds, from 1 to an hour. Empty: it holds
@@ -35,7 +35,7 @@ public record Call(
     /**
      * Makes a call. The client checks the rest of it when it is sent.
      *
-     * @param op what the call does
+     * @param op the operation of the call
      * @param demands they stand or fall together; copied
      * @param reserve how long a check that allows holds the units
      * @param reservation the reservation that a record settles
@@ -111,7 +111,7 @@ public record Call(
     }
 
     /**
-     * Returns a call that records what a reservation holds.
+     * Returns a call that records the units that a reservation holds.
      *
      * @param reservation the {@link Decision#reservation} of a check that holds units
      * @return the call
@@ -121,7 +121,7 @@ public record Call(
     }
 
     /**
-     * Returns a call that records what a reservation was for, at what it came to.
+     * Returns a call that records the units of a reservation that were actually used.
      *
      * @param reservation the {@link Decision#reservation} of a check that holds units
      * @param cost units that each of its demands used: 0 or more
@@ -139,7 +139,7 @@ public record Call(
     }
 
     /**
-     * Returns a call of a batch that says that what a receipt was given for turned out to be real.
+     * Returns a call of a batch that confirms that the units of a receipt were real.
      *
      * @param receipt the {@link Decision#receipt} of a take or record
      * @return the call

@@ -6,8 +6,8 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /**
- * What the service says to a call. Of several demands it speaks of the tightest limit, but for {@code allowed},
- * {@code wouldAllow}, {@code retryAfter} and {@code degraded}, which are those of all.
+ * The service's answer to a call. With several demands it describes the tightest limit, except that {@code allowed},
+ * {@code wouldAllow}, {@code retryAfter} and {@code degraded} are those of all.
  *
  * @param allowed whether the call may go on
  * @param wouldAllow the verdict: that of {@code allowed}, but for a policy in mode shadow
@@ -18,20 +18,20 @@ import java.util.OptionalLong;
  * @param resetAfter time until the limit is whole again, in whole milliseconds
  * @param retryAfter time until the same call passes if no other call comes, in whole milliseconds: zero when it is
  *     allowed, and empty when no wait helps
- * @param limits what each limit of the policy says
+ * @param limits the decision of each limit of the policy
  * @param mode how the policy is applied
  * @param override the override that decided; empty: none did
- * @param blocked whether a block decided, one after an earlier denial or of an override
+ * @param blocked whether a block decided, after an earlier denial or by an override
  * @param reason the policy's rule about phone numbers that denies; empty: none does
  * @param degraded whether the store, or the service, did not answer, so that something else decided
- * @param recorded whether the units count, of a degraded decision; empty: what a take or record allows counts, and
- *     nothing else
+ * @param recorded whether the units count, of a degraded decision; empty: units of a take or record that is allowed
+ *     count, and no others
  * @param settled units that a settled reservation counts; empty: none was settled, or each of {@code demands} has its own
  * @param over of the settled units, those that the reservation did not hold: they count whatever the limit
  * @param receipt by which the units that were recorded can be refunded or confirmed once; empty: none were
  * @param release a receipt of the units under {@code concurrent} limits alone, to be refunded when the request has ended,
  *     however often; empty: there are none
- * @param reservation by which a record settles what a check holds; empty: it holds nothing
+ * @param reservation by which a record settles the units that a check holds; empty: it holds none
  * @param replayed whether this is the recorded answer to an earlier call with the same idempotency key
  * @param demands one decision for each of several demands, in their order; empty: there was one
  */

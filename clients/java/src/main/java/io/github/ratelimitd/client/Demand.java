@@ -12,7 +12,7 @@ import java.util.OptionalLong;
  * @param cost units, from 1 to 1,000,000,000,000. The service refuses others with an {@link InvalidCallException} whose
  *     field is {@code cost}.
  * @param limit how many units the identifier may have, under a policy that takes its limit from requests; empty: the
- *     policy's default. It must be what the application knows of its customer, never what an end user sends.
+ *     policy's default. It must be the application's own data about its customer, never an end user's.
  */
 public record Demand(String policy, String identifier, long cost, OptionalLong limit) {
     /**
@@ -21,7 +21,7 @@ public record Demand(String policy, String identifier, long cost, OptionalLong l
      * @param policy the name of the policy
      * @param identifier the caller that is counted
      * @param cost units
-     * @param limit how many units the identifier may have; empty: what the policy says
+     * @param limit how many units the identifier may have; empty: the policy's default
      * @throws NullPointerException if an argument is null
      */
     public Demand {

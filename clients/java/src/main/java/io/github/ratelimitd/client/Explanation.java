@@ -25,7 +25,7 @@ import java.util.Optional;
  * @param override the override in force; empty: there is none
  * @param block the block that follows a denial; empty: there is none
  * @param resetAt up to when earlier counts are forgotten; empty: none are
- * @param derived the same of what the policy derives from the identifier
+ * @param derived the same for the identifiers that the policy derives from this one
  */
 public record Explanation(
         String policy,
@@ -47,7 +47,7 @@ public record Explanation(
     /**
      * The state of one limit.
      *
-     * @param decision what the limit says
+     * @param decision the decision of the limit
      * @param policyLimit the units that the policy gives, where an override gives others
      */
     public record Limit(LimitDecision decision, long policyLimit) {}
@@ -55,8 +55,8 @@ public record Explanation(
     /**
      * What an administrator has decided otherwise for an identifier.
      *
-     * @param prefix what the identifiers begin with that it is for; empty: it is for this one
-     * @param kind what the override does
+     * @param prefix the prefix of the identifiers that it is for; empty: it is for this one
+     * @param kind the kind of the override
      * @param limits the limits that hold another number of units
      * @param expiresAt when it ends; empty: it has no end
      * @param madeAt when it was made

@@ -24,7 +24,7 @@ final class FailedOpen {
         return calls.get();
     }
 
-    /** Returns what the caller is given instead of an exception, or throws that. */
+    /** Returns the caller's result instead of an exception, or throws that. */
     Answer insteadOf(CallException error, Call call, Failure failure) {
         if (choice != OnUnavailable.FAIL_OPEN || call.op() == Op.CONFIRM || !failure.nobodyDecided()) {
             throw error;

@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A try that has no decision. It is a value: what becomes of it is for the call to say.
+ * A try that has no decision. It is a value: the call decides about the outcome.
  *
  * @param sent whether it may have reached the service
  * @param problem null where the service gave no reason
@@ -68,7 +68,7 @@ record Failure(Kind kind, String message, boolean sent, Problem problem, Duratio
         return new Failure(Kind.PROBLEM, field + ": " + detail, false, p, Duration.ZERO, null);
     }
 
-    /** Returns whether nobody decided: a 503 of ratelimitd itself is what a policy's on_store_error says. */
+    /** Returns whether nobody decided: a 503 of ratelimitd itself is a decision by on_store_error. */
     boolean nobodyDecided() {
         if (problem != null) {
             return problem.status() >= 500 && problem.status() != 503;

@@ -13,7 +13,7 @@ import java.util.Map;
  * {@link Double}, and the rest {@link String}, {@link Boolean} and null.
  *
  * <p>The reader is strict: a name that comes twice, a lone surrogate, bytes that are not UTF-8 and whatever follows the
- * value are {@link Unreadable}. It knows nothing of what the members mean.
+ * value are {@link Unreadable}. It does not know the members.
  */
 final class Json {
     /** Answers are four levels deep, and explanations a few more. */

@@ -2,7 +2,7 @@ package io.github.ratelimitd.client;
 
 /** How a policy is applied. */
 public enum Mode {
-    /** It denies what is over its limits. */
+    /** It denies calls over its limits. */
     ENFORCE,
     /** It decides and reports, and always allows. */
     SHADOW,

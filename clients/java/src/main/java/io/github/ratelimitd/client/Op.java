@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** What a {@link Call} does. */
+/** The operation of a {@link Call}. */
 public enum Op {
     /** Asks whether demands would be allowed now. It records nothing, and may hold units. */
     CHECK,
@@ -8,6 +8,6 @@ public enum Op {
     RECORD,
     /** Checks and records demands as one step. */
     TAKE,
-    /** Says that what a receipt was given for turned out to be real. */
+    /** Confirms that the units of a receipt were real. */
     CONFIRM
 }

@@ -4,7 +4,7 @@ package io.github.ratelimitd.client;
 public enum OverrideKind {
     /** Everything is allowed, and nothing is counted. */
     ALLOW,
-    /** Everything is denied. What is used is not looked at. */
+    /** Everything is denied, without a look at the counts. */
     BLOCK,
     /** Other limits are in force. */
     LIMITS,

@@ -27,7 +27,7 @@ final class PreparedCall {
     final byte[] body;
     /** Of a batch. */
     final byte[] operation;
-    /** What it asks for. */
+    /** The call. */
     final List<Target> targets;
 
     /** What calls that are alike ask for. */
@@ -60,7 +60,7 @@ final class PreparedCall {
         this.targets = call.demands().stream().map(d -> new Target(d.policy(), d.identifier())).toList();
     }
 
-    /** Returns what a try has left that failed so; null: it is not known what for. */
+    /** Returns whether units count after such a failure; null: the units are unknown. */
     Recorded recordedAfter(Failure failure) {
         return isConfirm() ? failure.stillCounts() : failure.recorded(leavesUnits());
     }

@@ -8,7 +8,7 @@ import java.util.Optional;
  * @param type a URI, or {@code about:blank}
  * @param title the status in words
  * @param status the status of HTTP; 0 where the client refuses the call itself
- * @param detail what is wrong, in a sentence
+ * @param detail the mistake, in a sentence
  * @param field the member that is wrong, such as {@code cost} or {@code demands[1].policy}; empty: none is
  * @param recorded whether the units count; empty: the service does not say
  */

@@ -53,7 +53,7 @@ public final class RatelimitdClient implements AutoCloseable {
     private final FailedOpen failedOpen;
     private final Lines lines = new Lines();
 
-    /** What the builder says of calls. */
+    /** The builder's settings for calls. */
     private record Settings(Duration timeout, int retries) {}
 
     RatelimitdClient(RatelimitdClientBuilder b) {
@@ -91,7 +91,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Asks whether demands would be allowed now, and records nothing.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision check(Demand... demands) {
@@ -102,7 +102,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Asks as {@link #check} does, without blocking.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> checkAsync(Demand... demands) {
         return sendAsync(Call.check(demands));
@@ -112,7 +112,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Records demands, whatever the limits, and tells where that leaves them.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision record(Demand... demands) {
@@ -123,7 +123,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Asks as {@link #record} does, without blocking.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> recordAsync(Demand... demands) {
         return sendAsync(Call.record(demands));
@@ -133,7 +133,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Checks and records demands as one step: all are recorded, or none is.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision take(Demand... demands) {
@@ -144,7 +144,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * Asks as {@link #take} does, without blocking.
      *
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> takeAsync(Demand... demands) {
         return sendAsync(Call.take(demands));
@@ -156,7 +156,7 @@ public final class RatelimitdClient implements AutoCloseable {
      *
      * @param hold how long: whole milliseconds, from 1 to an hour
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision reserve(Duration hold, Demand... demands) {
@@ -168,17 +168,17 @@ public final class RatelimitdClient implements AutoCloseable {
      *
      * @param hold how long: whole milliseconds, from 1 to an hour
      * @param demands at least one
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> reserveAsync(Duration hold, Demand... demands) {
         return sendAsync(Call.reserve(hold, demands));
     }
 
     /**
-     * Records what a {@link #reserve} holds.
+     * Records the units that a {@link #reserve} holds.
      *
      * @param reservation its {@link Decision#reservation}
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision settle(String reservation) {
@@ -189,19 +189,19 @@ public final class RatelimitdClient implements AutoCloseable {
      * Asks as {@link #settle(String)} does, without blocking.
      *
      * @param reservation the {@link Decision#reservation} of a {@link #reserve}
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> settleAsync(String reservation) {
         return sendAsync(Call.settle(reservation));
     }
 
     /**
-     * Records what a {@link #reserve} was for, at what it came to. Less than it holds gives the rest back, and more counts
-     * whatever the limit: see {@link Decision#over}. The first settlement has the say.
+     * Records the units that each demand of a {@link #reserve} actually used. Held units that were not used are freed, and
+     * units beyond those held count whatever the limit: see {@link Decision#over}. Only the first settlement takes effect.
      *
      * @param reservation its {@link Decision#reservation}
      * @param cost units that each of its demands used: 0 or more
-     * @return what the service says
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision settle(String reservation, long cost) {
@@ -213,14 +213,14 @@ public final class RatelimitdClient implements AutoCloseable {
      *
      * @param reservation the {@link Decision#reservation} of a {@link #reserve}
      * @param cost units that each of its demands used: 0 or more
-     * @return what the service says
+     * @return the service's decision
      */
     public CompletableFuture<Decision> settleAsync(String reservation, long cost) {
         return sendAsync(Call.settle(reservation, cost));
     }
 
     /**
-     * Frees at once what a {@link #reserve} holds.
+     * Frees at once the units that a {@link #reserve} holds.
      *
      * @param reservation its {@link Decision#reservation}
      * @throws NoReceiptException if it was settled or released before, or is over
@@ -291,8 +291,8 @@ public final class RatelimitdClient implements AutoCloseable {
     /**
      * Makes one call that is no confirm, such as one with an idempotency key.
      *
-     * @param call what is asked
-     * @return what the service says
+     * @param call the call
+     * @return the service's decision
      * @throws CallException if there is no decision
      */
     public Decision send(Call call) {
@@ -302,8 +302,8 @@ public final class RatelimitdClient implements AutoCloseable {
     /**
      * Asks as {@link #send(Call)} does, without blocking.
      *
-     * @param call what is asked
-     * @return what the service says
+     * @param call the call
+     * @return the service's decision
      */
     public CompletableFuture<Decision> sendAsync(Call call) {
         Objects.requireNonNull(call, "call");
@@ -338,7 +338,7 @@ public final class RatelimitdClient implements AutoCloseable {
      * second one would find nothing, like a forged one.
      *
      * @param receipt the {@link Decision#receipt} of a take or record, or its {@link Decision#release}
-     * @throws NoReceiptException if there is nothing to give back, or not any more
+     * @throws NoReceiptException if there is nothing to refund, or not any more
      * @throws CallException if it is not known to be done; its {@code recorded} says whether the units still count
      */
     public void refund(String receipt) {
@@ -357,8 +357,8 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Says that what a receipt was given for turned out to be real: the code was entered. It counts once, however often
-     * it is said. It succeeds also where no limit goes by it. A client that fails open throws, too.
+     * Confirms that the units of a receipt were real: the code was entered. It counts once, however often it is called. It
+     * also succeeds if no limit depends on confirmations. A client that fails open throws, too.
      *
      * @param receipt the {@link Decision#receipt} of a take or record
      * @throws NoReceiptException if the receipt was refunded, or its window is over
@@ -382,7 +382,7 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Forgets what was counted for an identifier under a policy, on every instance within a second. Where the service
+     * Forgets the counts of an identifier under a policy, on every instance within a second. Where the service
      * asks for tokens, it needs one with the scope {@code admin}.
      *
      * @param policy the name of the policy

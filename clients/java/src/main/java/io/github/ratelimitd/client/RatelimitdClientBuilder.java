@@ -83,7 +83,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets a header that every request has, for what is between here and the service.
+     * Sets a header that every request has, for proxies in front of the service.
      *
      * @param name its name. The client's own headers, such as {@code Content-Type}, stay as they are.
      * @param value its value
@@ -140,7 +140,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets what a call gives while no ratelimitd answers.
+     * Sets the result of calls while no ratelimitd answers.
      *
      * @param choice Default: {@link OnUnavailable#FAIL_CLOSED}.
      * @return this builder

@@ -17,7 +17,7 @@ final class Waiting implements Lines.Caller {
     /** By which callers of several processes come back apart, at most. */
     private static final Duration MAX_JITTER = Duration.ofSeconds(1);
 
-    /** What becomes of it. When it completes, however that is, the caller has left the line. */
+    /** The result. When it completes, in whatever way, the caller has left the line. */
     final CompletableFuture<Decision> result = new CompletableFuture<>();
 
     private final Lines lines;
@@ -26,7 +26,7 @@ final class Waiting implements Lines.Caller {
     private final long deadline;
     private final Supplier<CompletableFuture<Decision>> take;
     private final Lock lock = new ReentrantLock();
-    /** What is under way: a take, or a timer. */
+    /** The take or the timer under way. */
     private Future<?> underWay;
 
     private Decision denial;

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.regex.Pattern;
 
-/** Reads what the service answers. An answer that it does not give is {@link Unreadable}. */
+/** Reads answers of the service. Any other answer is {@link Unreadable}. */
 final class Wire {
     /** The Retry-After of a 503, which results of a batch do not have. */
     private static final Duration BATCH_RETRY_AFTER = Duration.ofSeconds(1);
@@ -30,7 +30,7 @@ final class Wire {
         return results;
     }
 
-    /** What a line says of one operation. */
+    /** A line about one operation. */
     record Line(int index, Answer answer) {}
 
     /** Reads a line of the answer to a batch of n operations. */
@@ -53,7 +53,7 @@ final class Wire {
         return new Answer.Explained(explanationOf(Json.read(reply.body())));
     }
 
-    /** Reads a result of a batch, and makes it what it would be if its call had gone alone. */
+    /** Reads a result of a batch, and turns it into the answer that its call would have had alone. */
     private static Answer resultOf(Members m) {
         int status = m.status();
         Duration retryAfter = status == 503 ? BATCH_RETRY_AFTER : Duration.ZERO;
@@ -65,7 +65,7 @@ final class Wire {
             return new Answer.Decided(decisionOf(m, replayed));
         }
         if (status == 200 && !m.has("allowed") && m.has("confirmed")) {
-            m.flag("confirmed"); // false where no limit goes by it
+            m.flag("confirmed"); // false if no limit depends on it
             return new Answer.Confirmed();
         }
         return problemOf(m, status, retryAfter, prefix);
