@@ -82,9 +82,7 @@ func (o *Options) withDefaults() Options {
 	if d.Transport == nil {
 		d.Transport = NewTransport()
 	}
-	if d.Logger == nil {
-		d.Logger = slog.Default()
-	}
+	d.Logger = cmp.Or(d.Logger, slog.Default())
 	return d
 }
 

@@ -70,9 +70,7 @@ func (o *Options) withDefaults() Options {
 	d.Namespace = cmp.Or(d.Namespace, defaultNamespace)
 	d.StoreTimeout = cmp.Or(d.StoreTimeout, demand.DefaultStoreTimeout)
 	d.SyncInterval = cmp.Or(d.SyncInterval, demand.DefaultSyncInterval)
-	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
-	}
+	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	if d.Cassandra != nil {
 		d.ClockTolerance = cmp.Or(d.ClockTolerance, defaultClockTolerance)
 		c := *d.Cassandra

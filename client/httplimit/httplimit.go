@@ -87,9 +87,7 @@ func New(limits Decider, opts *Options) *Limiter {
 	if l.opts.Denied == nil {
 		l.opts.Denied = denied
 	}
-	if l.opts.Logger == nil {
-		l.opts.Logger = slog.Default()
-	}
+	l.opts.Logger = cmp.Or(l.opts.Logger, slog.Default())
 	return l
 }
 

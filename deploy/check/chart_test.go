@@ -81,7 +81,7 @@ priorityClassName: critical
 `
 )
 
-// manifests are the chart's manifests for some values.
+// manifests are what the chart makes of values.
 type manifests struct {
 	deployment *apps.Deployment
 	services   map[string]*core.Service // by name

@@ -53,7 +53,7 @@ func missing(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// run returns a command's output. One that fails ends the test.
+// run returns what a command prints. One that fails ends the test.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	return runIn(t, "", nil, name, args...)
@@ -150,7 +150,7 @@ type serving struct {
 	ended chan struct{}
 }
 
-// log is the output of a process, while it writes.
+// log is what a process writes, while it writes.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder

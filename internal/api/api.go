@@ -9,6 +9,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -103,15 +104,11 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if opts != nil {
 		s.opts = *opts
 	}
-	if s.opts.Logger == nil {
-		s.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.opts.Logger = cmp.Or(s.opts.Logger, slog.New(slog.DiscardHandler))
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
-	if s.opts.Keyring == nil {
-		s.opts.Keyring = new(auth.Keyring)
-	}
+	s.opts.Keyring = cmp.Or(s.opts.Keyring, new(auth.Keyring))
 	s.memory = memory.NewPool(engine.Policy)
 	s.exchanges.New = func() any { return &exchange{scratch: scratch{share: s.memory.Share()}} }
 	s.routes()

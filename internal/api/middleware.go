@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,9 +90,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		r, x.span = s.trace(r)
 		next.ServeHTTP(x, r)
 		took := s.opts.Now().Sub(start)
-		if x.status == 0 {
-			x.status = http.StatusOK
-		}
+		x.status = cmp.Or(x.status, http.StatusOK)
 		route := routeOf(r)
 		if s.opts.Observe != nil {
 			s.opts.Observe(route, x.status, took, x.span.SampledID())

@@ -6,6 +6,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,18 +55,10 @@ func New(next store.Store, opts *Options) *Store {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Failures == 0 {
-		o.Failures = DefaultFailures
-	}
-	if o.Pause == 0 {
-		o.Pause = DefaultPause
-	}
-	if o.Silence == 0 {
-		o.Silence = DefaultSilence
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Failures = cmp.Or(o.Failures, DefaultFailures)
+	o.Pause = cmp.Or(o.Pause, DefaultPause)
+	o.Silence = cmp.Or(o.Silence, DefaultSilence)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Store{next: next, made: time.Now()}
 	s.answered.Store(int64(-o.Silence)) // nothing was yet
 	s.breaker = gobreaker.NewCircuitBreaker[store.State](gobreaker.Settings{

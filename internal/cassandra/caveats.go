@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -140,7 +141,7 @@ func ofNodesApart(samples map[string]clockSample, tolerance time.Duration) strin
 		return ""
 	}
 	slow, fast := "", "" // the nodes of which this clock is ahead by the most and by the least
-	for _, name := range sortedNames(samples) {
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		s := samples[name]
 		if slow == "" || s.ahead-s.doubt > samples[slow].ahead-samples[slow].doubt {
 			slow = name
@@ -155,15 +156,6 @@ func ofNodesApart(samples map[string]clockSample, tolerance time.Duration) strin
 	}
 	return fmt.Sprintf("the clock of node %s is ahead of that of %s by %v, which is more than --clock-tolerance (%v): "+
 		"have NTP keep all nodes in step", fast, slow, apart.Round(time.Millisecond), tolerance)
-}
-
-func sortedNames(samples map[string]clockSample) []string {
-	var names []string
-	for name := range samples {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // mostNamed is the most nodes that a sentence names.

@@ -9,6 +9,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -83,15 +84,11 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if opts != nil {
 		s.opts = *opts
 	}
-	if s.opts.Logger == nil {
-		s.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.opts.Logger = cmp.Or(s.opts.Logger, slog.New(slog.DiscardHandler))
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
-	if s.opts.Keyring == nil {
-		s.opts.Keyring = new(auth.Keyring)
-	}
+	s.opts.Keyring = cmp.Or(s.opts.Keyring, new(auth.Keyring))
 	if s.opts.Descriptor == nil {
 		s.opts.Descriptor = func(string, Outcome) {}
 	}

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -114,9 +115,7 @@ func (d *domain) ruleOf(path []*policyfile.EnvoyDescriptor) *rule {
 		policy: e.Policy, unlimited: e.Unlimited, name: e.Name, shown: e.Name, replaces: e.Replaces, quota: e.Quota,
 		domain: d, keyed: e.Identifier == nil,
 	}
-	if r.shown == "" {
-		r.shown = e.Policy
-	}
+	r.shown = cmp.Or(r.shown, e.Policy)
 	for i, step := range path {
 		r.escapedBy = append(r.escapedBy, escape(step.Key))
 		if step.Shared {

@@ -33,9 +33,7 @@ type Options struct {
 // Convert returns the policies of sources, which have different domains, and warnings about parts that were left out.
 // The error is yamlfile.Errors for the first source with mistakes.
 func Convert(sources []Source, opts Options) (file policyfile.File, warnings yamlfile.Errors, err error) {
-	if opts.Count == "" {
-		opts.Count = policy.CountAll
-	}
+	opts.Count = cmp.Or(opts.Count, policy.CountAll)
 	c := &conversion{opts: opts, names: make(map[string]bool), domains: make(map[string]string)}
 	c.result.Envoy = new(policyfile.Envoy)
 	for _, source := range sources {

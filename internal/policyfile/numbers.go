@@ -79,9 +79,5 @@ func formatChoice(b *bytes.Buffer, name string, c *policy.Choice) {
 	if len(values) == 0 {
 		return
 	}
-	written := make([]string, len(values))
-	for i, value := range values {
-		written[i] = scalar(value)
-	}
-	fmt.Fprintf(b, "    %s: {%s: [%s]}\n", name, list, strings.Join(written, ", "))
+	fmt.Fprintf(b, "    %s: {%s: %s}\n", name, list, scalars(values))
 }

@@ -1,6 +1,7 @@
 package policystore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ type parsedText struct {
 // NewFollower returns a Follower of from.
 func NewFollower(from Store, opts *Options) *Follower {
 	f := &Follower{store: from, opts: *opts, poke: make(chan struct{}, 1), looked: make(chan struct{})}
-	if f.opts.Logger == nil {
-		f.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	f.opts.Logger = cmp.Or(f.opts.Logger, slog.New(slog.DiscardHandler))
 	return f
 }
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -90,9 +91,7 @@ func (w *writer) WriteHeader(status int) {
 
 // Write gives the client time to receive p.
 func (w *writer) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.status = cmp.Or(w.status, http.StatusOK)
 	defer w.giveTime()()
 	return w.ResponseWriter.Write(p)
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -51,12 +52,7 @@ func (p *parser) members(n *yamlfile.Node, cure string, read map[string]func(*ya
 	if !p.Expect(n, yamlfile.Map, cure) {
 		return
 	}
-	known := make([]string, 0, len(read))
-	for key := range read {
-		known = append(known, key)
-	}
-	slices.Sort(known)
-	p.ExpectKeys(n, known)
+	p.ExpectKeys(n, slices.Sorted(maps.Keys(read)))
 	for _, m := range n.Members {
 		if read, ok := read[m.Key]; ok {
 			read(m.Value)

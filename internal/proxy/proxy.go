@@ -92,9 +92,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	p.opts.UpstreamTimeout = cmp.Or(p.opts.UpstreamTimeout, DefaultUpstreamTimeout)
 	p.opts.MaxRequests = cmp.Or(p.opts.MaxRequests, DefaultMaxRequests)
 	p.opts.Stalled = cmp.Or(p.opts.Stalled, DefaultStalled)
-	if p.opts.Logger == nil {
-		p.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Now == nil {
 		p.opts.Now = time.Now
 	}

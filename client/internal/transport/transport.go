@@ -43,9 +43,7 @@ func New(
 	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
 		return nil, errors.New("the address must have no user, query or fragment; Options.Header is for credentials")
 	}
-	if base.Path == "" {
-		base.Path = "/"
-	}
+	base.Path = cmp.Or(base.Path, "/")
 	t := &Transport{routes: make(map[string]*url.URL), header: header.Clone(), inject: inject, send: send}
 	for _, route := range []string{"check", "record", "take", "batch", "refund", "confirm", "reset", "explain"} {
 		t.routes[route] = base.JoinPath("v1", route)

@@ -5,6 +5,7 @@
 package conn
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -74,24 +75,12 @@ var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // WithDefaults returns c with a value in every field but Hosts and Keyspace.
 func (c Config) WithDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = demand.DefaultStoreTimeout
-	}
-	if c.Connections == 0 {
-		c.Connections = DefaultConnections
-	}
-	if c.SweepAge == 0 {
-		c.SweepAge = DefaultSweepAge
-	}
-	if c.SweepPause == 0 {
-		c.SweepPause = DefaultSweepPause
-	}
-	if c.SerialConsistency == "" {
-		c.SerialConsistency = "LOCAL_SERIAL"
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Timeout = cmp.Or(c.Timeout, demand.DefaultStoreTimeout)
+	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	c.SweepAge = cmp.Or(c.SweepAge, DefaultSweepAge)
+	c.SweepPause = cmp.Or(c.SweepPause, DefaultSweepPause)
+	c.SerialConsistency = cmp.Or(c.SerialConsistency, "LOCAL_SERIAL")
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -210,14 +211,7 @@ type Topology struct {
 }
 
 // datacenters returns the names of the data centres in alphabetical order.
-func (t Topology) datacenters() []string {
-	var names []string
-	for name := range t.nodes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (t Topology) datacenters() []string { return slices.Sorted(maps.Keys(t.nodes)) }
 
 // Local returns the data centre to prefer: asked, or the only one. If there are several and asked is empty, it returns
 // an error if needed.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -68,10 +69,7 @@ func printMembers(ctx context.Context, store cluster.Store, out io.Writer) error
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "MEMBER\tADDRESS\tALIVE\tIN\tCONFIRMED\tOWNS")
 	for i, m := range list.Members {
-		address := m.Address
-		if address == "" {
-			address = "-"
-		}
+		address := cmp.Or(m.Address, "-")
 		owns := fmt.Sprintf("%.1f %%", 100*float64(list.Shares[i])/cluster.Slots)
 		if list.View.Mode == cluster.Shared {
 			owns = "shared"

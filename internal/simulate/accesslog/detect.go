@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,9 +93,7 @@ func (u *undecided) Error() string { return u.why.Error() }
 // another line may tell the format. first says that line is the first one.
 func newParser(line []byte, first bool, opts *Options) (p parser, header bool, err error) {
 	format := opts.Format
-	if format == "" {
-		format = FormatAuto
-	}
+	format = cmp.Or(format, FormatAuto)
 	switch {
 	case strings.Contains(format, "$"):
 		p, err = newTemplate(format, opts)

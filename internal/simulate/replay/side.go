@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -70,9 +71,7 @@ const (
 
 func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) error {
 	s.confirms = confirms
-	if maxCallers == 0 {
-		maxCallers = DefaultMaxCallers
-	}
+	maxCallers = cmp.Or(maxCallers, DefaultMaxCallers)
 	now := func() time.Time { return s.at.Time() }
 	s.store = embedded.New(&embedded.Options{MaxKeys: maxCallers, Now: now})
 	s.engine = limiter.New(s.store, &limiter.Options{Now: now, Identifiers: identifier.Reader})

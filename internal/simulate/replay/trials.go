@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,9 +88,7 @@ func newTrials(now *side, maxCallers int) (*trials, error) {
 		}
 	}
 	t := new(trials)
-	if maxCallers == 0 {
-		maxCallers = DefaultMaxCallers
-	}
+	maxCallers = cmp.Or(maxCallers, DefaultMaxCallers)
 	return t, t.side.init(all, maxCallers*max(len(factors), runs), true)
 }
 
