@@ -33,12 +33,6 @@ func (a away) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query)
 	return store.InTwoSteps(ctx, a, w, q)
 }
 
-// WriteAll does, too.
-func (away) WriteAll(ctx context.Context, _ []store.Write) error {
-	<-ctx.Done()
-	return store.ErrUnavailable
-}
-
 // OpenAway decides by policies over a store that does not answer, until the test ends.
 func OpenAway(t *testing.T, policies string) *Limits {
 	t.Helper()

@@ -95,13 +95,6 @@ func (f *frail) Write(ctx context.Context, w *store.Write) error {
 	return f.Store.Write(ctx, w)
 }
 
-func (f *frail) WriteAll(ctx context.Context, w []store.Write) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.WriteAll(ctx, w)
-}
-
 func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	if f.before != nil {
 		f.before()

@@ -162,12 +162,6 @@ func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int
 	}
 }
 
-// WriteAll writes to the store, like Write.
-func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
-	_, err := s.do(func() (store.State, error) { return store.State{}, s.next.WriteAll(ctx, w) })
-	return unsent(err)
-}
-
 var errOpen = fmt.Errorf("%w: it failed several times in a row and is being probed", store.ErrUnavailable)
 
 func (s *Store) do(request func() (store.State, error)) (store.State, error) {

@@ -51,12 +51,6 @@ func (f *flaky) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 	return store.InTwoSteps(ctx, f, w, q)
 }
 
-// WriteAll fails or stores nothing.
-func (f *flaky) WriteAll(context.Context, []store.Write) error {
-	f.asks.Add(1)
-	return f.err
-}
-
 func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{err: store.ErrUnavailable}
@@ -75,9 +69,6 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 		}
 		if err := b.Write(t.Context(), &store.Write{}); !errors.Is(err, store.ErrNotStored) {
 			t.Errorf("a write that was not tried: %v", err)
-		}
-		if err := b.WriteAll(t.Context(), nil); !errors.Is(err, store.ErrNotStored) || s.asks.Load() != 3 {
-			t.Errorf("a write of several keys that was not tried: %v", err)
 		}
 
 		time.Sleep(time.Second + time.Millisecond)

@@ -14,7 +14,7 @@ var files embed.FS
 
 // topics are the names of files, in the order of their builds in reports.
 var topics = []string{
-	"counting", "timing", "answering", "counters", "resets", "totals", "local", "comparing", "together", "once", "keys", "overrides",
+	"counting", "timing", "answering", "counters", "resets", "totals", "local", "comparing", "once", "keys", "overrides",
 	"owners", "members", "prepared", "numbers", "shadows", "versions", "confirms",
 }
 

@@ -6,9 +6,6 @@ import (
 	"testing"
 
 	"github.com/gocql/gocql"
-
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestNeverProposed tells which errors of a conditional write say for sure that it will
@@ -33,29 +30,6 @@ func TestNeverProposed(t *testing.T) {
 	} {
 		if got := neverProposed(c.err); got != c.sure {
 			t.Errorf("%v: %v, want %v", c.err, got, c.sure)
-		}
-	}
-}
-
-func TestJointLevelMeetsAll(t *testing.T) {
-	type levels = []policy.Level
-	for _, c := range []struct {
-		asked levels
-		want  policy.Level
-	}{
-		{levels{policy.LevelQuorum}, policy.LevelQuorum},
-		{levels{policy.LevelAny, policy.LevelAny}, policy.LevelAny},
-		{levels{policy.LevelAny, policy.LevelOne}, policy.LevelOne},
-		{levels{policy.LevelOne, policy.LevelLocalOne}, policy.LevelLocalOne},
-		{levels{policy.LevelOne, policy.LevelLocalQuorum}, policy.LevelLocalQuorum},
-		{levels{policy.LevelLocalQuorum, policy.LevelQuorum}, policy.LevelEachQuorum},
-		{levels{policy.LevelQuorum, policy.LevelEachQuorum}, policy.LevelEachQuorum},
-		{levels{policy.LevelTwo, policy.LevelThree}, policy.LevelThree},
-		{levels{policy.LevelThree, policy.LevelQuorum}, policy.LevelAll},
-		{levels{policy.LevelAll, policy.LevelOne}, policy.LevelAll},
-	} {
-		if got := conn.JointLevel(c.asked); got != c.want {
-			t.Errorf("%v: %s, want %s", c.asked, got, c.want)
 		}
 	}
 }

@@ -208,14 +208,6 @@ func (l *Later) Write(ctx context.Context, w *store.Write) error {
 	return errStoredLater
 }
 
-// WriteAll writes to the store.
-func (l *Later) WriteAll(ctx context.Context, w []store.Write) error {
-	if s := l.store.Load(); s != nil {
-		return s.WriteAll(ctx, w)
-	}
-	return errStoredLater
-}
-
 // WriteEach writes to the store.
 func (l *Later) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	if s := l.store.Load(); s != nil {

@@ -102,7 +102,6 @@ func requestAll(t *testing.T, s *cassandra.Later) map[string]error {
 	errs := make(map[string]error)
 	_, errs["read"] = s.Read(t.Context(), &q)
 	errs["write"] = s.Write(t.Context(), write())
-	errs["write all"] = s.WriteAll(t.Context(), []store.Write{*write()})
 	s.WriteEach(t.Context(), []store.Write{*write()}, func(_ int, err error) { errs["write each"] = err })
 	_, _, errs["write then read"] = s.WriteThenRead(t.Context(), write(), &q)
 	errs["publish"] = s.Publish(t.Context(), &store.Change{ID: ids(now), Kind: store.ChangeReset, Key: q.Key, TTL: time.Minute})

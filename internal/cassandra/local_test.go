@@ -52,7 +52,6 @@ func (s *sole) Place(context.Context, store.Key) (owner.Place, error) {
 }
 
 func (s *sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
-func (s *sole) Guest(context.Context) (owner.Right, error)                      { return s, nil }
 
 // localOwner returns an engine that owns all keys, and decides by one policy under guarantee local.
 func localOwner(t testing.TB, store store.Store, namespace string, right *sole, limit policy.Limit) *limiter.Engine {

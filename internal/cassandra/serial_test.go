@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gocql/gocql"
-
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -18,7 +16,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -43,7 +40,6 @@ func TestThreeNodes(t *testing.T) {
 	t.Run("sixteen processes", func(t *testing.T) { testSixteenProcesses(t, config) })
 	patient := openStores(t, config, contentionTimeout)
 	t.Run("contention", func(t *testing.T) { testSerialContention(t, patient) })
-	t.Run("all or nothing of several keys", func(t *testing.T) { testWritesOfSeveralKeysAreLogged(t, cluster, patient[0]) })
 	hasty := openStores(t, config, pauseTimeout)
 	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
 	t.Run("frozen node", func(t *testing.T) { testFrozenNode(t, cluster, openStores(t, config, minorityTimeout)[0]) })
@@ -112,59 +108,6 @@ func testSerialContention(t *testing.T, stores []*cassandra.Store) {
 			}
 		})
 	}
-}
-
-// testWritesOfSeveralKeysAreLogged asks the nodes how they were asked to write several
-// keys: a log of the batch is what makes it all or nothing.
-func testWritesOfSeveralKeysAreLogged(t *testing.T, cluster *cassandratest.Cluster, s *cassandra.Store) {
-	const all = 3
-	at, ids := store.InstantOf(time.Now()), store.NewEventIDs().Next
-	write := func(n int) {
-		t.Helper()
-		var writes []store.Write
-		for i := range n {
-			keyer := keys.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
-			writes = append(writes, store.Write{
-				Key: keyer.For(keys.KeySpace{}).Of("somebody"), Level: policy.LevelQuorum,
-				Events: []store.Event{{ID: ids(at), At: at, Cost: 1}},
-				Logs:   []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour}},
-			})
-		}
-		if err := s.WriteAll(t.Context(), writes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(1)
-	if got := largestLoggedBatch(t, cluster); got != 0 {
-		t.Fatalf("a logged batch of %d keys before there should be any", got)
-	}
-	write(all)
-	if got := largestLoggedBatch(t, cluster); got != all {
-		t.Errorf("the largest logged batch was of %d keys, want %d", got, all)
-	}
-}
-
-// largestLoggedBatch returns of how many partitions it was; every node knows what it
-// coordinated.
-func largestLoggedBatch(t *testing.T, cluster *cassandratest.Cluster) int64 {
-	t.Helper()
-	largest := int64(0)
-	for _, host := range cluster.Hosts() {
-		config := gocql.NewCluster(host)
-		config.Timeout, config.DisableInitialHostLookup = 20*time.Second, true
-		session, err := config.CreateSession()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var most int64
-		err = session.Query(`SELECT "max" FROM system_views.batch_metrics WHERE name = 'partitions_per_logged_batch'`).Scan(&most)
-		session.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		largest = max(largest, most)
-	}
-	return largest
 }
 
 const (

@@ -217,39 +217,6 @@ func written(err error, requests int) error {
 	return conn.Unavailable("writing", notSure(err)) // some requests may be stored
 }
 
-// WriteAll stores events of several keys by a logged batch: once a coordinator has it, two more nodes keep it until all
-// is stored.
-func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
-	kind := gocql.LoggedBatch
-	if len(w) <= 1 {
-		kind = gocql.UnloggedBatch // one partition's batch is atomic anyway
-	}
-	var asked []policy.Level
-	var entries []gocql.BatchEntry
-	for i := range w {
-		asked = append(asked, w[i].Level)
-		key := w[i].Key.Bytes()
-		for j := range w[i].Logs {
-			for k := range w[i].Events {
-				entries = append(entries, appendEntry(key, &w[i].Logs[j], &w[i].Events[k], w[i].Settle))
-			}
-		}
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	level, err := levelOf(conn.JointLevel(asked))
-	if err != nil {
-		return err
-	}
-	batch := s.batch(ctx, kind, level)
-	batch.Entries = entries
-	if err := s.execBatch(batch); err != nil {
-		return conn.Unavailable("writing together", err)
-	}
-	return nil
-}
-
 // tasks are requests of one decision that need not wait for each other.
 type tasks []func(context.Context) error
 

@@ -154,22 +154,3 @@ func TestTermThatEndsWhileTheRowIsReadAdmitsNothing(t *testing.T) {
 		}
 	})
 }
-
-// TestGuestsRightEndsWithTheView checks that a member that counts for keys of others may do so by one view alone,
-// though its own slots stay: any of the keys may have another owner now.
-func TestGuestsRightEndsWithTheView(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &late{script: newScript()}
-		l.lives = runs(t, l)
-		guest, err := l.lives.EnterGuest(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		guest.Leave()
-		l.join(t, Member{ID: "joins", Address: "127.0.0.1:3"})
-		time.Sleep(2 * time.Second)
-		if l.lives.Known() < 2 || !guest.Ended() {
-			t.Errorf("in view %d the right of view 1 has ended: %t, want true", l.lives.Known(), guest.Ended())
-		}
-	})
-}

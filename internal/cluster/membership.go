@@ -29,7 +29,6 @@ type membership struct {
 	settled   map[ID]standing // members for which view need not wait any more
 	terms     [Slots]*Term
 	all       *Term // of mode Shared
-	guest     *Term // for keys that others own, until the next view
 
 	lasting   context.Context // of the membership
 	handing   sync.WaitGroup  // handing over and looking through
@@ -254,9 +253,6 @@ func (s *membership) learn(v View) error {
 	if s.all != nil && !stays {
 		moved, s.all = append(moved, s.all), nil
 	}
-	if s.guest != nil { // whether any slot moves or not
-		moved, s.guest = append(moved, s.guest), nil
-	}
 	for _, t := range moved {
 		t.closed.Store(true)
 	}
@@ -358,7 +354,6 @@ func (s *membership) begin() (begun []*Term) {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
-	s.guest = s.term(guestOf)
 	if s.view.Mode == Shared {
 		if s.all == nil {
 			s.all = s.term(allSlots)
@@ -412,14 +407,14 @@ func (s *membership) standings(ctx context.Context, ids []ID) (map[ID]standing, 
 // publish routes calls by the view that this member knows now.
 func (s *membership) publish() {
 	s.cluster.put(&routes{
-		view: s.view, owners: s.view.owners(), terms: s.terms, all: s.all, guest: s.guest, installed: s.installed, membership: s,
+		view: s.view, owners: s.view.owners(), terms: s.terms, all: s.all, installed: s.installed, membership: s,
 	})
 }
 
 // endAll ends every term, and returns them.
 func (s *membership) endAll() []*Term {
 	var ended []*Term
-	for _, t := range append(s.terms[:], s.all, s.guest) {
+	for _, t := range append(s.terms[:], s.all) {
 		if t != nil {
 			t.closed.Store(true)
 			ended = append(ended, t)

@@ -12,7 +12,6 @@ type routes struct {
 	owners     [Slots]int16 // indices into the view's members; -1: no owner
 	terms      [Slots]*Term // this member's terms
 	all        *Term        // of mode Shared; nil: this member has none
-	guest      *Term        // nil: this member has none
 	installed  bool
 	membership *membership   // nil: this instance is no member
 	left       bool          // nor will it be one again
@@ -43,23 +42,6 @@ func (c *Cluster) Enter(ctx context.Context, slot int) (Place, error) {
 }
 
 var errLeft = errors.New("this instance has left")
-
-// EnterGuest returns the right to count for keys that others own, while their owners know of it. The right ends with
-// the view, even if no slot moves. EnterGuest waits until there is one, or until ctx ends, with an error.
-func (c *Cluster) EnterGuest(ctx context.Context) (*Term, error) {
-	for {
-		r := c.routes.Load()
-		if r.guest != nil && r.guest.enter() {
-			return r.guest, nil
-		}
-		if r.left {
-			return nil, errLeft
-		}
-		if err := r.await(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
 
 // EnterFor is Enter for a call that another member handed on under the view with this number. It waits until this
 // member knows that view, too, and never returns a peer: ErrMoved means that this instance does not decide for the

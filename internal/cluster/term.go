@@ -13,7 +13,7 @@ import (
 // Before a member admits a call, three things must happen in this order: the store acknowledges the units; Verify,
 // called after that, returns nil; Ended then returns false.
 type Term struct {
-	Slot  int   // allSlots in mode Shared; guestOf for a guest
+	Slot  int   // allSlots in mode Shared
 	Since int64 // the number of the view with which it began
 
 	membership *membership
@@ -24,11 +24,8 @@ type Term struct {
 	known      knowledge
 }
 
-// Values of Term.Slot that are not one slot.
-const (
-	allSlots = -1 // mode Shared: every member decides for every slot
-	guestOf  = -2 // a member counts for keys of others, once their owners know
-)
+// allSlots is the Term.Slot of mode Shared: every member decides for every slot.
+const allSlots = -1
 
 // Shared reports whether every member decides for the slot.
 func (t *Term) Shared() bool { return t.Slot == allSlots }

@@ -77,11 +77,7 @@ func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
 			s.Logs = append(s.Logs, store.Log{})
 			continue
 		}
-		now := q.ExpireAfter
-		if l.holds {
-			now = min(now, clock.dated())
-		}
-		s.Logs = append(s.Logs, l.newest(lq.After, lq.Max, now))
+		s.Logs = append(s.Logs, l.newest(lq.After, lq.Max))
 	}
 	if q.Cell {
 		s.Cell = e.liveCell(clock)
@@ -113,13 +109,13 @@ func (e *entry) logOf(span store.Span) *eventLog {
 	return nil
 }
 
-// newest returns the last n events at most that are later than after. Holds that had
-// ended at now are no part of the n, so that they hide nothing that counts.
-func (l *eventLog) newest(after store.Instant, n int, now store.Instant) store.Log {
+// newest returns the last n events at most that are later than after, and the holds among them. These are no part of
+// the n, as they hide nothing that counts once they have ended.
+func (l *eventLog) newest(after store.Instant, n int) store.Log {
 	events := l.events
 	first := max(0, len(events)-n)
 	if l.holds {
-		first = firstOf(events, n, now)
+		first = firstOf(events, n)
 	}
 	if first < len(events) && events[first].At <= after { // most often it is later
 		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
@@ -134,18 +130,16 @@ func (l *eventLog) newest(after store.Instant, n int, now store.Instant) store.L
 	return log.From(first)
 }
 
-// firstOf returns where the last n events begin that are no holds which had ended.
-func firstOf(events []store.Event, n int, now store.Instant) int {
+// firstOf returns where the last n events begin that are no holds.
+func firstOf(events []store.Event, n int) int {
 	i := len(events)
 	for ; i > 0 && n > 0; i-- {
-		if !ended(&events[i-1], now) {
+		if events[i-1].Ends == 0 {
 			n--
 		}
 	}
 	return i
 }
-
-func ended(e *store.Event, now store.Instant) bool { return e.Ends != 0 && e.Ends <= now }
 
 // liveCell returns the cell, the zero one if it has expired. A nil entry has none.
 func (e *entry) liveCell(clock *Store) store.Cell {

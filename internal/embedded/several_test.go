@@ -123,7 +123,6 @@ func TestWithoutRoomForOneKeyNothingIsStored(t *testing.T) {
 	for name, err := range map[string]error{
 		"Update":    update(t, s, start+1000, full),
 		"UpdateAll": updateAll(t, s, start+1000, others[0], taken, full, others[1]),
-		"WriteAll":  s.WriteAll(t.Context(), writes),
 		"Write":     s.Write(t.Context(), &writes[2]),
 	} {
 		if !errors.Is(err, store.ErrOverloaded) || !errors.Is(err, store.ErrNotStored) {

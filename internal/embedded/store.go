@@ -171,21 +171,6 @@ func (s *Store) Write(_ context.Context, w *store.Write) error {
 	return nil
 }
 
-// WriteAll stores all of w or, when there is no room for a key of it, nothing.
-func (s *Store) WriteAll(_ context.Context, w []store.Write) error {
-	var held shardSet
-	for i := range w {
-		held.add(w[i].Key)
-	}
-	s.lock(held)
-	defer s.unlock(held)
-	entries := make([]*entry, len(w))
-	for i := range w {
-		entries[i] = s.entry(w[i].Key)
-	}
-	return s.store(w, entries)
-}
-
 // WriteEach stores each of w as Write does.
 func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	store.OneByOne(ctx, s, w, wrote)

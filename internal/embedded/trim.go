@@ -46,7 +46,7 @@ func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
-		l.filter(func(have *store.Event) bool { return !ended(have, now.Add(-holdMargin)) })
+		l.filter(func(have *store.Event) bool { return have.Ends == 0 || have.Ends > now.Add(-holdMargin) })
 	}
 	if len(l.events) >= 2*keep+spareEvents {
 		l.merge(len(l.events) - keep)

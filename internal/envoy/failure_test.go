@@ -101,13 +101,6 @@ func (s *shaky) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 	return store.InTwoSteps(ctx, s, w, q)
 }
 
-func (s *shaky) WriteAll(ctx context.Context, w []store.Write) error {
-	if err := s.before(ctx); err != nil {
-		return err
-	}
-	return s.Store.WriteAll(ctx, w)
-}
-
 // wantCode fails unless err has code and its message contains text.
 func wantCode(t *testing.T, err error, code codes.Code, text string) {
 	t.Helper()

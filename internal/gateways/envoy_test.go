@@ -54,13 +54,6 @@ func (f *failing) WriteThenRead(ctx context.Context, w *store.Write, q *store.Qu
 	return store.InTwoSteps(ctx, f, w, q)
 }
 
-func (f *failing) WriteAll(ctx context.Context, w []store.Write) error {
-	if f.away.Load() {
-		return store.ErrUnavailable
-	}
-	return f.Store.WriteAll(ctx, w)
-}
-
 // line leads to an address, or answers in its place.
 type line struct {
 	net.Listener

@@ -1,13 +1,11 @@
 package limiter_test
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -72,6 +70,23 @@ func TestUnitsAheadSpareWrites(t *testing.T) {
 	}
 }
 
+// TestReadsHaveNothingAhead holds that an owner which reads its key finds the units that are counted, and no more.
+func TestReadsHaveNothingAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := owning(t, newFakeStore(), &tenancy{}, 1000)
+		if n, err := takesOf(t, e, 900); n != 900 || err != nil {
+			t.Fatalf("%d are admitted: %v", n, err)
+		}
+		key, err := e.KeyOf("fixed-window", "id")
+		must(t, err)
+		e.Forget(key)
+		d, err := e.Check(t.Context(), limiter.Demand{Policy: "fixed-window", Identifier: "id"})
+		if err != nil || d.Used != 900 {
+			t.Errorf("%d used, %v; want 900", d.Used, err)
+		}
+	})
+}
+
 // TestUnitsAheadAreAcknowledged holds that nobody is admitted by units that the store may not have, nor by a right that is over.
 func TestUnitsAheadAreAcknowledged(t *testing.T) {
 	for _, broken := range []string{"no answer", "a right that is over"} {
@@ -104,26 +119,4 @@ func spend(t *testing.T, e *limiter.Engine) {
 	if n, err := takesOf(t, e, 100); n > 10 || err == nil {
 		t.Fatalf("%d takes are admitted though nothing is written: %v", n, err)
 	}
-}
-
-// TestOpenedKeysHaveNothingAhead checks that an instance that counts for an open key finds the units that are counted,
-// and no more.
-func TestOpenedKeysHaveNothingAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit = 1000
-		s := newFakeStore()
-		e := owning(t, s, &tenancy{}, limit)
-		guest := asking(t, s, &owners{other: asked{e}}, limit)
-		if n, err := takesOf(t, e, limit-10); n != limit-10 || err != nil {
-			t.Fatalf("%d are admitted: %v", n, err)
-		}
-		for i := range 10 {
-			call := limiter.Call{
-				Op: count.OpTake, Demands: []limiter.Demand{{Policy: "fixed-window", Identifier: "id"}}, IdempotencyKey: fmt.Sprint(i),
-			}
-			if r, err := guest.Do(t.Context(), &call); err != nil || !r.Allowed {
-				t.Errorf("guest %d of 10 is denied: %+v, %v", i, r, err)
-			}
-		}
-	})
 }

@@ -212,9 +212,9 @@ func TestLocalIsDecidedByItsOwner(t *testing.T) {
 	}
 }
 
-// TestLocalIsWrittenBeforeItIsOpened checks that an instance that counts for a key in the store, for calls that take
-// several steps, finds the units that its owner admitted.
-func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
+// TestLocalUnderIdempotencyKeys holds that takes under idempotency keys, which another instance is asked for, are decided
+// beside the units that their owner admitted.
+func TestLocalUnderIdempotencyKeys(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, policy := newFakeStore(), inMemory(algorithm, 5, time.Hour)
@@ -662,7 +662,7 @@ func TestLocalWithoutOwners(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, p := newFakeStore(), inMemory(algorithm, 3, time.Hour)
-			shared := &owners{right: &visitor{}}
+			shared := &owners{right: everyones{}}
 			e := limiter.New(store, &limiter.Options{Owners: shared})
 			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)

@@ -310,8 +310,6 @@ func (n nowhere) WriteThenRead(ctx context.Context, w *store.Write, q *store.Que
 	return store.InTwoSteps(ctx, n, w, q)
 }
 
-func (nowhere) WriteAll(context.Context, []store.Write) error { return nil }
-
 // allNew is the right of an owner of all keys, for which nothing was counted.
 type allNew struct{ sole }
 

@@ -557,19 +557,21 @@ func TestTakeThatWasUnderWayDuringAReset(t *testing.T) {
 				resets = b
 			}
 			mustTake(t, a)
+			reset := make(chan error, 1)
 			s.set(func() {
 				s.afterRead = func(*store.State) error {
 					s.set(func() { s.afterRead = nil })
 					time.Sleep(50 * time.Millisecond)
-					err := resets.Reset(t.Context(), "p", somebody.Identifier)
-					time.Sleep(2*tolerance + 30*time.Millisecond) // before b polls
-					return err
+					go func() { reset <- resets.Reset(t.Context(), "p", somebody.Identifier) }() // the same instance makes it after the take
+					time.Sleep(2*tolerance + 30*time.Millisecond)                                // before b polls
+					return nil
 				}
 			})
 			d, err := a.Take(t.Context(), somebody)
 			if err != nil || d.Allowed {
 				t.Fatalf("allowed %v, %v, want it denied by what was counted before", d.Allowed, err)
 			}
+			must(t, <-reset)
 			// a knows of b's reset only once it has polled: it may believe in its block until then.
 			for _, wait := range []time.Duration{15 * time.Millisecond, time.Second} { // when b has polled and a has not, and when both have
 				time.Sleep(wait)

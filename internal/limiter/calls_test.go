@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,76 +46,6 @@ func mustDo(t testing.TB, e *limiter.Engine, call limiter.Call) limiter.Answer {
 		t.Fatalf("%s: %v", call.Op, err)
 	}
 	return answer
-}
-
-// A process that dies between writing several demands and confirming them leaves holds
-// that end by themselves.
-func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
-	bubble(t, "before they are confirmed", func(t *testing.T) {
-		s := newFakeStore()
-		dying := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
-		living := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
-		dead := errors.New("the process is gone")
-		s.set(func() { s.onWriteAll = func([]store.Write) error { return dead } })
-		if _, err := dying.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both}); err == nil {
-			t.Fatal("answered by the dead")
-		}
-		for _, d := range both {
-			if usedBy(t, living, d) != 1 {
-				t.Errorf("%s: nothing is held while the outcome is open", d.Policy)
-			}
-		}
-		time.Sleep(2*timeout + 2*tolerance + time.Second)
-		for _, d := range both {
-			if got := usedBy(t, living, d); got != 0 {
-				t.Errorf("%s: used %d after the holds of the dead have ended", d.Policy, got)
-			}
-		}
-	})
-	bubble(t, "and nothing of one without the other is stored before all are written", func(t *testing.T) {
-		s := newFakeStore()
-		e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))...)
-		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both})
-		var writes []store.Write
-		s.set(func() { writes = slices.Clone(s.writes) })
-		if len(writes) < 2 {
-			t.Fatalf("%d writes of two demands", len(writes))
-		}
-		for _, w := range writes {
-			for _, event := range w.Events {
-				if event.Ends == 0 {
-					t.Errorf("an event that stays was written before it was known that both are admitted")
-				}
-			}
-		}
-		time.Sleep(time.Minute)
-		for _, d := range both {
-			if got := usedBy(t, e, d); got != 1 {
-				t.Errorf("%s: used %d a minute after both were taken", d.Policy, got)
-			}
-		}
-	})
-}
-
-// A confirmation that comes too late admits nothing: somebody may have the place.
-func TestLateConfirmationIsUnknown(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		s := newFakeStore()
-		e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
-		s.set(func() { s.onWriteAll = func([]store.Write) error { time.Sleep(3 * timeout); return nil } })
-		running(t, e)
-		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both})
-		var failed *count.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
-			t.Errorf("confirmed long after the deadline: %v", err)
-		}
-		time.Sleep(time.Minute)
-		for _, d := range both {
-			if got := usedBy(t, e, d); got != 0 {
-				t.Errorf("%s: used %d by a call that was answered by an error", d.Policy, got)
-			}
-		}
-	})
 }
 
 // Calls that name the same keys in different orders neither wait for each other for

@@ -34,7 +34,7 @@ const maxForeign = 1 << 10
 // planForPeer returns the plan of the definition that call names; nil if call needs none. The error wraps owner.ErrRefused,
 // or is a StoreError.
 func (ps *plans) planForPeer(call *owner.Call) (*demand.Plan, error) {
-	if call.Op == owner.OpOpen || call.Op == owner.OpCommit || call.Op == owner.OpAbort {
+	if call.Op == owner.OpCommit || call.Op == owner.OpAbort {
 		return nil, nil
 	}
 	p := ps.inForce.Load().byName[call.Policy]

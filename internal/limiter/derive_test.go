@@ -209,7 +209,7 @@ func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 	policies := ofCountries(5, 5)
 	policies[0].OnStoreError = policy.OnStoreErrorAllow
 	s := newFakeStore()
-	s.set(func() { s.onWriteAll = func([]store.Write) error { return store.ErrUnavailable } })
+	s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 	e := readingEngine(t, s, policies...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

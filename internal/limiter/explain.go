@@ -86,7 +86,6 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c
-	counted.Ends = true // decided by itself, without remembered states
 	if e.decider.Decide(ctx, &counted); counted.Err == nil {
 		x.Counted = counted.Decision
 		x.Reset, counted.Err = e.resetOf(ctx, &c.Target)

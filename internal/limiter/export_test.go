@@ -80,6 +80,9 @@ func DefinitionOf(e *Engine, policy string) []byte {
 // PrintOf returns what tells the definition of one of e's policies from others.
 func PrintOf(e *Engine, policy string) uint64 { return e.plans.inForce.Load().byName[policy].Print }
 
+// Forget drops what e has in memory of key.
+func (e *Engine) Forget(key store.Key) { e.decider.Changed(key) }
+
 // MaxUnwrittenKeys is how many keys may wait to be written.
 const MaxUnwrittenKeys = counted.MaxUnwrittenKeys
 

@@ -28,7 +28,6 @@ type fakeStore struct {
 	beforeRead            func(*store.Query)
 	afterRead             func(*store.State) error
 	onWrite               func(*store.Write) error // instead of storing when it fails
-	onWriteAll            func([]store.Write) error
 }
 
 var errDropped = errors.New("said to be stored, and dropped")
@@ -86,22 +85,6 @@ func (f *fakeStore) WriteEach(ctx context.Context, w []store.Write, wrote func(i
 
 func (f *fakeStore) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
 	return store.InTwoSteps(ctx, f, w, q)
-}
-
-// WriteAll stores after writeTakes, or fails with the context.
-func (f *fakeStore) WriteAll(ctx context.Context, w []store.Write) error {
-	f.mu.Lock()
-	takes, onWriteAll := f.writeTakes, f.onWriteAll
-	f.mu.Unlock()
-	if err := take(ctx, takes); err != nil {
-		return err
-	}
-	if onWriteAll != nil {
-		if err := onWriteAll(w); err != nil {
-			return err
-		}
-	}
-	return f.Store.WriteAll(ctx, w)
 }
 
 // take lasts d, unless ctx ends before.

@@ -251,7 +251,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 	mine.Gone = nil // it is removed
 	for i := range o.charges {
 		c := &o.charges[i]
-		c.Decision, c.Err, c.ID, c.Placed, c.Ends = count.Decision{}, nil, store.EventID{}, false, true
+		c.Decision, c.Err, c.ID, c.Placed, c.Alone = count.Decision{}, nil, store.EventID{}, false, true
 		if len(mine.IDs) > 0 {
 			c.ID, c.Spare = mine.IDs[i], mine.IDs[len(o.charges)+i]
 		}

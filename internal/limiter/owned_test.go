@@ -22,7 +22,6 @@ import (
 type owners struct {
 	right owner.Right
 	other owner.Peer
-	guest error // that ends a guest's right; nil: it lasts
 
 	mu   sync.Mutex
 	hold chan struct{} // the next question for a key's owner waits for it
@@ -40,17 +39,17 @@ func (s *sole) Leave()                       {}
 func (s *sole) IsNew(store.Key, time.Duration) bool { return false }
 func (s *sole) Note(store.Key, time.Duration) error { return nil }
 
-// visitor is a guest's right.
-type visitor struct{ ended error }
+// everyones is the right of each instance where all decide for every key.
+type everyones struct{}
 
-func (v *visitor) Owned() bool                  { return false }
-func (v *visitor) Began() time.Time             { return time.Time{} }
-func (v *visitor) Verify(context.Context) error { return v.ended }
-func (v *visitor) Verified() time.Time          { return time.Time{} }
-func (v *visitor) Leave()                       {}
+func (everyones) Owned() bool                  { return false }
+func (everyones) Began() time.Time             { return time.Time{} }
+func (everyones) Verify(context.Context) error { return nil }
+func (everyones) Verified() time.Time          { return time.Time{} }
+func (everyones) Leave()                       {}
 
-func (v *visitor) IsNew(store.Key, time.Duration) bool { return false }
-func (v *visitor) Note(store.Key, time.Duration) error { return nil }
+func (everyones) IsNew(store.Key, time.Duration) bool { return false }
+func (everyones) Note(store.Key, time.Duration) error { return nil }
 
 func ownsAll() *owners { return &owners{right: &sole{}} }
 
@@ -71,8 +70,6 @@ func (o *owners) Place(context.Context, store.Key) (owner.Place, error) {
 func (o *owners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
 	return o.right, nil
 }
-
-func (o *owners) Guest(context.Context) (owner.Right, error) { return &visitor{o.guest}, nil }
 
 func logOf(limit int64) policy.Policy {
 	return policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
@@ -392,7 +389,7 @@ func TestColdReadsAreCounted(t *testing.T) {
 			{"take by the owner", &sole{}, count.OpTake, 1},
 			{"check by the owner", &sole{}, count.OpCheck, 4}, // what a check reads is not kept
 			{"take of a key that is new", &tenancy{}, count.OpTake, 0},
-			{"take where nobody owns", &visitor{}, count.OpTake, 0},
+			{"take where nobody owns", everyones{}, count.OpTake, 0},
 		} {
 			if p.Limits[0].Algorithm == "token-bucket" && (c.op == count.OpCheck || c.want == 0) {
 				continue // a cell is compared and set, or read whatever is known

@@ -275,7 +275,7 @@ func (r *reservations) settle(ctx context.Context, t *once.Token, held []int, ch
 			c.Decision.Recorded, s.told[i] = count.RecordedNo, Settled{}
 		case c.Cost > kept:
 			more := *c
-			more.Op, more.Cost, more.Ends = count.OpRecord, c.Cost-kept, true
+			more.Op, more.Cost, more.Alone = count.OpRecord, c.Cost-kept, true
 			again, at = append(again, more), append(at, i)
 		}
 	}

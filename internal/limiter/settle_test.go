@@ -50,13 +50,6 @@ func (d *dying) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 	return store.InTwoSteps(ctx, d, w, q)
 }
 
-func (d *dying) WriteAll(ctx context.Context, w []store.Write) error {
-	if err := d.write(); err != nil {
-		return err
-	}
-	return d.fakeStore.WriteAll(ctx, w)
-}
-
 // eachWay are manyCounts, and those that an owner writes behind.
 func eachWay(limit int64) map[string]policy.Policy {
 	all := manyCounts(limit, 24*time.Hour)

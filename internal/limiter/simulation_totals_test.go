@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -114,8 +113,8 @@ func (w *world) settled(u *unit) (surely, perhaps bool) {
 }
 
 // checkTogether holds that of two logs that are only ever taken from together either both count
-// or none does, when all holds have ended. Units that a process was making stay when it died,
-// or that are being removed by a repetition that failed, may count in one of them.
+// or none does. Units of a process that died, or that are being removed by a repetition that failed,
+// may count in one of them.
 func (w *world) checkTogether(f *findings) {
 	if len(w.scenario.policies) < 2 || w.scenario.policies[1].Limits[0].Algorithm != "sliding-log" {
 		return
@@ -128,9 +127,7 @@ func (w *world) checkTogether(f *findings) {
 		}
 		doubt := int64(0)
 		for _, u := range w.unitsOf("p", id) {
-			i := w.instances[u.instance]
-			staying := slices.ContainsFunc(i.together, func(at time.Duration) bool { return u.began <= at && at <= u.ended })
-			if !u.counts && u.may && (u.call.IdempotencyKey != "" || i.isDead() && staying) {
+			if !u.counts && (u.may && u.call.IdempotencyKey != "" || w.instances[u.instance].isDead()) {
 				doubt += u.cost
 			}
 		}

@@ -43,9 +43,8 @@ type process struct {
 	stop   context.CancelFunc
 	ended  chan struct{}
 
-	mu       sync.Mutex
-	still    []span          // when it stood still
-	together []time.Duration // when it wrote what stands or falls together
+	mu    sync.Mutex
+	still []span // when it stood still
 }
 
 type span struct{ from, until time.Duration }
@@ -171,17 +170,6 @@ func (i *process) WriteEach(ctx context.Context, w []store.Write, wrote func(int
 
 func (i *process) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
 	return store.InTwoSteps(ctx, i, w, q)
-}
-
-// WriteAll stores w in the cluster, likewise.
-func (i *process) WriteAll(ctx context.Context, w []store.Write) error {
-	if err := i.leave(ctx); err != nil {
-		return err
-	}
-	i.mu.Lock()
-	i.together = append(i.together, i.world.cluster.now())
-	i.mu.Unlock()
-	return i.world.cluster.writeAll(ctx, i, w)
 }
 
 // leave says whether a request may leave now. One that was about to leave when its

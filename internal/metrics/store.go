@@ -120,12 +120,6 @@ func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote fu
 	})
 }
 
-// WriteAll writes to the next store.
-func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) (err error) {
-	defer s.took(ctx, storeWrite, s.metrics.now(), &err)
-	return s.next.WriteAll(ctx, w)
-}
-
 // observedExclusive is an observedStore that can lock a key.
 type observedExclusive struct {
 	observedStore

@@ -153,3 +153,29 @@ func quickWorld(t *testing.T, members int) *simWorld {
 	})
 	return w
 }
+
+// TestCostOfReservations holds that a reservation costs what a take does: a write, whichever instance is asked.
+func TestCostOfReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := quickWorld(t, 3)
+		const each = 100
+		for _, p := range simPolicies() {
+			if p.InCells() {
+				continue
+			}
+			for i := range each + 3 { // the first call of each instance reads the secret
+				if i == 3 {
+					w.costs.of(1)
+				}
+				d := limiter.Demand{Policy: p.Name, Identifier: keysOf("reserve", i)}
+				call := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Minute}
+				if a, err := w.alive[i%3].engine.Do(t.Context(), &call); err != nil || a.Reservation == "" {
+					t.Fatalf("%+v, %v", a, err)
+				}
+			}
+			if cost, want := w.costs.of(each), "1.00 writes, 0.00 reads of keys, "; !strings.HasPrefix(cost, want) {
+				t.Errorf("a reservation of %s costs %s, want %s", p.Name, cost, want)
+			}
+		}
+	})
+}

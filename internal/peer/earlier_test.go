@@ -40,14 +40,23 @@ func TestEarlierCalls(t *testing.T) {
 			Back: &count.Entry{ID: store.EventID{1}, At: 2, Cost: 3, Claimed: 4, Confirmed: true},
 		}, "2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a096769" +
 			"76655f6261636b7a1a0a10010000000000000000000000000000001002180320042801"},
-		"open": {owner.Call{Policy: "sms-send", Key: key, Op: owner.OpOpen, Cost: 500, Keep: time.Hour},
-			"2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a046f70" +
-				"656e40f4034880dddb01"},
+		"reserve": {owner.Call{Policy: "sms-send", Key: key, Op: count.OpReserve, Cost: 2, Hold: time.Hour},
+			"2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a077265" +
+				"73657276654002980180dddb01"},
 	} {
 		sent := earlier(t, name, callOf(&c.call), c.sent, new(peerpb.Call))
 		if got, err := peerCallOf(sent); err != nil || !reflect.DeepEqual(got, c.call) {
 			t.Errorf("%s of an earlier build reads as %+v, %v", name, got, err)
 		}
+	}
+}
+
+// TestEarlierOpenings refuses what earlier builds sent to count for a key beside its owner: they count nothing then.
+func TestEarlierOpenings(t *testing.T) {
+	sent := readEarlier(t, "2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a046f70"+
+		"656e40f4034880dddb01", new(peerpb.Call))
+	if call, err := peerCallOf(sent); !errors.Is(err, owner.ErrRefused) {
+		t.Errorf("it reads as %+v, %v", call, err)
 	}
 }
 
@@ -70,7 +79,7 @@ func TestEarlierAnswers(t *testing.T) {
 	want := owner.Answer{
 		Verdicts:   []count.Verdict{{Allowed: true, Used: 1, Remaining: 2, ResetAfter: 3, RetryAfter: -1}},
 		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
-		Entry: owner.Entry{ID: store.EventID{4}, At: 5, Epoch: 6, Cost: 7}, Steady: 8,
+		Entry: count.Entry{ID: store.EventID{4}, At: 5, Epoch: 6, Cost: 7}, Steady: 8,
 	}
 	sent := earlier(t, "answer", answerOf(9, &want, nil),
 		"08092203796573280130013a13080110011802200328ffffffffffffffffff0142180a10040000000000000000000000"+

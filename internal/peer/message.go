@@ -24,7 +24,7 @@ const (
 func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
 		View: h.View, Policy: h.Policy, Print: h.Print, Definition: h.Definition, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
-		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
+		HoldMillis: h.Hold.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
 	}
 	if h.ID != (store.EventID{}) {
 		call.Id = h.ID[:]
@@ -48,7 +48,7 @@ func callOf(h *owner.Call) *peerpb.Call {
 func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	h := owner.Call{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Definition: call.GetDefinition(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
-		View: call.GetView(), Limit: call.GetLimit(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
+		View: call.GetView(), Limit: call.GetLimit(), Hold: time.Duration(call.GetHoldMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	var err error
 	if h.ID, err = idOf(call.GetId()); err != nil {
@@ -179,7 +179,7 @@ func read(answer *peerpb.Answer, a *owner.Answer) error {
 		if len(e.GetId()) != len(a.Entry.ID) {
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
 		}
-		a.Entry = owner.Entry{
+		a.Entry = count.Entry{
 			ID: store.EventID(e.GetId()), At: store.Instant(e.GetAt()), Epoch: store.Instant(e.GetEpoch()), Cost: e.GetCost(),
 		}
 	}

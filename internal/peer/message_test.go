@@ -19,6 +19,7 @@ import (
 func FuzzCall(f *testing.F) {
 	for _, call := range []owner.Call{
 		{Policy: "p", Print: 1, Op: count.OpTake, Cost: 2, Limit: 3, ID: store.EventID{5}, Prepare: store.EventID{4}, Definition: []byte("{}")},
+		{Policy: "p", Op: count.OpReserve, Cost: 1, Hold: 1e9},
 		{Policy: "p", Op: owner.OpGiveBack, Back: &count.Entry{Cost: 1, Claimed: 2}},
 	} {
 		sent, err := proto.Marshal(callOf(&call))
@@ -44,6 +45,14 @@ func FuzzCall(f *testing.F) {
 			t.Errorf("%+v is sent on as %+v, %v", call, again, err)
 		}
 	})
+}
+
+// TestChecksOfNothingAreSent holds that an owner answers what remains of a key, which a settlement asks.
+func TestChecksOfNothingAreSent(t *testing.T) {
+	call := owner.Call{Policy: "p", Op: count.OpCheck}
+	if _, err := peerCallOf(callOf(&call)); err != nil {
+		t.Errorf("a check of nothing: %v", err)
+	}
 }
 
 // TestDatedErrorsAreSent holds that an asker hears of the reset that a claimed take must be dated after.
@@ -74,7 +83,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		if a.Recorded != count.RecordedYes {
-			a.Entry = owner.Entry{} // it is of no use, and not sent
+			a.Entry = count.Entry{} // it is of no use, and not sent
 		}
 		if err := read(answerOf(1, &a, nil), &again); err != nil || !reflect.DeepEqual(again, a) {
 			t.Errorf("%+v is sent on as %+v, %v", a, again, err)

@@ -75,15 +75,6 @@ func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner
 	return (*right)(t), nil
 }
 
-// Guest returns the right to count for others' keys; see owner.Owners.
-func (o *Owners) Guest(ctx context.Context) (owner.Right, error) {
-	t, err := o.cluster.EnterGuest(ctx)
-	if err != nil {
-		return nil, notYet(err)
-	}
-	return (*right)(t), nil
-}
-
 // right is a term as an owner.Right.
 type right cluster.Term
 

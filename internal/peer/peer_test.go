@@ -151,7 +151,7 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 	want := owner.Answer{
 		Verdicts:   []count.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: count.Never, Used: 9}},
 		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
-		Entry: owner.Entry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
+		Entry: count.Entry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
 	}
 	var got owner.Call
 	var left time.Duration

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -383,15 +384,6 @@ func (s simCounts) WriteEach(ctx context.Context, w []store.Write, wrote func(in
 
 func (s simCounts) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (store.State, bool, error) {
 	return store.InTwoSteps(ctx, s, w, q)
-}
-
-func (s simCounts) WriteAll(ctx context.Context, w []store.Write) error {
-	return s.write(ctx, func() error {
-		for i := range w {
-			s.in.w.note(w[i].Key)
-		}
-		return s.in.w.counts.WriteAll(context.Background(), w)
-	})
 }
 
 func (w *simWorld) note(key store.Key) {
@@ -835,7 +827,10 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		call.IdempotencyKey = policy + id + once
 		call.Demands[0].Cost = 1
 	case how == 2:
-		w.reserve(limited, in, demand)
+		if w.chance(0.3) {
+			call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: keys.Identifier("x" + other), Cost: 1})
+		}
+		w.reserve(limited, in, call.Demands)
 		return
 	case how == 3:
 		call.Op = count.OpCheck
@@ -917,9 +912,9 @@ func (w *simWorld) release(demands []limiter.Demand, release string) {
 }
 
 // reserve holds units, and records what they came to a while later, on another instance.
-func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Demand) {
-	w.doubt([]limiter.Demand{d}) // it may be held yet, or given back
-	held, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
+func (w *simWorld) reserve(ctx context.Context, in *simInstance, demands []limiter.Demand) {
+	w.doubt(demands) // they may be held yet, or given back
+	held, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: 3 * time.Second})
 	if err != nil || held.Reservation == "" {
 		return
 	}
@@ -929,14 +924,17 @@ func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Deman
 	if len(w.alive) > 0 {
 		in = w.alive[w.rng.IntN(len(w.alive))]
 	}
+	d := &demands[0]
 	d.Cost = []int64{limiter.CostNothing, 1, d.Cost, d.Cost, d.Cost + 1}[w.rng.IntN(5)]
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	settling := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}
-	answer, err := in.engine.Do(ctx, &settling)
-	if err == nil && !holder.left.Load() {
-		w.admit(d.Policy, string(d.Identifier), answer.Settled[0].Cost-answer.Settled[0].Over)
+	answer, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands, Reservation: held.Reservation})
+	if err != nil || holder.left.Load() {
+		return
+	}
+	for i, d := range demands {
+		w.admit(d.Policy, string(d.Identifier), answer.Settled[i].Cost-answer.Settled[i].Over)
 	}
 }
 
@@ -1029,11 +1027,20 @@ func (w *simWorld) fill(d limiter.Demand, by *simInstance) (receipts []string, s
 		if w.chance(0.5) {
 			call.IdempotencyKey = fmt.Sprint(d.Policy, d.Identifier, len(receipts), w.below(time.Hour))
 		}
+		held := w.chance(0.2)
+		if held {
+			call = limiter.Call{Op: count.OpCheck, Demands: call.Demands, Reserve: 3 * time.Second}
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
 		a, err := in.engine.Do(ctx, &call)
 		cancel()
 		if err != nil {
 			return receipts, false
+		}
+		if held && a.Allowed {
+			if a, err = w.settle(cmp.Or(by, w.anyone()), a.Reservation); err != nil || a.Settled[0].Over > 0 {
+				return receipts, false
+			}
 		}
 		if !a.Allowed {
 			return receipts, a.Recorded == count.RecordedNo
@@ -1041,6 +1048,16 @@ func (w *simWorld) fill(d limiter.Demand, by *simInstance) (receipts []string, s
 		receipts = append(receipts, a.Receipt)
 	}
 	return receipts, true
+}
+
+// settle records a reservation by in; nil: there is no instance.
+func (w *simWorld) settle(in *simInstance, reservation string) (limiter.Answer, error) {
+	if in == nil {
+		return limiter.Answer{}, errGone
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+	defer cancel()
+	return in.engine.Do(ctx, &limiter.Call{Op: count.OpRecord, Reservation: reservation})
 }
 
 // holdRoom holds that after what happened, room more units of d were admitted: no more, and, where nothing fails and no call

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -164,36 +163,6 @@ var Levels = map[policy.Level]gocql.Consistency{
 
 	policy.LevelSerial:      gocql.Consistency(gocql.Serial),
 	policy.LevelLocalSerial: gocql.Consistency(gocql.LocalSerial),
-}
-
-// meets lists for each level the other levels that it satisfies, too: it waits for at least as many replicas, in the
-// same places.
-var meets = []struct {
-	level policy.Level
-	also  []policy.Level
-}{
-	{policy.LevelAny, nil},
-	{policy.LevelOne, []policy.Level{policy.LevelAny}},
-	{policy.LevelLocalOne, []policy.Level{policy.LevelAny, policy.LevelOne}},
-	{policy.LevelTwo, []policy.Level{policy.LevelAny, policy.LevelOne}},
-	{policy.LevelThree, []policy.Level{policy.LevelAny, policy.LevelOne, policy.LevelTwo}},
-	{policy.LevelLocalQuorum, []policy.Level{policy.LevelAny, policy.LevelOne, policy.LevelLocalOne}},
-	{policy.LevelQuorum, []policy.Level{policy.LevelAny, policy.LevelOne}},
-	{policy.LevelEachQuorum, []policy.Level{
-		policy.LevelAny, policy.LevelOne, policy.LevelLocalOne, policy.LevelLocalQuorum, policy.LevelQuorum,
-	}},
-}
-
-// JointLevel returns the level for writes at several levels: the weakest that satisfies all of them, ALL if no other
-// does.
-func JointLevel(asked []policy.Level) policy.Level {
-	for _, m := range meets {
-		met := func(l policy.Level) bool { return l == m.level || slices.Contains(m.also, l) }
-		if !slices.ContainsFunc(asked, func(l policy.Level) bool { return !met(l) }) {
-			return m.level
-		}
-	}
-	return policy.LevelAll
 }
 
 // SerialLevel returns the driver's level called name, SERIAL or LOCAL_SERIAL.

@@ -41,7 +41,7 @@ const (
 )
 
 // Settle decides all requests of batch, which are for t.
-func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	mark := x.full.Since(t.Key)
 	var last *store.State
 	var at store.Instant
@@ -51,10 +51,6 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 		ahead := now.Sub(x.opts.Timing.Instant())
 		for _, r := range batch {
 			id := x.ids.Next(now)
-			if r.Alone {
-				t.Plan.Decide(&r.Without, s, count.OpCheck, id, now, r.Cost)
-				r.Without.Postpone(ahead)
-			}
 			t.Plan.Decide(&r.Decision, s, r.Op, id, now, r.Cost)
 			r.Decision.Postpone(ahead)
 			if r.Decision.Recorded != count.RecordedYes {
@@ -75,7 +71,8 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 
 // Check decides r at the present instant, and records nothing. Its serial read completes writes in progress, so the
 // answer is exact for some moment during the call.
-func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request) {
+func (x *Decider) Check(ctx context.Context, r *demand.Charge) {
+	t := &r.Target
 	mark := x.full.Since(t.Key)
 	s, c, err := x.Read(ctx, t, x.opts.Serial)
 	if err != nil {

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Within is context.WithTimeout with a timer that is made at the first call of Done: a decision from memory needs none.
+// Within is context.WithTimeout with a timer that is made at the first call of Done: a decision from memory needs none. It
+// is parent itself if that ends in time, which the CancelFunc then does not end.
 func Within(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	w := &within{parent: parent, until: time.Now().Add(timeout)}
-	if earlier, ok := parent.Deadline(); ok && earlier.Before(w.until) {
-		w.until = earlier
+	until := time.Now().Add(timeout)
+	if earlier, ok := parent.Deadline(); ok && !earlier.After(until) {
+		return parent, func() {}
 	}
+	w := &within{parent: parent, until: until}
 	return w, w.cancel
 }
 

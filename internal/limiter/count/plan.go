@@ -31,6 +31,7 @@ type LogPlan struct {
 	// Beyond is how many events are read beyond the limit: one, where units are released all the time. A log that was read and has
 	// no more events than the limit lacks none then.
 	Beyond int
+	slack  time.Duration // how much longer an event counts, for clocks that differ
 }
 
 // NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack.
@@ -90,7 +91,7 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 	i := slices.IndexFunc(p.Logs, func(log LogPlan) bool { return log.Span == span })
 	if i < 0 {
 		i = len(p.Logs)
-		p.Logs = append(p.Logs, LogPlan{Span: span})
+		p.Logs = append(p.Logs, LogPlan{Span: span, slack: slack})
 	}
 	log := &p.Logs[i]
 	log.Window = max(log.Window, l.Window+slack)
@@ -119,15 +120,7 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 // spare.
 func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
 	for i := range s.Logs {
-		log, p := &s.Logs[i], &p.Logs[i]
-		gone := 0
-		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
-			gone++
-		}
-		gone = max(gone, len(log.Events)-p.Limit-spare)
-		if gone > 0 {
-			*log = log.From(gone)
-		}
+		p.Logs[i].prune(&s.Logs[i], now, spare)
 	}
 	counts := s.Counts[:0]
 	for _, c := range s.Counts {
@@ -136,6 +129,28 @@ func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
 		}
 	}
 	s.Counts = counts
+}
+
+// prune is Prune of a log. Holds don't take the place of earlier events, which count once the holds have ended.
+func (p *LogPlan) prune(log *store.Log, now store.Instant, spare int) {
+	gone := 0
+	for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
+		gone++
+	}
+	if gone > 0 {
+		*log = log.From(gone)
+	}
+	most := p.Limit + spare
+	if len(log.Events) <= most {
+		return
+	}
+	log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 && e.Ends.Add(p.slack) <= now })
+	for gone = len(log.Events); gone > 0 && most > 0; gone-- {
+		if log.Events[gone-1].Ends == 0 {
+			most--
+		}
+	}
+	*log = store.Log{Events: log.Events[gone:]}
 }
 
 // TakeOut removes units from the logs and counters of s.

@@ -35,11 +35,11 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	return used
 }
 
-// steadyLog returns when the oldest event that counts leaves the window, Distant if none counts. It returns now if some
-// may be holds, as then it is not known.
+// steadyLog returns when the oldest event that counts leaves the window, Distant if none counts. It returns now if holds
+// count, as then it is not known.
 func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	log := &s.Logs[r.log]
-	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 }) {
+	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 && r.holds(&e, now) }) {
 		return now
 	}
 	counted := log.After(r.logBound(s, now))

@@ -44,19 +44,18 @@ func (s *Decider) checkBeside(ctx context.Context, c *demand.Charge) {
 			break
 		}
 	}
-	r := &demand.Request{Alone: true, Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right}
-	s.flights.join(ctx, c.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
+	_ = s.alone(ctx, c.Key, func(ctx context.Context) error { // else it stays denied
 		in, _ := s.prepared.Of(c.Key)
 		k, now := s.counted.owned.of(&c.Target, c.Right), s.opts.Timing.Instant()
 		if k == nil || s.opts.Timing.IsSetBack(k.latest, now) {
-			s.check(ctx, &c.Target, r)
-			c.Decision, c.Err = r.Decision, r.Err
-			return
+			s.check(ctx, c)
+			return nil
 		}
 		without := k.without(in, now)
 		at := max(now, without.Reset+1)
 		c.Plan.Decide(&c.Decision, without, count.OpCheck, store.EventID{}, at, c.Cost)
 		c.Decision.Postpone(at.Sub(now))
+		return nil
 	})
 }
 
@@ -66,15 +65,17 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 	if !ok {
 		return nil
 	}
-	r := &demand.Request{Op: owner.OpAbort, Prepare: id, Under: t.Plan, Right: right}
-	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) { s.settle(ctx, &t, batch) })
-	return r.Err
+	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Right: right, Leaves: true}
+	if !s.flights.join(ctx, c, s.opts.StoreTimeout, s.settle) {
+		return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
+	}
+	return c.Err
 }
 
 // abortAll does the aborts of batch. It returns the other requests, and a function that waits until all aborts are
 // done. It changes memory first, which must not lose a unit that is read again. A state that is read while the store
 // still has the units is not remembered.
-func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request, done func()) {
+func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest []*demand.Charge, done func()) {
 	if t.Plan.Cell {
 		return s.abortInCell(ctx, t, batch), func() {}
 	}
@@ -112,7 +113,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 }
 
 // abortInCell does the aborts of batch for t's conversions, and returns the other requests.
-func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
+func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest []*demand.Charge) {
 	for _, r := range batch {
 		if r.Op != owner.OpAbort {
 			rest = append(rest, r)
@@ -150,7 +151,7 @@ func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right 
 }
 
 // failAborts fails the aborts of batch, which were not done: they are safe to repeat.
-func failAborts(batch []*demand.Request, err error) {
+func failAborts(batch []*demand.Charge, err error) {
 	for _, r := range batch {
 		if r.Op == owner.OpAbort {
 			r.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}

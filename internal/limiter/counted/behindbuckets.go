@@ -15,11 +15,11 @@ import (
 )
 
 // settleInMemory decides batch by what is known of t's buckets, and reports whether it could. If not, it has dropped
-// what was known, and written units added in memory to the cell.
-func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Request) bool {
+// what was known, and written units added in memory to the cell: held units are written before they are admitted.
+func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) bool {
 	c := s.counted
 	right := c.owned.rightOf(t, batch)
-	if right != nil && remembers(t) && c.behind.hasRoom(t.Key) {
+	if right != nil && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
 		k, err := s.buckets(ctx, t, batch, right)
 		if err != nil {
 			failAll(batch, count.RecordedNo, err)
@@ -35,18 +35,16 @@ func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []
 		failAll(batch, count.RecordedNo, err)
 		return true
 	}
-	if right := batch[0].Right; right != nil { // else the owner takes the key for new once it decides from memory again
-		if err := right.Note(t.Key, t.Plan.Life()); err != nil {
-			failAll(batch, count.RecordedNo, store.Unavailable(err))
-			return true
-		}
+	if err := batch[0].Right.Note(t.Key, t.Plan.Life()); err != nil { // else the key would be new to it again
+		failAll(batch, count.RecordedNo, store.Unavailable(err))
+		return true
 	}
 	return false
 }
 
 // buckets returns what is known of t's buckets by right, for batch: nothing, if t is new. It reads them again if the
 // knowledge is old and would deny.
-func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*keyState, error) {
+func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) (*keyState, error) {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
 	if err != nil {
@@ -84,7 +82,7 @@ type pendingDelta struct {
 	last    store.Instant // time of the last unit
 	known   *keyState     // whose buckets hold the units
 	tried   cas.Attempts  // conditional writes of the units, one of which may be stored
-	mixed   bool          // other instances changed the cell, too: guests, or the next owner
+	mixed   bool          // other instances changed the cell, too: the next owner
 }
 
 // pour notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is

@@ -64,7 +64,7 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 // giveBackInFlight is GiveBackBy for t, whose limits are in a cell, or in memory and written to it.
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
 	c := s.counted
-	asks := []*demand.Request{{Op: count.OpRecord, Right: right, Under: t.Plan}}
+	asks := []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}}
 	if c.owned.rightOf(t, asks) != nil && remembers(t) && c.behind.hasRoom(t.Key) {
 		k, err := s.buckets(ctx, t, asks, right)
 		if err != nil {

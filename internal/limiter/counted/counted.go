@@ -58,16 +58,16 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 }
 
 // check decides r at the present instant, and records nothing.
-func (c *counted) check(ctx context.Context, t *demand.Target, r *demand.Request) {
-	batch := []*demand.Request{r}
-	if c.owned.rightOf(t, batch) != nil {
+func (c *counted) check(ctx context.Context, r *demand.Charge) {
+	batch := []*demand.Charge{r}
+	if c.owned.rightOf(&r.Target, batch) != nil {
 		c.owned.cold.Add(1)
 	}
-	_, _ = c.foresee(ctx, t, batch)
+	_, _ = c.foresee(ctx, &r.Target, batch)
 }
 
 // settle decides all requests of batch, which are for t.
-func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	mine := c.owned.rightOf(t, batch)
 	if mine != nil {
 		if k := c.known(ctx, t, batch, mine); k != nil {
@@ -77,34 +77,32 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 		t = c.owned.widened(t)
 		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
 	}
-	batch = c.recall(t, batch)
+	batch = c.recall(batch)
 	if len(batch) == 0 {
 		return
 	}
 	if mine != nil {
 		c.owned.cold.Add(int64(len(batch)))
 	}
-	if right := batch[0].Right; right != nil {
-		if err := right.Note(t.Key, t.Plan.Life()); err != nil {
-			failAll(batch, count.RecordedNo, store.Unavailable(err))
-			return
-		}
+	if err := batch[0].Right.Note(t.Key, t.Plan.Life()); err != nil {
+		failAll(batch, count.RecordedNo, store.Unavailable(err))
+		return
 	}
 	open := c.attempt(ctx, t, batch)
-	if len(open) > 0 && !batch[0].Placed && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
+	if len(open) > 0 && !batch[0].Spent && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
 		c.attemptAgain(ctx, t, open)
 	}
 }
 
 // recall denies the requests of batch that a remembered state denies: the batch before may have read it.
-func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
+func (c *counted) recall(batch []*demand.Charge) (rest []*demand.Charge) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return nil
 	}
 	for _, r := range batch {
-		if !r.Op.MayDeny() || !c.denials.Answer(&r.Decision, t, r.Cost, now, false) {
+		if !r.Op.MayDeny() || !c.denials.Answer(r, now, false) {
 			rest = append(rest, r)
 		}
 	}
@@ -112,7 +110,7 @@ func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*dem
 }
 
 // attemptAgain decides batch again, whose requests are denied already. If the store fails now, the denials stand.
-func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	denials := make([]count.Decision, len(batch))
 	for i, r := range batch {
 		denials[i], r.Denied = r.Decision, true
@@ -127,7 +125,7 @@ func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*d
 
 // attempt decides batch. It returns the requests whose denial may be due to units that other instances are about to
 // take back; these are decided as well.
-func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Request) (open []*demand.Request) {
+func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Charge) (open []*demand.Charge) {
 	batch, open = c.readFirst(ctx, t, batch)
 	if len(batch) == 0 {
 		return open
@@ -167,7 +165,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 
 // place stores units for batch and returns them with the state that is read after that. It returns false after a
 // failure; the requests then have their errors.
-func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.Request) (*units, store.State, bool) {
+func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*units, store.State, bool) {
 	own, err := c.newUnits(t, batch)
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
@@ -177,7 +175,7 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.R
 		batch[0].Err = &demand.DatedError{After: own.epoch}
 		return own, store.State{}, false
 	}
-	batch[0].Placed = batch[0].IsDated()
+	batch[0].Spent = batch[0].IsDated()
 	for range resetRounds {
 		state, ok := c.writeThenRead(ctx, t, own)
 		if !ok {
@@ -199,8 +197,8 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.R
 // readFirst denies takes for which there is no room already, without a write, and returns the rest. It reads only if
 // that may save a write: for costs above one, which would deny others meanwhile, and for keys that were over their
 // limit when last seen. open are denied takes that deserve another attempt.
-func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest, open []*demand.Request) {
-	large := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Op.MayDeny() && r.Cost > 1 })
+func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest, open []*demand.Charge) {
+	large := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Op.MayDeny() && r.Cost > 1 })
 	if t.Plan.Count == policy.CountAll || !large && !c.wasDenied(t.Key) {
 		return batch, nil
 	}
@@ -234,7 +232,7 @@ func (c *counted) wasDenied(key store.Key) bool {
 }
 
 // foresee decides batch at the present instant, one request after the other, and records nothing.
-func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Request) (unsettled bool, err error) {
+func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Charge) (unsettled bool, err error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
@@ -276,7 +274,10 @@ func (c *counted) forgetDenial(key store.Key) {
 func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *units) (store.State, bool) {
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 && !own.dated {
-		w.Events, w.Logs = own.events, own.logWrites(t.Plan, c.opts)
+		w.Events, w.Logs = own.events, t.Plan.LogWrites
+		if hold := own.batch[0].Hold; hold > 0 { // it has a batch of its own
+			w.Logs = t.Plan.HoldWrites(hold, c.opts)
+		}
 	}
 	q := t.Plan.Query(t.Key, own.now, len(own.batch), nil)
 	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
@@ -361,18 +362,17 @@ func (c *counted) complete(t *demand.Target, own *units, state *store.State) boo
 func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, unsettled bool) {
 	unsettled = c.hasUnsettled(t.Plan, state, own.now)
 	ahead := own.now.Sub(c.opts.Timing.Instant())
-	refused = own.filter(func(i int, r *demand.Request) bool {
+	refused = own.filter(func(i int, r *demand.Charge) bool {
 		e := &own.events[i]
-		if r.Alone {
-			t.Plan.Decide(&r.Without, state, count.OpCheck, e.ID, e.At, r.Cost)
-			r.Without.Postpone(ahead)
-		}
 		t.Plan.Decide(&r.Decision, state, r.Op, e.ID, e.At, r.Cost)
 		r.Decision.Postpone(ahead)
+		if e.Ends != 0 {
+			state.ReplaceEvent(*e)
+		}
 		r.Decision.Entry = count.Entry{ID: e.ID, At: e.At, Epoch: own.epoch, Cost: r.Cost}
 		return r.Decision.Recorded != count.RecordedYes
 	})
-	if slices.ContainsFunc(own.batch, func(r *demand.Request) bool { return r.Op == count.OpRecord }) {
+	if slices.ContainsFunc(own.batch, func(r *demand.Charge) bool { return r.Op == count.OpRecord }) {
 		c.denials.Forget(t.Key) // a record counts whatever the limit
 	}
 	return refused, unsettled
@@ -422,7 +422,7 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 		return
 	}
 	allows := p.OnStoreError != policy.OnStoreErrorDeny || p.Mode == policy.ModeShadow
-	takes := own.filter(func(_ int, r *demand.Request) bool { return r.Op.MayDeny() && (r.Denied || !allows) })
+	takes := own.filter(func(_ int, r *demand.Charge) bool { return r.Op.MayDeny() && (r.Denied || !allows) })
 	// A counter whose add timed out may not have counted: leave it, its window ends.
 	if counts == count.RecordedYes || p.Tally && counts == count.RecordedUnknown {
 		c.give(t, takes.counts) // in a total whether it was stored or not: the next total covers it
@@ -443,7 +443,7 @@ func (c *counted) give(t *demand.Target, counts []store.Count) {
 	c.takeBacks.Subtract(t.Adding(counts))
 }
 
-func failAll(batch []*demand.Request, recorded count.Recorded, err error) {
+func failAll(batch []*demand.Charge, recorded count.Recorded, err error) {
 	for _, r := range batch {
 		r.Err = &count.StoreError{Recorded: recorded, Err: err}
 	}

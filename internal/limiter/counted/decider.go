@@ -47,72 +47,75 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 	return s
 }
 
-// Decide decides one charge at now, and fills in its decision and error.
+// Decide decides one charge at now, by its right, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
-	if c.Hold > 0 || c.Ends && c.Right == nil {
-		if s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
-			return
-		}
-		charges := []demand.Charge{*c}
-		s.DecideAll(ctx, charges)
-		c.Decision, c.Err, c.Placed = charges[0].Decision, charges[0].Err, charges[0].Placed
-		return
-	}
 	doubts := s.prepared.Changes.Of(&c.Key)
-	if (c.Right == nil || !s.counted.owned.answer(&c.Decision, c, now)) && !s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
+	if !s.counted.owned.answer(c, now) && !s.RecallDenial(c, now) {
 		s.ask(ctx, c)
 	}
-	if c.Op == count.OpCheck && c.Right != nil && c.Err == nil && !c.Decision.WouldAllow &&
+	if c.Op == count.OpCheck && c.Err == nil && !c.Decision.WouldAllow &&
 		(s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
 		s.checkBeside(ctx, c)
 	}
 }
 
-// RecallDenial denies a request of t without the store if a remembered state leaves no room. The request must then not
-// count.
-func (s *Decider) RecallDenial(d *count.Decision, t *demand.Target, op count.Op, cost int64, now store.Instant) (decided bool) {
-	return op != count.OpRecord && !t.Plan.Cell && s.Denials.Answer(d, t, cost, now, false)
+// RecallDenial denies c without the store if a remembered state leaves no room. c must then not count.
+func (s *Decider) RecallDenial(c *demand.Charge, now store.Instant) (decided bool) {
+	return c.Op != count.OpRecord && !c.Plan.Cell && s.Denials.Answer(c, now, false)
 }
 
 // ask decides c by the state of its key. If the decision is in doubt, it tries again once a doubt has been resolved,
 // within half of the remaining time, so that after an ErrInDoubt the caller may ask elsewhere.
 func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
-	t := c.Target              // a copy, as settle may go on after the caller has left
 	if c.Op == count.OpCheck { // a check is never in doubt
-		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+		ctx, cancel := clock.Within(ctx, s.opts.StoreTimeout)
 		defer cancel()
-		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right}
-		s.check(ctx, &t, r)
-		c.Decision, c.Err = r.Decision, r.Err
+		s.check(ctx, c)
 		return
 	}
 	until, ok := ctx.Deadline()
 	if !ok {
 		until = time.Now().Add(s.opts.StoreTimeout)
 	}
-	patience := time.Now().Add(time.Until(until) / 2)
+	left := time.Until(until)
+	patience := time.Now().Add(left / 2)
 	for {
-		r := &demand.Request{Op: c.Op, Cost: c.Cost, ID: c.ID, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
-		s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) {
-			s.settle(ctx, &t, batch)
-		})
-		if c.Decision, c.Err = r.Decision, r.Err; r.Placed && errors.Is(c.Err, prepared.ErrInDoubt) {
-			c.Err = &demand.DatedError{}
+		c.Err, c.Denied, c.Spent, c.Turn = nil, false, false, nil
+		if c.Asked && left < s.opts.StoreTimeout-time.Millisecond {
+			s.joinInTime(ctx, c)
+		} else {
+			_ = s.flights.join(ctx, c, s.opts.StoreTimeout, s.settle)
 		}
-		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, prepared.ErrInDoubt) {
+		if !errors.Is(c.Err, prepared.ErrInDoubt) {
 			return
 		}
-		if left := time.Until(patience); left <= 0 || s.prepared.Wait(ctx, r.Fewer, left, s.opts) != nil {
+		if c.Spent {
+			c.Err = &demand.DatedError{}
+			return
+		}
+		if left = time.Until(patience); c.AtOnce || left <= 0 || s.prepared.Wait(ctx, c.Fewer, left, s.opts) != nil {
 			return
 		}
 	}
 }
 
-func (s *Decider) check(ctx context.Context, t *demand.Target, r *demand.Request) {
-	if t.Plan.Cell {
-		s.serial.Check(ctx, t, r)
+// joinInTime is join for a charge of several, whose call began a while ago: if its time is over, its batch goes on without
+// it, and it is not known whether it counts.
+func (s *Decider) joinInTime(ctx context.Context, c *demand.Charge) {
+	one := *c
+	one.Leaves = true
+	if s.flights.join(ctx, &one, s.opts.StoreTimeout, s.settle) {
+		*c = one
+		return
+	}
+	c.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
+}
+
+func (s *Decider) check(ctx context.Context, c *demand.Charge) {
+	if c.Plan.Cell {
+		s.serial.Check(ctx, c)
 	} else {
-		s.counted.check(ctx, t, r)
+		s.counted.check(ctx, c)
 	}
 }
 
@@ -126,50 +129,72 @@ type flights struct {
 }
 
 // flight is one key's queue. It exists while a batch of the key is in progress.
-type flight struct{ waiting []*demand.Request }
+type flight struct{ waiting []*demand.Charge }
 
 // Bounds of a flight.
 const (
 	maxJoined  = 64   // requests in one batch of a log: its rows stay under Cassandra's 5 KiB warning
 	maxSummed  = 1024 // requests in one batch of an owner's sums: one row for any number of them, which no other instance counts
 	maxWaiting = 4096 // requests that wait for one key; more would wait beyond the store timeout
+	givingBack = 64   // the part of the store timeout, as a divisor, in which a call of several demands gives units back
 )
 
 // join adds r to a batch, which settle decides, and returns when r is decided, within timeout. r waits at most half of
 // timeout for its batch to begin, so that under any load the leader of a batch has time to settle it. A caller that
-// leaves before its batch has begun, or whose time is over by then, is not counted, and does not affect others.
-func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, timeout time.Duration,
-	settle func(context.Context, []*demand.Request),
-) {
-	leading, cancel := ctx, func() {}
-	if !r.Alone { // the batch must not depend on one caller
-		leading, cancel = clock.Within(context.WithoutCancel(ctx), timeout)
+// leaves before its batch has begun, or whose time is over by then, is not counted, and does not affect others. Later it
+// leaves only if r.Leaves: then join returns false, and r is still used.
+func (f *flights) join(
+	ctx context.Context, r *demand.Charge, timeout time.Duration, settle func(context.Context, []*demand.Charge),
+) (decided bool) {
+	of, leads := ctx, timeout
+	if !r.IsAlone() {
+		of = context.WithoutCancel(ctx) // the batch must not depend on one caller
 	}
-	defer cancel()
+	if r.Asked { // its call may have to give other units back
+		leads -= timeout / givingBack
+	}
+	leading, cancel := clock.Within(of, leads)
 	if ctx.Err() != nil {
+		cancel()
 		r.Err = tooLate(ctx.Err())
-		return
+		return true
 	}
 	r.Until, _ = ctx.Deadline()
 	if f.together != nil {
 		r.Ctx = ctx
 	}
-	batch, err := f.enter(k, r)
+	batch, err := f.enter(r)
 	if err == nil && batch == nil {
-		batch, err = f.wait(ctx, k, r, timeout/2)
+		batch, decided, err = f.wait(ctx, r, timeout/2)
 	}
 	switch {
 	case err != nil:
-		r.Err = err
+		r.Err, decided = err, true
+	case len(batch) > 0 && r.Leaves:
+		led := make(chan struct{})
+		go func() {
+			defer close(led)
+			defer cancel()
+			f.lead(leading, batch, settle)
+		}()
+		select {
+		case <-led:
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	case len(batch) > 0:
-		f.lead(leading, k, batch, settle)
+		f.lead(leading, batch, settle)
+		decided = true
 	}
+	cancel()
+	return decided
 }
 
 // alone calls do while no batch of key is in progress, unless that takes too long: nothing is counted then.
 func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Context) error) (err error) {
-	r, led := &demand.Request{Alone: true}, false
-	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) { led, err = true, do(ctx) })
+	r, led := &demand.Charge{Target: demand.Target{Key: key}, Alone: true}, false
+	_ = s.flights.join(ctx, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Charge) { led, err = true, do(ctx) })
 	if !led {
 		return r.Err
 	}
@@ -177,40 +202,49 @@ func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Cont
 }
 
 // enter returns a batch for r to lead at once, or queues r and returns none.
-func (f *flights) enter(k store.Key, r *demand.Request) ([]*demand.Request, error) {
+func (f *flights) enter(r *demand.Charge) ([]*demand.Charge, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under, busy := f.keys[k]
+	under, busy := f.keys[r.Key]
 	if !busy {
 		if f.keys == nil {
 			f.keys = make(map[store.Key]*flight)
 		}
-		f.keys[k] = &flight{}
-		return []*demand.Request{r}, nil
+		f.keys[r.Key] = &flight{}
+		return []*demand.Charge{r}, nil
 	}
 	if len(under.waiting) == maxWaiting {
 		err := fmt.Errorf("%w: %d requests wait for one key", store.ErrOverloaded, maxWaiting)
 		return nil, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	r.Turn = make(chan []*demand.Request, 1)
+	r.Turn = make(chan []*demand.Charge, 1)
 	under.waiting = append(under.waiting, r)
 	return nil, nil
 }
 
-// wait returns the batch for r to lead, or nil once r is decided. It returns an error if r's time is over before its
-// batch begins.
-func (f *flights) wait(ctx context.Context, k store.Key, r *demand.Request, atMost time.Duration) ([]*demand.Request, error) {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
+// wait returns the batch for r to lead, or none once r is decided. It returns an error if r's time is over before its
+// batch begins, and neither if r leaves.
+func (f *flights) wait(ctx context.Context, r *demand.Charge, atMost time.Duration) (batch []*demand.Charge, decided bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
 	case batch := <-r.Turn:
-		return batch, nil
-	case <-ctx.Done():
+		return batch, true, nil
+	case <-limited.Done():
 	}
-	if f.leave(k, r) {
-		return nil, tooLate(ctx.Err())
+	if f.leave(r) {
+		return nil, false, tooLate(limited.Err())
 	}
-	return <-r.Turn, nil
+	var left <-chan struct{}
+	if r.Leaves {
+		left = ctx.Done()
+	}
+	select {
+	case batch := <-r.Turn:
+		return batch, true, nil
+	case <-left:
+		return nil, false, nil
+	}
 }
 
 // tooLate returns the error of a request whose time was over before its batch began, with the cause why.
@@ -220,10 +254,10 @@ func tooLate(why error) error {
 }
 
 // leave removes r from the queue. It returns false if its batch has begun.
-func (f *flights) leave(k store.Key, r *demand.Request) bool {
+func (f *flights) leave(r *demand.Charge) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under, ok := f.keys[k]
+	under, ok := f.keys[r.Key]
 	if !ok {
 		return false
 	}
@@ -237,9 +271,9 @@ func (f *flights) leave(k store.Key, r *demand.Request) bool {
 
 // lead settles batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
 // outlives its leader's context.
-func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request, settle func(context.Context, []*demand.Request)) {
+func (f *flights) lead(ctx context.Context, batch []*demand.Charge, settle func(context.Context, []*demand.Charge)) {
 	defer func() {
-		f.passOn(k)
+		f.passOn(batch[0].Key)
 		for _, r := range batch[1:] {
 			close(r.Turn)
 		}
@@ -251,7 +285,7 @@ func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request
 }
 
 // ofAll returns ctx as the context of all requests of batch.
-func (f *flights) ofAll(ctx context.Context, batch []*demand.Request) context.Context {
+func (f *flights) ofAll(ctx context.Context, batch []*demand.Charge) context.Context {
 	calls := make([]context.Context, len(batch))
 	for i, r := range batch {
 		calls[i] = r.Ctx
@@ -272,7 +306,8 @@ func (f *flights) passOn(k store.Key) {
 		return
 	}
 	n := 1
-	for n < min(mostJoined(under.waiting[0]), len(under.waiting)) && travelTogether(under.waiting[0], under.waiting[n]) {
+	first := under.waiting[0]
+	for n < len(under.waiting) && travelTogether(first, under.waiting[n]) && n < mostJoined(first) {
 		n++
 	}
 	next := slices.Clone(under.waiting[:n])
@@ -283,7 +318,7 @@ func (f *flights) passOn(k store.Key) {
 // dropLate fails requests whose time is over. After this process was stopped, their callers may not have noticed yet.
 func (f *flight) dropLate() {
 	now := time.Now()
-	f.waiting = slices.DeleteFunc(f.waiting, func(r *demand.Request) bool {
+	f.waiting = slices.DeleteFunc(f.waiting, func(r *demand.Charge) bool {
 		late := !r.Until.IsZero() && now.After(r.Until)
 		if late {
 			r.Err = tooLate(context.DeadlineExceeded)
@@ -294,21 +329,23 @@ func (f *flight) dropLate() {
 }
 
 // travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor by
-// another right, nor if one of them is dated already.
-func travelTogether(r *demand.Request, other *demand.Request) bool {
-	return !r.Alone && !other.Alone && !r.IsDated() && !other.IsDated() && r.Under == other.Under && r.Right == other.Right
+// another right.
+func travelTogether(r *demand.Charge, other *demand.Charge) bool {
+	return !r.IsAlone() && !other.IsAlone() && r.Plan == other.Plan && r.Right == other.Right
 }
 
 // mostJoined returns the largest size of a batch with r.
-func mostJoined(r *demand.Request) int {
-	if r.Right != nil && r.Right.Owned() && len(r.Under.Logs) == 0 {
+func mostJoined(r *demand.Charge) int {
+	if r.Right.Owned() && len(r.Plan.Logs) == 0 {
 		return maxSummed
 	}
 	return maxJoined
 }
 
-func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
-	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Prepare != store.EventID{} })
+// settle decides all charges of batch, which are for one target.
+func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
+	t := &batch[0].Target
+	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Prepare != store.EventID{} })
 	if ofSeveral { // some requests are of calls of several demands
 		rest, done := s.abortAll(ctx, t, batch)
 		defer done()
@@ -333,7 +370,7 @@ func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
 	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
 		return false
 	}
-	known := s.Denials.Answer(&c.Decision, &c.Target, c.Cost, now, true)
+	known := s.Denials.Answer(c, now, true)
 	c.Decision.Remembered = false // the store was asked
 	return known
 }
@@ -421,16 +458,8 @@ func (s *Decider) Flush(ctx context.Context) {
 	s.counted.owned.commons.clear()
 }
 
-// SettleEvent makes n's held event permanent, if t keeps events.
-func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
-	if len(t.Plan.Logs) == 0 {
-		return nil
-	}
-	return s.Store.Write(ctx, t.Settling(n))
-}
-
 // doubt replaces denials of batch by errors if they may be due to units that may yet be given back.
-func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
+func (s *Decider) doubt(t *demand.Target, batch []*demand.Charge) {
 	var known *keyState
 	var without *store.State // known without the prepared units
 	var fewer <-chan struct{}
@@ -445,14 +474,14 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 			if in, fewer = s.prepared.Of(t.Key); len(in) == 0 {
 				return
 			}
-			if r.Right != nil && r.Right.Owned() {
+			if r.Right.Owned() {
 				if known = s.counted.owned.of(t, r.Right); known != nil {
 					without = known.without(in, s.opts.Timing.Instant())
 				}
 			}
 		}
 		if known == nil || t.Plan.Fits(without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
-			r.Err, r.Fewer = prepared.InDoubt(), fewer
+			r.Decision, r.Err, r.Fewer = count.Decision{}, prepared.InDoubt(), fewer
 		}
 	}
 }

@@ -16,18 +16,18 @@ import (
 func TestLateRequestsTravelWithNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
-		late := &demand.Request{Op: count.OpTake, Until: time.Now()}
-		if _, err := f.enter(store.Key{}, &demand.Request{}); err != nil {
+		late := &demand.Charge{Op: count.OpTake, Until: time.Now()}
+		if _, err := f.enter(&demand.Charge{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.enter(store.Key{}, late); err != nil {
+		if _, err := f.enter(late); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
 		f.passOn(store.Key{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		batch, err := f.wait(ctx, store.Key{}, late, time.Second)
+		batch, _, err := f.wait(ctx, late, time.Second)
 		if batch != nil || err != nil || late.Err == nil || len(f.keys) > 0 {
 			t.Errorf("it leads %d, error %v, answered %v, %d keys are busy; want an error", len(batch), err, late.Err, len(f.keys))
 		}

@@ -85,15 +85,23 @@ func (c *counted) giveBackBy(ctx context.Context, t *demand.Target, right owner.
 	return nil
 }
 
-// SettleBy is SettleEvent by right, while no batch of t's key is in progress.
-func (s *Decider) SettleBy(ctx context.Context, t *demand.Target, n *count.Entry) error {
+// SettleBy makes n's held event permanent by right, while no batch of t's key is in progress.
+func (s *Decider) SettleBy(ctx context.Context, t *demand.Target, right owner.Right, n *count.Entry) error {
 	return s.alone(ctx, t.Key, func(ctx context.Context) error {
-		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
-			return err
+		known := s.counted.owned.of(t, right)
+		err := s.Store.Write(ctx, t.Settling(n))
+		if known == nil || err != nil || !known.settle(n) { // the hold may have left memory
+			s.counted.owned.change(t.Key)
 		}
-		s.counted.owned.change(t.Key) // the hold may have left memory
-		return s.SettleEvent(ctx, t, n)
+		return err
 	})
+}
+
+// settle makes n's held event permanent, and reports whether k has it.
+func (k *keyState) settle(n *count.Entry) (had bool) {
+	s := k.open()
+	defer k.close(s)
+	return s.ReplaceEvent(store.Event{ID: n.ID, At: n.At, Cost: n.Cost})
 }
 
 // ending returns a function that drops what this instance remembers of t, as earlier reads may have units that are

@@ -40,7 +40,6 @@ type ownedShard struct {
 	young, Old map[store.Key]*keyState
 	small      map[store.Key]*keyState // see small.go
 	events     int                     // number in young, added ones included
-	open       map[store.Key]time.Time // keys to keep out of memory, and until when
 }
 
 // keyState is the state of a key: all that is counted for it. There are many, so it fits into 80 bytes, a size class of
@@ -335,56 +334,38 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *key
 // Keep keeps state as t's under right, if it surely is all that is counted. changes is the number of changes before it
 // was read. Keep keeps state's memory.
 func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
-	if !remembers(t) || state.Holds() {
+	if !remembers(t) {
 		return
 	}
-	began := time.Now()
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	until, wasOpen := sh.open[t.Key]
-	if wasOpen && began.Before(until) || o.changes.Of(&t.Key) != changes {
+	if o.changes.Of(&t.Key) != changes {
 		return
 	}
-	// Other instances may still take back units that they counted before this instance owned the key, or while it was
-	// open.
-	settled := right.Began().Add(2 * o.opts.StoreTimeout)
-	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
-		settled = later
-	}
 	var again time.Duration
-	if t.Plan.Counters && began.Before(settled) || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
-		again = began.Sub(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
-	}
-	if wasOpen && began.After(settled) {
-		delete(sh.open, t.Key)
+	// Other instances may still take back units that they counted before this instance owned the key.
+	if t.Plan.Counters && time.Since(right.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
+		again = time.Since(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
 	}
 	sh.put(t.Key, o.newKnown(right, t.Plan, state, now, again), o.mostKnown())
 }
 
-// isOpen reports whether key must be kept out of memory.
-func (o *owned) isOpen(key store.Key) bool {
-	sh := o.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	until, ok := sh.open[key]
-	return ok && time.Now().Before(until)
-}
-
 // answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.
-func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (decided bool) {
-	if c.Op == count.OpRecord || c.Plan.Count == policy.CountAll && c.Op == count.OpTake || !c.Right.Owned() || !c.Plan.CountsOutsideCells() {
+func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
+	check := c.Op == count.OpCheck
+	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Right.Owned() || !c.Plan.CountsOutsideCells() {
 		return false
 	}
 	k := o.of(&c.Target, c.Right)
-	if k == nil && c.Op == count.OpCheck && !o.isOpen(c.Key) {
+	if k == nil && check {
 		k = o.new(&c.Target, c.Right, now)
 	}
 	if k == nil {
 		return false
 	}
 	changed := o.prepared.Changes.Of(&c.Key)
-	if c.Op == count.OpTake && o.prepared.Doubted(c.Key) {
+	if !check && o.prepared.Doubted(c.Key) {
 		return false
 	}
 	s := k.open()
@@ -393,13 +374,13 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 		return false
 	}
 	at := max(now, s.Reset+1)
-	if c.Op == count.OpTake {
+	if !check {
 		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge &&
-			c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+			c.Plan.Refuse(&c.Decision, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
-	c.Plan.Decide(d, s, count.OpCheck, store.EventID{}, at, c.Cost)
-	d.Postpone(at.Sub(now))
-	d.Remembered = true
+	c.Plan.Decide(&c.Decision, s, count.OpCheck, store.EventID{}, at, c.Cost)
+	c.Decision.Postpone(at.Sub(now))
+	c.Decision.Remembered = true
 	return true
 }
 
@@ -410,11 +391,11 @@ func (o *owned) age(k *keyState) time.Duration {
 }
 
 // denies reports whether k leaves no room under p for some request of batch at now.
-func (k *keyState) denies(p *demand.Plan, batch []*demand.Request, now store.Instant) bool {
+func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Instant) bool {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
-	return slices.ContainsFunc(batch, func(r *demand.Request) bool {
+	return slices.ContainsFunc(batch, func(r *demand.Charge) bool {
 		return r.Op.MayDeny() && !p.Fits(s, at, r.Cost)
 	})
 }
@@ -422,7 +403,7 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Request, now store.Ins
 // known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
 // deny. It returns nil if the caller must write and read instead: for a dated request, whose id is good for one write,
 // only if what it reads can't be kept.
-func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *keyState {
+func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) *keyState {
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -464,7 +445,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 }
 
 // admit decides batch by k, and returns the units to be written.
-func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
+func (k *keyState) admit(t *demand.Target, batch []*demand.Charge, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
 	s := k.open()
 	defer k.close(s)
 	at := max(now, s.Reset+1)
@@ -486,8 +467,13 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.E
 			continue
 		}
 		r.Decision.Entry = count.Entry{ID: id, At: at, Epoch: own.epoch, Cost: r.Cost}
+		event := store.Event{ID: id, At: at, Cost: r.Cost}
+		if r.Hold > 0 {
+			event.Ends = at.Add(r.Hold)
+			s.ReplaceEvent(event)
+		}
 		own.batch = append(own.batch, r)
-		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost})
+		own.events = append(own.events, event)
 	}
 	k.latest = max(k.latest, now)
 	if t.Plan.Cell {
@@ -506,7 +492,7 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Request, ids *store.E
 }
 
 // settleOwned decides batch by k, the state of t.
-func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Request, k *keyState) {
+func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Charge, k *keyState) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
@@ -523,7 +509,11 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	if local {
 		mark = c.denials.Since(t.Key)
 	}
-	if t.Plan.WriteFrom > 0 {
+	held := batch[0].Hold > 0 // it is written before it is admitted, under any guarantee
+	switch {
+	case held:
+		c.owned.outgrow(t.Key)
+	case t.Plan.WriteFrom > 0:
 		c.owned.keepSmall(t, k, now)
 	}
 	own := k.admit(t, batch, c.ids, now, c.opts)
@@ -533,7 +523,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	if !own.small && len(t.Plan.Logs) > 0 {
 		c.owned.grew(t.Key, len(t.Plan.Logs)*len(own.events))
 	}
-	later, unnoted := !own.small && (t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key)), count.RecordedNo
+	later, unnoted := !own.small && !held && (t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key)), count.RecordedNo
 	if later {
 		c.behind.add(t, own, k) // before Note: units that the end of the term does not find in time are not admitted
 		unnoted = count.RecordedUnknown
@@ -563,6 +553,9 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 {
 		w.Events, w.Logs = own.events, k.plan.LogWrites
+		if hold := own.batch[0].Hold; hold > 0 { // it has a batch of its own
+			w.Logs = k.plan.HoldWrites(hold, c.opts)
+		}
 	}
 	var err error
 	if w.Tally && len(w.Logs) == 0 {
@@ -582,9 +575,9 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 }
 
 // rightOf returns the right by which this instance alone decides batch, nil if others decide for its key, too.
-func (o *owned) rightOf(t *demand.Target, batch []*demand.Request) owner.Right {
+func (o *owned) rightOf(t *demand.Target, batch []*demand.Charge) owner.Right {
 	right := batch[0].Right
-	if right == nil || !right.Owned() || batch[0].Alone || !t.Plan.CountsOutsideCells() || o.isOpen(t.Key) {
+	if !right.Owned() || !t.Plan.CountsOutsideCells() {
 		return nil
 	}
 	return right

@@ -56,19 +56,6 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	}
 }
 
-// TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as the instance that
-// opened it may count, be its store timeout longer than this instance's or not.
-func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
-	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
-	for theirs, want := range map[time.Duration]time.Duration{
-		0: 2 * time.Second, 500 * time.Millisecond: 2 * time.Second, 5 * time.Second: 10 * time.Second,
-	} {
-		if got := o.openFor(theirs); got != want {
-			t.Errorf("opened by who has %v, a key stays open for %v, want %v", theirs, got, want)
-		}
-	}
-}
-
 // TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
 // what is older, is not used once units of it are refunded.
 func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {

@@ -9,31 +9,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset removes all that is counted for t. The error is a StoreError.
-func (s *Decider) Reset(ctx context.Context, t *demand.Target) error { return s.reset(ctx, t, nil) }
-
-// ResetBy is Reset by right, while no batch of t's key is in progress. It forgets the key before it writes: after a
-// failure it is not known what the store has.
+// ResetBy removes all that is counted for t by right, while no batch of t's key is in progress. It forgets the key before
+// it writes: after a failure it is not known what the store has. The error is a StoreError.
 func (s *Decider) ResetBy(ctx context.Context, t *demand.Target, right owner.Right) error {
 	return s.alone(ctx, t.Key, func(ctx context.Context) error {
 		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
-		return s.reset(ctx, t, s.counted.owned.of(t, right))
+		known := s.counted.owned.of(t, right)
+		s.counted.owned.change(t.Key)
+		if t.Plan.Cell {
+			return s.serial.Reset(ctx, t)
+		}
+		return s.counted.reset(ctx, t, known)
 	})
 }
 
-// reset is Reset of a key whose state in memory is known, nil if it is not.
-func (s *Decider) reset(ctx context.Context, t *demand.Target, known *keyState) error {
-	s.counted.owned.change(t.Key)
-	if t.Plan.Cell {
-		return s.serial.Reset(ctx, t)
-	}
-	return s.counted.reset(ctx, t, known)
-}
-
-// reset removes all that is counted for t, at an instant that is later than all units written before, by any instance's
-// clock, and than those dated after an earlier reset.
+// reset removes all that is counted for t, whose state in memory was known, nil if it was not, at an instant that is later
+// than all units written before, by any instance's clock, and than those dated after an earlier reset.
 func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) error {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {

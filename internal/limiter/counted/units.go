@@ -11,7 +11,7 @@ import (
 
 // units are the units that one attempt writes for a batch.
 type units struct {
-	batch  []*demand.Request
+	batch  []*demand.Charge
 	now    store.Instant
 	epoch  store.Instant // the reset after which they are counted
 	events []store.Event // one for each request of batch, in its order
@@ -28,7 +28,7 @@ type units struct {
 }
 
 // newUnits returns units for batch, dated now. It returns an error if this instance's clock is beyond the tolerance.
-func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, error) {
+func (c *counted) newUnits(t *demand.Target, batch []*demand.Charge) (*units, error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		return nil, err
@@ -51,7 +51,11 @@ func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
 		if r.IsDated() {
 			id, at = r.ID, r.ID.Instant()
 		}
-		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost, Ends: demand.EndsAfter(at, r.Hold)})
+		event := store.Event{ID: id, At: at, Cost: r.Cost}
+		if r.Hold > 0 {
+			event.Ends = at.Add(r.Hold)
+		}
+		own.events = append(own.events, event)
 	}
 	own.count(p)
 }
@@ -87,7 +91,7 @@ func (c *counted) learn(key store.Key, reset store.Instant) {
 	}
 }
 
-func sumOf(batch []*demand.Request) int64 {
+func sumOf(batch []*demand.Charge) int64 {
 	sum := int64(0)
 	for _, r := range batch {
 		sum = store.AddSaturating(sum, r.Cost)
@@ -142,7 +146,7 @@ func (u *units) ahead() int64 {
 }
 
 // filter returns the part of u for which keep returns true. It calls keep for each request in turn.
-func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
+func (u *units) filter(keep func(i int, r *demand.Charge) bool) *units {
 	part := &units{now: u.now, epoch: u.epoch}
 	for i, r := range u.batch {
 		if keep(i, r) {
@@ -155,12 +159,4 @@ func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
 		part.counts[i].Units = sumOf(part.batch)
 	}
 	return part
-}
-
-// logWrites returns the logs of p to which u's events are appended.
-func (u *units) logWrites(p *demand.Plan, o *demand.Settings) []store.LogWrite {
-	if hold := u.batch[0].Hold; hold > 0 { // a request that holds has a batch of its own
-		return p.HoldWrites(hold, o)
-	}
-	return p.LogWrites
 }

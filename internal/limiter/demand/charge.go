@@ -86,7 +86,7 @@ type Charge struct {
 	ID       store.EventID // of its event, fixed by a claim; zero: the decider makes one
 	Spare    store.EventID // its ID once units under that were given back, as an id is used once; zero: it has none
 	Override *Override     // of its key; nil: none
-	Ends     bool          // its deadline is its context's; else a store timeout, in a batch with others
+	Alone    bool          // it is decided in a batch of its own, by its context's deadline
 	Told     bool          // it is decided already
 	Derived  bool          // a policy derived it; the caller did not send it
 
@@ -99,7 +99,7 @@ type Charge struct {
 
 	Right owner.Right // by which it is decided; nil: keys have no owners
 
-	Prepare store.EventID // the id under which it is prepared, to be committed or aborted; zero: not prepared
+	Prepare store.EventID // the id under which it is prepared, to be committed or aborted, or of the take to abort; zero: not prepared
 	AtOnce  bool          // it must not wait for other calls: the error then wraps prepared.ErrInDoubt
 	Asked   bool          // an instance was asked to decide it
 	Owner   owner.Peer    // the instance that was asked; nil: this one
@@ -108,18 +108,23 @@ type Charge struct {
 
 	Decision count.Decision
 	Err      error
+
+	// For a decision in a batch with other charges of its key.
+	Leaves bool            // its caller does not wait for it longer than its time, and does not use it then
+	Denied bool            // it has a denial, which stands if another attempt fails
+	Spent  bool            // its event may have been written, so that its ID is not to be used again
+	Fewer  <-chan struct{} // if it is in doubt, closed when it can be tried again
+	Ctx    context.Context // its caller's; nil unless batches are observed
+	Until  time.Time       // when its caller gives up; zero: never
+	Turn   chan []*Charge  // receives the batch to lead, or is closed when it is decided
 }
 
 // Mark is a part of an identifier that a confirmation makes known, as the target under which it then counts.
 type Mark struct{ Target }
 
-// IsPlain reports whether c counts for one key in one step and holds nothing, so that its owner can decide it from
-// memory.
-func (c *Charge) IsPlain() bool { return c.Hold == 0 }
-
 // OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
 func (c *Charge) OpIf(blocked bool) count.Op {
-	if blocked && c.Op.MayDeny() && (c.Op == count.OpReserve || c.Plan.Count != policy.CountAll) {
+	if blocked && c.Op.MayDeny() && c.CanAbort() {
 		return count.OpCheck
 	}
 	return c.Op
@@ -132,46 +137,18 @@ func (c *Charge) IsUnasked() bool {
 }
 
 // CanAbort reports whether c must not count if other charges deny the call.
-func (c *Charge) CanAbort() bool { return c.Plan.Count != policy.CountAll }
+func (c *Charge) CanAbort() bool { return c.Op == count.OpReserve || c.Plan.Count != policy.CountAll }
 
-// Request is one caller's demand while it is decided in a batch with others.
-type Request struct {
-	Op       count.Op
-	Cost     int64
-	Hold     time.Duration // for how long the units are held unless they are settled; 0: they are permanent
-	Alone    bool          // it is decided in a batch of its own, as it locks other keys as well
-	ID       store.EventID // of its event, which gives its date; zero: a new one is made
-	Decision count.Decision
-	Without  count.Decision // the decision if nothing were counted; filled in if Alone
-	Err      error
-	Denied   bool        // it has a denial, which stands if another attempt fails
-	Placed   bool        // its event may have been written under ID, which is not to be used again
-	Under    *Plan       // the plan by which it is decided
-	Right    owner.Right // by which it is decided; nil: keys have no owners
+// IsDated reports whether the event of c has an id, and so a date, already.
+func (c *Charge) IsDated() bool { return c.ID != store.EventID{} }
 
-	Prepare store.EventID   // the id under which a take is prepared, or of the take to abort; zero: not prepared
-	Fewer   <-chan struct{} // if it is in doubt, closed when it can be tried again
+// IsAlone reports whether c is decided in a batch of its own.
+func (c *Charge) IsAlone() bool { return c.Alone || c.Hold > 0 || c.IsDated() }
 
-	Ctx   context.Context // its caller's; nil unless batches are observed
-	Until time.Time       // when its caller gives up; zero: never
-	Turn  chan []*Request // receives the batch to lead, or is closed when r is decided
-}
+// Prepares reports whether c is a take that is to be committed or aborted.
+func (c *Charge) Prepares() bool { return c.Prepare != (store.EventID{}) && c.Op != owner.OpAbort }
 
-// EndsAfter returns when a hold that begins at now ends; 0 for none.
-func EndsAfter(now store.Instant, hold time.Duration) store.Instant {
-	if hold == 0 {
-		return 0
-	}
-	return now.Add(hold)
-}
-
-// IsDated reports whether the event of r has an id, and so a date, already. r is in a batch of its own then.
-func (r *Request) IsDated() bool { return r.ID != store.EventID{} }
-
-// Prepares reports whether r is a take that is to be committed or aborted.
-func (r *Request) Prepares() bool { return r.Prepare != (store.EventID{}) && r.Op != owner.OpAbort }
-
-// DatedError means that the event of a request, dated before it was sent, is not later than a reset, or too old to be
+// DatedError means that the event of a charge, dated before it was sent, is not later than a reset, or too old to be
 // counted, or that its id can't be used any more. Nothing of it counts.
 type DatedError struct{ After store.Instant } // the reset; 0: none is known
 

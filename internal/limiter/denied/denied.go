@@ -84,12 +84,12 @@ func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
-// Answer decides a request of cost for t at now, and returns true, if its key is full by a remembered state: for as long
-// as that leaves no room, if alone says that the store does not answer, and else until it must be read again.
-func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant, alone bool) bool {
-	full := d.of(t.Key).full
-	return full != nil && full.base == t.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) && (alone || full.until > now) &&
-		t.Plan.Refuse(decision, &full.state, cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
+// Answer decides c at now, and returns true, if its key is full by a remembered state: for as long as that leaves no room,
+// if alone says that the store does not answer, and else until it must be read again.
+func (d *Denials) Answer(c *demand.Charge, now store.Instant, alone bool) bool {
+	full := d.of(c.Key).full
+	return full != nil && full.base == c.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) && (alone || full.until > now) &&
+		c.Plan.Refuse(&c.Decision, &full.state, c.Cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
 }
 
 // of returns the remembered state of key.

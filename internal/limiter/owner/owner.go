@@ -18,8 +18,6 @@ type Owners interface {
 	// PlaceFor returns the right by which this instance decides for key, for a call that a peer handed on under the
 	// view with that number. An error that wraps ErrRefused means that it does not decide for key.
 	PlaceFor(ctx context.Context, key store.Key, view int64) (Right, error)
-	// Guest returns the right to count for keys of other owners, once these have been told.
-	Guest(ctx context.Context) (Right, error)
 }
 
 // Place is the decider for a key: this instance by Right, or else Owner.
@@ -73,8 +71,6 @@ var ErrRefused = errors.New("this instance does not decide this call")
 var ErrUndefined = fmt.Errorf("%w: it does not know the policy's definition", ErrRefused)
 
 const (
-	// OpOpen makes a key's owner keep nothing of the key in memory for a while, in which other instances count for it.
-	OpOpen count.Op = "open"
 	// OpCommit makes prepared units permanent.
 	OpCommit count.Op = "commit"
 	// OpAbort gives prepared units back, in the flight of their key.
@@ -94,12 +90,12 @@ type Call struct {
 	Print  uint64      // of the policy's definition, by which the call is decided
 	Key    store.Key   // for writes
 	Old    []store.Key // further keys to read, while the hash key changes
-	Op     count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Op     count.Op    // OpCheck, OpRecord, OpTake, OpReserve, or one of the package's own
 	Limit  int64       // the limit that came with the demand; 0: none
-	Cost   int64       // units; for OpOpen, the sender's store timeout in milliseconds
+	Cost   int64       // units
 	View   int64       // the number of the view by which the owner was chosen
 
-	Keep time.Duration // for OpOpen: for how long units of the key matter
+	Hold time.Duration // for OpReserve: for how long the units are held
 
 	Back *count.Entry // for OpGiveBack and OpSettle: the counted or held units
 
@@ -114,16 +110,18 @@ type Call struct {
 // Valid reports whether c's operation exists and its fields fit it. It does not look at the policy.
 func (c *Call) Valid() bool {
 	switch c.Op {
-	case count.OpCheck, count.OpRecord, count.OpTake:
+	case count.OpCheck: // of nothing, for what remains
+		return c.Cost >= 0 && c.Cost <= policy.MaxCost
+	case count.OpRecord, count.OpTake:
 		return c.Cost >= 1 && c.Cost <= policy.MaxCost
+	case count.OpReserve:
+		return c.Cost >= 1 && c.Cost <= policy.MaxCost && c.Hold > 0 && c.Hold <= LongestLife
 	case OpCommit, OpAbort:
 		return c.Prepare != (store.EventID{})
 	case OpGiveBack, OpSettle:
 		return c.Back != nil && c.Back.Cost >= 1 && c.Back.Cost <= policy.MaxCost && c.Back.Kept >= 0 && c.Back.Claimed >= 0
 	case OpReset:
 		return true
-	case OpOpen:
-		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= LongestLife
 	}
 	return false
 }
@@ -134,20 +132,9 @@ type Answer struct {
 	WouldAllow bool
 	Remembered bool
 	Recorded   count.Recorded
-	Entry      Entry         // the counted units, if Recorded is count.RecordedYes
+	Entry      count.Entry   // the counted units, if Recorded is count.RecordedYes
 	Steady     time.Duration // for how long a denial remains true if nothing is given back; 0: unknown
 }
-
-// Entry has the counted units of a Call: with the key, all that a refund needs.
-type Entry struct {
-	ID    store.EventID
-	At    store.Instant
-	Epoch store.Instant // the reset after which it was counted; 0: none
-	Cost  int64
-}
-
-// maxGuestTime is the longest store timeout of an instance that sends OpOpen.
-const maxGuestTime = time.Minute
 
 // LongestLife is the longest Life of a plan: two of the longest windows, and the difference of clocks.
 const LongestLife = 2*policy.MaxWindow + 24*time.Hour

@@ -85,8 +85,8 @@ func (p *Units) Doubted(key store.Key) bool {
 
 // Begin notes that the requests of batch that prepare are about to be decided, in the key's flight. It fails those that
 // were aborted before and those for which there is no room, and returns the others.
-func (p *Units) Begin(t *demand.Target, batch []*demand.Request, o *demand.Settings) (rest []*demand.Request) {
-	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
+func (p *Units) Begin(t *demand.Target, batch []*demand.Charge, o *demand.Settings) (rest []*demand.Charge) {
+	if !slices.ContainsFunc(batch, (*demand.Charge).Prepares) {
 		return batch
 	}
 	p.mu.Lock()
@@ -104,7 +104,7 @@ func (p *Units) Begin(t *demand.Target, batch []*demand.Request, o *demand.Setti
 	return rest
 }
 
-func (p *Units) enter(t *demand.Target, r *demand.Request, o *demand.Settings) error {
+func (p *Units) enter(t *demand.Target, r *demand.Charge, o *demand.Settings) error {
 	if p.units >= maxPrepared {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", store.ErrOverloaded, maxPrepared)}
 	}
@@ -132,8 +132,8 @@ func (p *Units) key(key store.Key) *keyUnits {
 }
 
 // End records the results of the requests of batch that prepare.
-func (p *Units) End(key store.Key, batch []*demand.Request) {
-	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
+func (p *Units) End(key store.Key, batch []*demand.Charge) {
+	if !slices.ContainsFunc(batch, (*demand.Charge).Prepares) {
 		return
 	}
 	p.mu.Lock()

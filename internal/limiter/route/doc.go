@@ -1,4 +1,3 @@
 // Package route routes charges to the owners of their keys: this instance, if it has the right, or the peer that has it.
-// Several demands are prepared by the owners of all their keys, then committed or aborted. Calls that owners can't decide
-// are counted as a guest, while the keys are open.
+// Several demands are prepared by the owners of all their keys, then committed or aborted.
 package route

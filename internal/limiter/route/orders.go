@@ -47,15 +47,15 @@ func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, d
 // owner surely did not do it within half of the time, this instance does, and owners hear of it, unless only the owner can:
 // then the owner does it later.
 func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if r.owners == nil || !sums && t.Plan.Cell {
+	if !sums && t.Plan.Cell {
 		return r.giveBackHere(ctx, t, n, sums)
 	}
 	e := *n
 	e.Again = n.Again || !sums
-	limited, cancel := within(ctx, r.set.StoreTimeout)
+	limited, cancel := clock.Within(ctx, r.set.StoreTimeout)
 	defer cancel()
 	until, _ := limited.Deadline()
-	limited, stop := context.WithTimeout(limited, time.Until(until)/2)
+	limited, stop := clock.Within(limited, time.Until(until)/2)
 	defer stop()
 	err := r.giveBackByOwner(limited, t, &e)
 	switch {
@@ -136,8 +136,8 @@ func (r *Router) EndHold(
 
 // SettleEvent makes n's held event permanent, if t keeps events.
 func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error {
-	if r.owners == nil || len(t.Plan.Logs) == 0 {
-		return r.shared.SettleEvent(ctx, t, n)
+	if len(t.Plan.Logs) == 0 {
+		return nil
 	}
 	of := demand.Target{Plan: t.Plan, Key: t.Key}
 	settle := func(right owner.Right) error { return r.settleBy(ctx, &of, right, n) }
@@ -151,7 +151,7 @@ func (r *Router) settleBy(ctx context.Context, t *demand.Target, right owner.Rig
 	if err := right.Note(t.Key, t.Plan.Life()); err != nil {
 		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 	}
-	if err := r.shared.SettleBy(ctx, t, n); err != nil {
+	if err := r.shared.SettleBy(ctx, t, right, n); err != nil {
 		return storeError(err)
 	}
 	return verify(ctx, right)
@@ -160,9 +160,6 @@ func (r *Router) settleBy(ctx context.Context, t *demand.Target, right owner.Rig
 // Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
 func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	defer r.Changed(t.Key)
-	if r.owners == nil {
-		return r.shared.Reset(ctx, t)
-	}
 	return storeError(r.order(ctx, t, owner.Call{Op: owner.OpReset}, func(right owner.Right) error { return r.resetBy(ctx, t, right) }))
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
-// on. Without owners all instances decide for all keys.
+// on.
 type Router struct {
 	owners owner.Owners
 	shared *counted.Decider
@@ -24,44 +24,16 @@ type Router struct {
 	set    *demand.Settings
 }
 
-// New returns a Router that uses owners, nil for none.
+// New returns a Router that uses owners; nil: all instances decide for all keys.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
+	if owners == nil {
+		owners = everyone{}
+	}
 	return &Router{owners: owners, shared: shared, ids: ids, set: set}
 }
 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
-
-// Decide decides c, and fills in its decision and error.
-func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
-	if r.owners != nil && c.IsPlain() {
-		r.byOwner(ctx, c) // by the owner's clock
-		return
-	}
-	now, err := r.Instant()
-	if err != nil {
-		c.Err = err
-		return
-	}
-	if r.owners == nil {
-		r.shared.Decide(ctx, c, now)
-		return
-	}
-	r.decideAsGuest(ctx, c, now)
-}
-
-// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
-func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
-	if r.suits(charges) {
-		r.byOwners(ctx, charges) // by the owners' clocks
-		return
-	}
-	if _, err := r.Instant(); err != nil {
-		failCharges(charges, err)
-		return
-	}
-	r.asGuest(ctx, charges, func(ctx context.Context) { r.shared.DecideAll(ctx, charges) })
-}
 
 // Recall decides c if its key is full by what is remembered.
 func (r *Router) Recall(c *demand.Charge) bool {
@@ -69,10 +41,10 @@ func (r *Router) Recall(c *demand.Charge) bool {
 	if err != nil {
 		return false
 	}
-	if r.owners != nil && c.IsPlain() && r.shared.Denials.AnswerAsOwner(c) {
+	if r.shared.Denials.AnswerAsOwner(c) {
 		return true
 	}
-	return r.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now)
+	return r.shared.RecallDenial(c, now)
 }
 
 // KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
@@ -89,12 +61,12 @@ func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastRe
 // Run does the background work until ctx ends, and then finishes it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// byOwner makes the owner of c's key decide c.
-func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
+// Decide makes the owner of c's key decide c, by its clock, and fills in c's decision and error.
+func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	if r.shared.Denials.AnswerAsOwner(c) {
 		return
 	}
-	ctx, cancel := within(ctx, r.set.StoreTimeout)
+	ctx, cancel := clock.Within(ctx, r.set.StoreTimeout)
 	defer cancel()
 	for {
 		place, err := r.owners.Place(ctx, c.Key)
@@ -123,14 +95,6 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// within is context.WithTimeout, but returns ctx if it ends before the timeout in any case.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if until, ok := ctx.Deadline(); ok && time.Until(until) <= timeout {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, timeout)
-}
-
 // ask makes peer do what call says of t, and fills in a. Errors are those of Peer.Decide. peer gets the definition of t's
 // policy only if it does not know it: instances mostly have the same.
 func ask(ctx context.Context, peer owner.Peer, t *demand.Target, call *owner.Call, a *owner.Answer) error {
@@ -146,7 +110,8 @@ func ask(ctx context.Context, peer owner.Peer, t *demand.Target, call *owner.Cal
 // askOwner asks the owner of c's key, another instance, to decide c. It returns false if it surely did not.
 func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (asked bool) {
 	call := owner.Call{
-		Op: c.Op, Cost: c.Cost, Limit: c.Plan.AskedLimit(), View: place.View, ID: c.ID, Prepare: c.Prepare, AtOnce: c.AtOnce,
+		Op: c.Op, Cost: c.Cost, Hold: c.Hold, Limit: c.Plan.AskedLimit(), View: place.View, ID: c.ID,
+		Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
 	mark, began := r.shared.Denials.Since(c.Key), time.Now()
@@ -181,7 +146,7 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 		return
 	}
 	c.Right = right
-	later := c.Plan.Behind && right.Owned() // admitted units are verified and written later
+	later := c.Plan.Behind && right.Owned() && c.Hold == 0 // admitted units are verified and written later
 	if later && c.Op != count.OpCheck {
 		if err := r.shared.Holds(ctx, right); err != nil {
 			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
@@ -189,7 +154,7 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 		}
 	}
 	r.shared.Decide(ctx, c, now)
-	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && !c.Plan.Cell && !later {
+	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && c.Plan.CountsOutsideCells() && !later {
 		c.Err = verify(ctx, right)
 	}
 }
@@ -221,7 +186,7 @@ func fill(d *count.Decision, a *owner.Answer, p *demand.Plan) error {
 	d.Remembered, d.Recorded = a.Remembered, a.Recorded
 	d.WouldAllow = a.WouldAllow
 	d.Allowed = a.WouldAllow || p.Mode != policy.ModeEnforce
-	d.Entry = count.Entry{ID: a.Entry.ID, At: a.Entry.At, Epoch: a.Entry.Epoch, Cost: a.Entry.Cost}
+	d.Entry = a.Entry
 	return nil
 }
 
@@ -236,9 +201,6 @@ func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 
 // DecideForPeer decides a call that another instance handed on, by p, the plan that the call asks for, and fills in a.
 func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, a *owner.Answer) error {
-	if r.owners == nil {
-		return owner.ErrRefused
-	}
 	switch call.Op {
 	case owner.OpCommit: // under any right, as it is prepared already
 		a.Recorded = count.RecordedYes
@@ -254,10 +216,6 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	}
 	t := demand.Target{Plan: p, Key: call.Key, Old: call.Old}
 	switch call.Op {
-	case owner.OpOpen:
-		defer right.Leave()
-		a.Recorded = count.RecordedNo
-		return r.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	case owner.OpReset:
 		a.Recorded = count.RecordedNo
 		return r.resetBy(ctx, &t, right)
@@ -268,7 +226,7 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 		a.Recorded = count.RecordedYes
 		return r.settleBy(ctx, &t, right, call.Back)
 	}
-	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost, ID: call.ID}
+	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost, Hold: call.Hold, ID: call.ID}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err
@@ -280,7 +238,25 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	for i := range d.Limits() {
 		a.Verdicts = append(a.Verdicts, d.Limits()[i].Verdict)
 	}
-	a.WouldAllow, a.Remembered, a.Recorded = d.WouldAllow, d.Remembered, d.Recorded
-	a.Entry = owner.Entry{ID: d.Entry.ID, At: d.Entry.At, Epoch: d.Entry.Epoch, Cost: d.Entry.Cost}
+	a.WouldAllow, a.Remembered, a.Recorded, a.Entry = d.WouldAllow, d.Remembered, d.Recorded, d.Entry
 	return nil
 }
+
+// everyone is Owners under which every instance decides for every key, and the right to do so.
+type everyone struct{}
+
+func (e everyone) Place(context.Context, store.Key) (owner.Place, error) {
+	return owner.Place{Right: e}, nil
+}
+
+func (everyone) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
+	return nil, owner.ErrRefused
+}
+
+func (everyone) Owned() bool                         { return false }
+func (everyone) Began() time.Time                    { return time.Time{} }
+func (everyone) Verified() time.Time                 { return time.Time{} }
+func (everyone) Verify(context.Context) error        { return nil }
+func (everyone) IsNew(store.Key, time.Duration) bool { return false }
+func (everyone) Note(store.Key, time.Duration) error { return nil }
+func (everyone) Leave()                              {}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -19,36 +20,21 @@ import (
 // Calls of several demands are decided by the owners of their keys in two phases. Each demand is a take that its key's
 // owner prepares as it decides any take, all at the same time. If all pass, all are committed; else they are aborted. A
 // bucket to which a unit is given back has drained less meanwhile than if it had never held the unit, and a cell that
-// changes by compare-and-set needs another write. So demands of these kinds are never aborted: a call has at most one,
-// which is decided last, once all others are prepared. docs/design/several-steps.md has the protocol.
+// changes by compare-and-set needs another write. So demands of these kinds come last, once all others are prepared, and
+// one after the other. docs/design/several-steps.md has the protocol.
 
-// suits reports whether each of charges can be decided by the owner of its key.
-func (r *Router) suits(charges []demand.Charge) bool {
-	last := 0
-	for i := range charges {
-		c := &charges[i]
-		if comesLast(c) {
-			last++
-		}
-		if !c.IsPlain() || c.Cost < 1 || last > 1 || comesLast(c) && !c.CanAbort() {
-			return false
-		}
-	}
-	return r.owners != nil
-}
-
-// byOwners decides charges, for which suits is true, all or none of them.
-func (r *Router) byOwners(ctx context.Context, charges []demand.Charge) {
+// DecideAll decides charges by the owners of their keys, all or none of them, and fills in their decisions and errors.
+func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
 	all := make(several, len(charges))
 	for i := range charges {
 		all[i] = &charges[i]
 		all[i].Asked, all[i].Prepare = false, store.EventID{} // of an earlier attempt under the call's idempotency key
 	}
-	if charges[0].Op != count.OpTake { // records are not undone
-		all.each(func(c *demand.Charge) { r.byOwner(ctx, c) })
+	if !charges[0].Op.MayDeny() { // records are not undone
+		all.each(func(c *demand.Charge) { r.Decide(ctx, c) })
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
+	ctx, cancel := clock.Within(ctx, r.set.StoreTimeout)
 	defer cancel()
 	slices.SortFunc(all, func(a, b *demand.Charge) int { return bytes.Compare(a.Key.Sum[:], b.Key.Sum[:]) })
 	r.prepareAll(ctx, all)
@@ -107,13 +93,18 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	if !all.blocked() {
 		r.prepareInOrder(ctx, all)
 	}
-	if !slices.ContainsFunc(all, deniesCall) {
-		last.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
+	if slices.ContainsFunc(all, deniesCall) {
+		return
+	}
+	for _, c := range last {
+		if r.prepare(ctx, c, true); last.blocked() {
+			return
+		}
 	}
 }
 
-// comesLast reports whether c's units can't be aborted, so that all others are prepared before.
-func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable }
+// comesLast reports whether c's units leave a trace if they are given back, so that all others are prepared before.
+func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable && c.CanAbort() }
 
 // foresee denies c, of which nothing counts, if there is no room for it.
 func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
@@ -147,7 +138,7 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	if c.CanAbort() && !comesLast(c) {
 		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
 	}
-	r.byOwner(ctx, c)
+	r.Decide(ctx, c)
 	if c.Err != nil {
 		return
 	}
@@ -164,6 +155,11 @@ func isPrepared(c *demand.Charge) bool {
 	}
 	failed := (*count.StoreError)(nil)
 	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || errors.As(c.Err, &failed) && failed.Recorded != count.RecordedNo
+}
+
+// isPoured reports whether c counts in a cell, and must not if other charges deny the call.
+func isPoured(c *demand.Charge) bool {
+	return c.Asked && comesLast(c) && c.Err == nil && c.Decision.Recorded == count.RecordedYes
 }
 
 // blocked reports whether some charge of s denies the call for sure.
@@ -193,8 +189,8 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 			c.Err, c.Asked = nil, false
 		}
 	}
-	undone := all.filter(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) })
-	r.abort(ctx, undone.filter(isPrepared))
+	undone := all.filter(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) || isPoured(c) })
+	r.abort(ctx, undone.filter(func(c *demand.Charge) bool { return c.Asked }))
 	undone.filter(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
 }
 
@@ -202,9 +198,9 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 // without one, gets that of an empty key.
 func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
 	check := *c
-	check.Op, check.ID, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, store.EventID{}, false
+	check.Op, check.Hold, check.ID, check.Prepare, check.AtOnce = count.OpCheck, 0, store.EventID{}, store.EventID{}, false
 	check.Decision, check.Err = count.Decision{}, nil
-	r.byOwner(ctx, &check)
+	r.Decide(ctx, &check)
 	was := c.Decision.Recorded
 	switch {
 	case check.Err == nil:
@@ -226,12 +222,15 @@ func (r *Router) commit(c *demand.Charge) {
 	c.Owner.Tell(&owner.Call{Op: owner.OpCommit, Key: c.Key, Prepare: c.Prepare})
 }
 
-// abort gives back the prepared units of all, even after the caller has left. Units that can't be given back in time
+// abort gives back the units of all, even after the caller has left. Units that can't be given back in time
 // are given back later, and Recorded is then unknown.
 func (r *Router) abort(ctx context.Context, all several) {
-	until, _ := ctx.Deadline()
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
-	defer cancel()
+	if ctx.Err() != nil {
+		until, _ := ctx.Deadline()
+		patient, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+		defer cancel()
+		ctx = patient
+	}
 	all.each(func(c *demand.Charge) {
 		undo := r.undoing(c)
 		recorded := count.RecordedNo
@@ -248,8 +247,13 @@ func (r *Router) abort(ctx context.Context, all several) {
 	})
 }
 
-// undoing returns a function that gives back c's prepared units, and is safe to repeat.
+// undoing returns a function that gives back c's prepared units, or those in its cell, and is safe to repeat.
 func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
+	if isPoured(c) {
+		t, e := c.Target, c.Decision.Entry
+		e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
+		return func(ctx context.Context) error { return r.giveBackByOwner(ctx, &t, &e) }
+	}
 	key, id, by := c.Key, c.Prepare, c.Owner
 	if by == nil {
 		return func(ctx context.Context) error { return r.shared.Abort(ctx, key, id) }

@@ -30,14 +30,22 @@ func (s *State) Empty() bool {
 	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
 }
 
-// Holds reports whether s has holds, which other instances may settle or end.
-func (s *State) Holds() bool {
+// ReplaceEvent replaces the event with e's ID by e in every log of s, and reports whether each had it.
+func (s *State) ReplaceEvent(e Event) (had bool) {
+	had = true
 	for i := range s.Logs {
-		if slices.ContainsFunc(s.Logs[i].Events, func(e Event) bool { return e.Ends != 0 }) {
-			return true
+		events := s.Logs[i].Events
+		at := len(events) - 1
+		for at >= 0 && events[at].ID != e.ID {
+			at--
 		}
+		if at < 0 {
+			had = false
+			continue
+		}
+		events[at] = e
 	}
-	return false
+	return had
 }
 
 // Cell is one small value of a key that changes by compare-and-set only. The zero Cell does not exist.

@@ -17,9 +17,6 @@ type Store interface {
 	Read(ctx context.Context, q *Query) (State, error)
 	// Write stores w.
 	Write(ctx context.Context, w *Write) error
-	// WriteAll stores events of several keys so that in the end all or none are stored, even if this process dies
-	// meanwhile or a node does not answer. w has nothing but appended events.
-	WriteAll(ctx context.Context, w []Write) error
 	// WriteEach stores each of w as Write does, independently of the others. It calls wrote with the index and the
 	// error of each, from several goroutines at the same time, and returns after the last call.
 	WriteEach(ctx context.Context, w []Write, wrote func(i int, err error))

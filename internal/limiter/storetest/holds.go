@@ -3,9 +3,7 @@ package storetest
 import (
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -68,36 +66,6 @@ func testSettledAtAnotherCost(t *testing.T, in store.Store) {
 			got := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, Max: 10}}}).Logs[0].Events
 			if len(got) != 1 || got[0] != settled {
 				t.Errorf("word %d first: %+v, want %+v", held, got, settled)
-			}
-		}
-	}
-}
-
-func testWriteAll(t *testing.T, in store.Store) {
-	subjects := []*subject{newSubject(t, in), newSubject(t, in), newSubject(t, in)}
-	logs := []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 10}, {Span: store.SpanDay, TTL: time.Hour, Keep: 10}}
-	var writes []store.Write
-	for i, s := range subjects {
-		held := store.Event{ID: s.ids(noon), At: noon, Cost: int64(i + 1), Ends: noon + 30_000}
-		s.write(store.Write{Events: []store.Event{held}, Logs: logs})
-		held.Ends = 0
-		another := store.Event{ID: s.ids(noon + 1), At: noon + 1, Cost: 1}
-		level := []policy.Level{policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelOne}[i]
-		writes = append(writes, store.Write{Key: s.key, Level: level, Events: []store.Event{held, another}, Logs: logs, Settle: true})
-	}
-	for range 2 { // it is safe to repeat
-		if err := in.WriteAll(t.Context(), writes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := in.WriteAll(t.Context(), writes[:1]); err != nil {
-		t.Fatal(err)
-	}
-	for i, s := range subjects {
-		for _, log := range logs {
-			q := store.Query{Logs: []store.LogQuery{{Span: log.Span, Max: 10}}}
-			if got := s.read(q).Logs[0].Events; !slices.Equal(got, writes[i].Events) {
-				t.Errorf("key %d, span %d: %+v, want %+v", i, log.Span, got, writes[i].Events)
 			}
 		}
 	}

@@ -61,7 +61,6 @@ var contract = []test{
 	{"SettledBeforeHeld", testSettledBeforeHeld},
 	{"SettledAtAnotherCost", testSettledAtAnotherCost},
 	{"EndedHoldsHideNothing", testEndedHoldsHideNothing},
-	{"WriteAll", testWriteAll},
 	{"WriteThenRead", testWriteThenRead},
 	{"WriteEach", testWriteEach},
 	{"CellChangesOnItsCondition", testCellChangesOnItsCondition},

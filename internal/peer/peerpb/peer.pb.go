@@ -134,19 +134,19 @@ type Call struct {
 	View          int64                  `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`                                     // the number of the view by which the caller chose this instance
 	WithinMicros  int64                  `protobuf:"varint,3,opt,name=within_micros,json=withinMicros,proto3" json:"within_micros,omitempty"` // the time that is left, in microseconds
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
-	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
-	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back; settle; reset
-	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
-	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
-	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
-	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
-	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
+	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                 // of the policy's definition
+	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                     // the one that is written under, and those that are read as well
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                         // check, record, take or reserve; commit or abort; give_back; settle; reset
+	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                    // units
+	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`              // under which a take is prepared, committed or aborted; empty: it stays
+	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"` // a take is not to wait for calls that are in doubt
+	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`      // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
-	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`             // to give back, confirm or settle
-	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`          // that the demand brought; 0: none
-	Definition    []byte                 `protobuf:"bytes,17,opt,name=definition,proto3" json:"definition,omitempty"` // of the policy, in JSON; empty: this instance may know it by its print
-	Id            []byte                 `protobuf:"bytes,18,opt,name=id,proto3" json:"id,omitempty"`                 // of the event of a take or record; empty: this instance makes one
+	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`                                // to give back, confirm or settle
+	Limit         int64                  `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`                             // that the demand brought; 0: none
+	Definition    []byte                 `protobuf:"bytes,17,opt,name=definition,proto3" json:"definition,omitempty"`                    // of the policy, in JSON; empty: this instance may know it by its print
+	Id            []byte                 `protobuf:"bytes,18,opt,name=id,proto3" json:"id,omitempty"`                                    // of the event of a take or record; empty: this instance makes one
+	HoldMillis    int64                  `protobuf:"varint,19,opt,name=hold_millis,json=holdMillis,proto3" json:"hold_millis,omitempty"` // to reserve, for how long the units are held
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -237,13 +237,6 @@ func (x *Call) GetCost() int64 {
 	return 0
 }
 
-func (x *Call) GetKeepMillis() int64 {
-	if x != nil {
-		return x.KeepMillis
-	}
-	return 0
-}
-
 func (x *Call) GetPrepare() []byte {
 	if x != nil {
 		return x.Prepare
@@ -298,6 +291,13 @@ func (x *Call) GetId() []byte {
 		return x.Id
 	}
 	return nil
+}
+
+func (x *Call) GetHoldMillis() int64 {
+	if x != nil {
+		return x.HoldMillis
+	}
+	return 0
 }
 
 // What a receipt that is claimed, or a reservation, says was counted for a key.
@@ -1018,7 +1018,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xcd\x03\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xd3\x03\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -1027,9 +1027,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x05print\x18\x05 \x01(\x06R\x05print\x12\x12\n" +
 	"\x04keys\x18\x06 \x03(\fR\x04keys\x12\x0e\n" +
 	"\x02op\x18\a \x01(\tR\x02op\x12\x12\n" +
-	"\x04cost\x18\b \x01(\x03R\x04cost\x12\x1f\n" +
-	"\vkeep_millis\x18\t \x01(\x03R\n" +
-	"keepMillis\x12\x18\n" +
+	"\x04cost\x18\b \x01(\x03R\x04cost\x12\x18\n" +
 	"\aprepare\x18\n" +
 	" \x01(\fR\aprepare\x12\x17\n" +
 	"\aat_once\x18\v \x01(\bR\x06atOnce\x12 \n" +
@@ -1042,7 +1040,10 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"definition\x18\x11 \x01(\fR\n" +
 	"definition\x12\x0e\n" +
-	"\x02id\x18\x12 \x01(\fR\x02idJ\x04\b\x0e\x10\x0f\"\xcc\x01\n" +
+	"\x02id\x18\x12 \x01(\fR\x02id\x12\x1f\n" +
+	"\vhold_millis\x18\x13 \x01(\x03R\n" +
+	"holdMillisJ\x04\b\t\x10\n" +
+	"J\x04\b\x0e\x10\x0f\"\xcc\x01\n" +
 	"\x04Back\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +

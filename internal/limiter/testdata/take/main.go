@@ -78,7 +78,6 @@ func (s sole) Place(context.Context, store.Key) (owner.Place, error) {
 }
 
 func (s sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
-func (s sole) Guest(context.Context) (owner.Right, error)                      { return s, nil }
 
 func (sole) Owned() bool                         { return true }
 func (sole) Began() time.Time                    { return time.Time{} }
