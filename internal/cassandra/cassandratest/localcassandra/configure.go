@@ -54,11 +54,9 @@ var tunedJava = []string{
 }
 
 var tunedConfig = map[string]string{
-	"commitlog_sync":              "periodic",
-	"commitlog_sync_period":       "10s",
 	"memtable":                    trieMemtables,
 	"memtable_allocation_type":    "offheap_objects",
-	"commitlog_sync_group_window": "",
+	"commitlog_sync_group_window": "1ms",
 }
 
 // schemaUnflushed makes a node not write each change of a schema to files of its own at once, which is half of a change's

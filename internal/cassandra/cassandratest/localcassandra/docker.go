@@ -27,7 +27,8 @@ const (
 		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && ` + slackenAndRun
 	// tune sets what Options.Tuned means, and leaves the rest as the image has it.
 	tune = `yaml=/etc/cassandra/cassandra.yaml; ` +
-		`sed -i -e 's/inherits: skiplist/inherits: trie/' -e '/^memtable_allocation_type:/d' -e '/^auto_snapshot:/d' $yaml && ` +
+		`sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' -e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 1ms/' ` +
+		`-e 's/inherits: skiplist/inherits: trie/' -e '/^memtable_allocation_type:/d' -e '/^auto_snapshot:/d' $yaml && ` +
 		`printf 'memtable_allocation_type: offheap_objects\nauto_snapshot: false\n' >>$yaml && { grep -q ^memtable: $yaml || ` +
 		`echo 'memtable: ` + trieMemtables + `' >>$yaml; } && ` +
 		slackenAndRun
