@@ -191,7 +191,7 @@ func TestPageAsksWhoItIs(t *testing.T) {
 	b.see("#sign-in", "Token")
 	signIn := func(token string) { b.do(chromedp.SendKeys(css("#sign-in [name=token]"), token+kb.Enter)) }
 	signIn("wrong")
-	b.see("#notices", "Say who asks")
+	b.see("#notices", "Send a token")
 	signIn("sh")
 	b.see("#notices", "it needs the scope admin")
 	if !evaluate[bool](b, "document.querySelector('main').hidden && document.querySelector('#policies').innerText.trim() === ''") {

@@ -23,5 +23,5 @@ func TestStrangeHosts(t *testing.T) {
 			t.Errorf("%q: %d, want %d", host, resp.StatusCode, want)
 		}
 	}
-	s.Log.WaitFor(t, "none of --allowed-hosts", 1)
+	s.Log.WaitFor(t, "not among --allowed-hosts", 1)
 }
