@@ -36,7 +36,8 @@ func TestReservationsAreDecidedByOwners(t *testing.T) {
 			}
 			takesInTurn(t, asks, of, true)
 			reads, writes := shared.counts()
-			if a := mustDo(t, asks, reserving(time.Minute, of)); a.Reservation == "" || a.Used != 2 {
+			const hold = 5 * time.Second // so short that memory is not read again meanwhile
+			if a := mustDo(t, asks, reserving(hold, of)); a.Reservation == "" || a.Used != 2 {
 				t.Fatalf("%+v", a)
 			}
 			inCell := p.Limits[0].InCell() && p.Guarantee == policy.GuaranteeLocal // it is written to the cell, which is read
@@ -47,7 +48,7 @@ func TestReservationsAreDecidedByOwners(t *testing.T) {
 				t.Errorf("a second reservation: %+v", a)
 			}
 			takesInTurn(t, owns, of, false)
-			time.Sleep(time.Minute + 2*time.Second)
+			time.Sleep(hold + 2*time.Second)
 			takesInTurn(t, owns, of, true, false)
 		})
 	}
@@ -86,7 +87,8 @@ func TestSettledHoldStays(t *testing.T) {
 
 // TestHeldUnitsAreWrittenFirst holds that no reservation is lost with its owner, under any guarantee.
 func TestHeldUnitsAreWrittenFirst(t *testing.T) {
-	for _, p := range append(inOwnersMemory(2), writtenFrom(50, "sliding-log", 20, time.Hour), writtenFrom(50, "fixed-window", 20, time.Hour)) {
+	small := []policy.Policy{writtenFrom(50, "sliding-log", 20, time.Hour), writtenFrom(50, "fixed-window", 20, time.Hour)}
+	for _, p := range append(inOwnersMemory(2), small...) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared := newFakeStore()
 			dies := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
