@@ -384,14 +384,17 @@ func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
 func TestTwoCellsStandOrFallTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 3, oneLimit("tight", "token-bucket", 1), oneLimit("wide", "conversion", 10))
-		both := callOf(limiter.Demand{Policy: "tight", Identifier: "a"}, limiter.Demand{Policy: "wide", Identifier: "a"})
-		for i := range 3 {
-			if a, err := r.engines[i].Do(t.Context(), both); err != nil || a.Allowed != (i == 0) {
-				t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
+		for n := range 16 { // among so many, either of the two keys comes first
+			id := keys.Identifier(fmt.Sprint("caller", n))
+			both := callOf(limiter.Demand{Policy: "tight", Identifier: id}, limiter.Demand{Policy: "wide", Identifier: id})
+			for i := range 3 {
+				if a, err := r.engines[i].Do(t.Context(), both); err != nil || a.Allowed != (i == 0) {
+					t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
+				}
 			}
-		}
-		if used := r.usedOf(t, "wide", "a"); used != 1 {
-			t.Errorf("%d used of the wide one, want 1", used)
+			if used := r.usedOf(t, "wide", id); used != 1 {
+				t.Errorf("%d used of the wide one, want 1", used)
+			}
 		}
 	})
 }
