@@ -14,16 +14,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 )
 
-// ownersBound is how long keys may have no owners after the last long cut: a minute after the first one,
-// four after the third.
-const ownersBound = 5 * time.Minute
+// ownersBound returns the longest time without owners after the last of so many long cuts: a minute after the first one,
+// twice as long after each further one, up to 16 minutes, and a minute to agree.
+func ownersBound(cuts int) time.Duration {
+	return time.Minute<<min(max(cuts-1, 0), 4) + time.Minute
+}
 
 // awaitOwners waits, if processes were cut off from each other for long, until each key has an owner.
 func (r *run) awaitOwners(ctx context.Context) {
-	last := time.Duration(0)
+	last, cuts := time.Duration(0), 0
 	for i := range r.history.Faults {
 		if f := &r.history.Faults[i]; history.OfPeers(f.Kind) {
-			last = max(last, f.Until)
+			last, cuts = max(last, f.Until), cuts+1
 		}
 	}
 	if last == 0 || !schedule.LongCuts(r.Seed) {
@@ -34,7 +36,7 @@ func (r *run) awaitOwners(ctx context.Context) {
 	test := r.history.Owners
 	for _, p := range r.processes {
 		for !hasOwners(ctx, p.address()) {
-			if test.After = r.now() - last; test.After > ownersBound || ctx.Err() != nil {
+			if test.After = r.now() - last; test.After > ownersBound(cuts) || ctx.Err() != nil {
 				test.Wrong = fmt.Sprintf("%v after the last cut, process %d still decides for every key", test.After, p.number)
 				return
 			}

@@ -44,7 +44,8 @@ type process struct {
 	ended  chan struct{}
 
 	mu    sync.Mutex
-	still []span // when it stood still
+	still []span                      // when it stood still
+	turns map[store.Key]time.Duration // after which requests for a key leave
 }
 
 type span struct{ from, until time.Duration }
@@ -111,6 +112,7 @@ func (w *world) start(ahead time.Duration) *process {
 	if err := i.engine.SetPolicies(w.scenario.policies); err != nil {
 		w.t.Fatal(err)
 	}
+	i.takeTurns()
 	w.instances = append(w.instances, i)
 	var ctx context.Context
 	ctx, i.stop = context.WithCancel(context.Background())
@@ -121,6 +123,21 @@ func (w *world) start(ahead time.Duration) *process {
 		_ = i.engine.Run(ctx)
 	}()
 	return i
+}
+
+// takeTurns has requests for what the demands of a call count, which are decided at the same time, leave one after the
+// other, so that a schedule can be replayed.
+func (i *process) takeTurns() {
+	i.turns = make(map[store.Key]time.Duration)
+	for _, p := range i.world.scenario.policies {
+		for _, id := range []keys.Identifier{"hot", "other"} {
+			key, err := i.engine.KeyOf(p.Name, id)
+			if err != nil {
+				i.world.t.Fatal(err)
+			}
+			i.turns[key] = time.Duration(1 + len(i.turns))
+		}
+	}
 }
 
 func secretOf(id string) keys.Keyer {
@@ -150,7 +167,7 @@ func (i *process) jitter(below time.Duration) time.Duration {
 
 // Read asks the cluster, unless i is dead; not while it stands still.
 func (i *process) Read(ctx context.Context, q *store.Query) (store.State, error) {
-	if err := i.leave(ctx); err != nil {
+	if err := i.leave(ctx, q.Key); err != nil {
 		return store.State{}, err
 	}
 	return i.world.cluster.read(ctx, i, q)
@@ -158,7 +175,7 @@ func (i *process) Read(ctx context.Context, q *store.Query) (store.State, error)
 
 // Write stores w in the cluster, likewise.
 func (i *process) Write(ctx context.Context, w *store.Write) error {
-	if err := i.leave(ctx); err != nil {
+	if err := i.leave(ctx, w.Key); err != nil {
 		return err
 	}
 	return i.world.cluster.write(ctx, i, w)
@@ -172,9 +189,12 @@ func (i *process) WriteThenRead(ctx context.Context, w *store.Write, q *store.Qu
 	return store.InTwoSteps(ctx, i, w, q)
 }
 
-// leave says whether a request may leave now. One that was about to leave when its
-// process stood still leaves after that, whatever its context.
-func (i *process) leave(ctx context.Context) error {
+// leave says whether a request for key may leave now. One that was about to leave when its process stood still leaves
+// after that, whatever its context.
+func (i *process) leave(ctx context.Context, key store.Key) error {
+	if n, ok := i.turns[key]; ok {
+		time.Sleep(n)
+	}
 	stood := i.stand()
 	switch {
 	case i.isDead():
