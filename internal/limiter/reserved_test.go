@@ -8,7 +8,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -178,18 +177,11 @@ func TestReservationOfSeveralDemands(t *testing.T) {
 // where the second has no room, though nobody hears of it the first time.
 func TestCellIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRing(t, 3, oneLimit("wide", "conversion", 10), oneLimit("tight", "token-bucket", 1))
-		tight, wide := r.ownedBy(t, 1, "tight", 0), keys.Identifier("")
-		full, err := r.engines[0].KeyOf("tight", tight)
+		r := newRing(t, 3, oneLimit("first", "conversion", 10), oneLimit("second", "token-bucket", 20))
+		first := limiter.Demand{Policy: "first", Identifier: r.ownedBy(t, 1, "first", 0)}
+		second := limiter.Demand{Policy: "second", Identifier: r.ownedBy(t, 1, "second", 0), Cost: 19}
+		_, err := r.engines[0].Record(t.Context(), second)
 		must(t, err)
-		for n := 0; ; n++ { // one that comes first
-			wide = r.ownedBy(t, 1, "wide", n)
-			key, err := r.engines[0].KeyOf("wide", wide)
-			must(t, err)
-			if key.Compare(full) < 0 {
-				break
-			}
-		}
 		asked := 0
 		r.meet = func(call *owner.Call) (time.Duration, bool) {
 			if call.Op == owner.OpGiveBack {
@@ -197,14 +189,15 @@ func TestCellIsGivenBack(t *testing.T) {
 			}
 			return 0, call.Op == owner.OpGiveBack && asked == 1
 		}
-		both := callOf(limiter.Demand{Policy: "tight", Identifier: tight}, limiter.Demand{Policy: "wide", Identifier: wide})
+		second.Cost = 1
+		both := callOf(first, second)
 		for i, want := range []bool{true, false} {
 			if a, err := r.engines[2*i].Do(t.Context(), both); err != nil || a.Allowed != want {
 				t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
 			}
 		}
 		time.Sleep(5 * time.Second)
-		if used := r.usedOf(t, "wide", wide); used != 1 || asked < 2 {
+		if used := r.usedOf(t, "first", first.Identifier); used != 1 || asked < 2 {
 			t.Errorf("%d used of the first after %d attempts to give one back, want 1", used, asked)
 		}
 	})

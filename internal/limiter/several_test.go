@@ -380,20 +380,44 @@ func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
 	})
 }
 
-// TestTwoCellsStandOrFallTogether holds that a cell does not count for a call that another one denies.
+// TestTwoCellsStandOrFallTogether holds that a cell does not count for a call that another one, which is decided later,
+// denies.
 func TestTwoCellsStandOrFallTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRing(t, 3, oneLimit("tight", "token-bucket", 1), oneLimit("wide", "conversion", 10))
-		for n := range 16 { // among so many, either of the two keys comes first
-			id := keys.Identifier(fmt.Sprint("caller", n))
-			both := callOf(limiter.Demand{Policy: "tight", Identifier: id}, limiter.Demand{Policy: "wide", Identifier: id})
-			for i := range 3 {
-				if a, err := r.engines[i].Do(t.Context(), both); err != nil || a.Allowed != (i == 0) {
+		r := newRing(t, 3, oneLimit("first", "conversion", 10), oneLimit("second", "token-bucket", 20))
+		both := callOf(limiter.Demand{Policy: "first", Identifier: "a"}, limiter.Demand{Policy: "second", Identifier: "a"})
+		if _, err := r.engines[0].Record(t.Context(), limiter.Demand{Policy: "second", Identifier: "a", Cost: 19}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			if a, err := r.engines[i].Do(t.Context(), both); err != nil || a.Allowed != (i == 0) {
+				t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
+			}
+		}
+		if used := r.usedOf(t, "first", "a"); used != 1 {
+			t.Errorf("%d used of the first one, want 1", used)
+		}
+	})
+}
+
+// TestSmallestCellIsFirst holds that no unit has to be given back when the cell with the smallest limit denies, whatever
+// the order of the keys and of the demands.
+func TestSmallestCellIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 3, oneLimit("wide", "conversion", 100), oneLimit("tight", "token-bucket", 1))
+		r.meet = func(call *owner.Call) (time.Duration, bool) {
+			if call.Op == owner.OpGiveBack {
+				t.Error("a unit is given back")
+			}
+			return 0, false
+		}
+		for n := range 16 {
+			wide := limiter.Demand{Policy: "wide", Identifier: r.ownedBy(t, 1, "wide", n)}
+			tight := limiter.Demand{Policy: "tight", Identifier: r.ownedBy(t, 1, "tight", n)}
+			for i, want := range []bool{true, false} {
+				if a, err := r.engines[2*i].Do(t.Context(), callOf(wide, tight)); err != nil || a.Allowed != want {
 					t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
 				}
-			}
-			if used := r.usedOf(t, "wide", id); used != 1 {
-				t.Errorf("%d used of the wide one, want 1", used)
 			}
 		}
 	})

@@ -2,8 +2,10 @@ package route
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -71,6 +73,7 @@ func (s several) filter(keep func(*demand.Charge) bool) (some several) {
 // spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
 	last := all.filter(comesLast)
+	slices.SortStableFunc(last, func(a, b *demand.Charge) int { return cmp.Compare(smallestLimit(a), smallestLimit(b)) })
 	all = all.filter(func(c *demand.Charge) bool { return !comesLast(c) })
 	var first, rest several // decided once for each charge, as WasDenied may change meanwhile
 	for _, c := range all {
@@ -105,6 +108,16 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 
 // comesLast reports whether c's units leave a trace if they are given back, so that all others are prepared before.
 func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable && c.CanAbort() }
+
+// smallestLimit returns the smallest limit of c, in units. The cells with the smallest ones are decided first: they are the
+// likeliest to deny the call, and to give a unit back costs another conditional write.
+func smallestLimit(c *demand.Charge) int64 {
+	least := int64(math.MaxInt64)
+	for i := range c.Plan.Rules {
+		least = min(least, c.Plan.Rules[i].Capacity)
+	}
+	return least
+}
 
 // foresee denies c, of which nothing counts, if there is no room for it.
 func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
