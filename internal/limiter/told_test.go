@@ -235,6 +235,26 @@ func TestDenialToldFromBeforeARefund(t *testing.T) {
 	})
 }
 
+// TestRecordShowsInTheNextDenial has an owner read of a key that it is full, and then count a record whose event has a date of
+// its own: the next denial includes it.
+func TestRecordShowsInTheNextDenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, policy := newFakeStore(), policyOf("sliding-log", 3, time.Hour)
+		takes(t, toldEngine(t, s, policy), 3)
+		time.Sleep(3 * timeout)
+		owns := ownerOf(t, s, ownsAll(), limiter.Options{Feed: s.Store.(*embedded.Store), StoreTimeout: timeout}, policy)
+		two := somebody
+		two.Cost = 2
+		if d, err := owns.Take(t.Context(), two); err != nil || d.Allowed || d.Used != 3 {
+			t.Fatalf("two beside three of three: %+v, %v", d, err)
+		}
+		mustDo(t, owns, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"})
+		if d := mustTake(t, owns); d.Allowed || d.Used != 4 {
+			t.Errorf("%+v, want 4 used", d.Verdict)
+		}
+	})
+}
+
 // TestOwnerReadsBeforeARefund has a unit given back while the owner reads the key: what it read is not
 // remembered.
 func TestOwnerReadsBeforeARefund(t *testing.T) {

@@ -100,7 +100,6 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry
 		c.owned.forget(t.Key)
 		return store.Unavailable(err)
 	}
-	c.denied.Remove(t.Key)
 	c.denials.Forget(t.Key)
 	return nil
 }

@@ -28,8 +28,7 @@ type counted struct {
 	tallies   *totals.Totals // the same store, with running totals in place of additions if a policy says so
 	ids       *store.EventIDs
 	opts      *demand.Settings
-	denied    bounded.Recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
-	denials   *denied.Denials               // states behind these keys' denials
+	denials   *denied.Denials
 	resets    bounded.Recent[store.Instant] // latest resets of keys: counting under the right epoch saves a second round
 	takeBacks *totals.TakeBacks
 	owned     owned          // states of the keys that this instance owns
@@ -59,6 +58,9 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 
 // check decides r at the present instant, and records nothing.
 func (c *counted) check(ctx context.Context, r *demand.Charge) {
+	if c.denials.Recall(r) {
+		return
+	}
 	batch := []*demand.Charge{r}
 	if c.owned.rightOf(&r.Target, batch) != nil {
 		c.owned.cold.Add(1)
@@ -77,8 +79,7 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 		t = c.owned.widened(t)
 		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
 	}
-	batch = c.recall(batch)
-	if len(batch) == 0 {
+	if batch = c.recall(batch); len(batch) == 0 {
 		return
 	}
 	if mine != nil {
@@ -94,15 +95,10 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	}
 }
 
-// recall denies the requests of batch that a remembered state denies: the batch before may have read it.
+// recall denies the requests of batch that remembered denials deny: the batch before may have read the key.
 func (c *counted) recall(batch []*demand.Charge) (rest []*demand.Charge) {
-	now, err := c.opts.Timing.Checked()
-	if err != nil {
-		failAll(batch, count.RecordedNo, err)
-		return nil
-	}
 	for _, r := range batch {
-		if !r.Op.MayDeny() || !c.denials.Answer(r, now, false) {
+		if !c.denials.Recall(r) {
 			rest = append(rest, r)
 		}
 	}
@@ -138,13 +134,13 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	refused, unsettled := c.judge(t, own, &state)
 	if len(t.Plan.Logs) > 0 {
 		if until := t.Plan.FullUntil(&state, own.now); until > own.now {
-			c.denied.Put(t.Key, until) // after the last unit, the next take will be denied
+			c.denials.Expect(t.Key, until) // after the last unit, the next take will be denied
 		}
 	}
 	c.denials.KeepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
 	if len(refused.batch) > 0 {
-		c.denied.Put(t.Key, store.Distant)
+		c.denials.Expect(t.Key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
 			for _, r := range refused.batch {
 				if r.IsDated() { // its claim must not be given up before its event is removed
@@ -199,7 +195,7 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.C
 // limit when last seen. open are denied takes that deserve another attempt.
 func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest, open []*demand.Charge) {
 	large := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Op.MayDeny() && r.Cost > 1 })
-	if t.Plan.Count == policy.CountAll || !large && !c.wasDenied(t.Key) {
+	if t.Plan.Count == policy.CountAll || !large && !c.denials.Likely(t.Key) {
 		return batch, nil
 	}
 	unsettled, err := c.foresee(ctx, t, batch)
@@ -215,7 +211,7 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 		}
 	}
 	if len(rest) == len(batch) {
-		c.denied.Remove(t.Key)
+		c.denials.Expect(t.Key, 0)
 	}
 	return rest, open
 }
@@ -223,12 +219,6 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 // allOwn reports whether all sums in state, which was read for t, are running totals of this process.
 func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
 	return t.Plan.Tally && c.tallies.AreAllOwn(t.Key, state)
-}
-
-// wasDenied reports whether key was over its limit when last seen, or was full and is likely to be over it.
-func (c *counted) wasDenied(key store.Key) bool {
-	until, ok := c.denied.Get(key)
-	return ok && c.opts.Timing.Instant() < until
 }
 
 // foresee decides batch at the present instant, one request after the other, and records nothing.
@@ -263,7 +253,6 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 
 // forgetDenial drops what is remembered of key's denials, as units were given back.
 func (c *counted) forgetDenial(key store.Key) {
-	c.denied.Remove(key)
 	c.owned.lately.Note(key)
 	c.owned.change(key)
 	c.denials.Forget(key)

@@ -50,18 +50,13 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 // Decide decides one charge at now, by its right, and fills in its decision and error.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
 	doubts := s.prepared.Changes.Of(&c.Key)
-	if !s.counted.owned.answer(c, now) && !s.RecallDenial(c, now) {
+	if !s.counted.owned.answer(c, now) {
 		s.ask(ctx, c)
 	}
 	if c.Op == count.OpCheck && c.Err == nil && !c.Decision.WouldAllow &&
 		(s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
 		s.checkBeside(ctx, c)
 	}
-}
-
-// RecallDenial denies c without the store if a remembered state leaves no room. c must then not count.
-func (s *Decider) RecallDenial(c *demand.Charge, now store.Instant) (decided bool) {
-	return c.Op != count.OpRecord && !c.Plan.Cell && s.Denials.Answer(c, now, false)
 }
 
 // ask decides c by the state of its key. If the decision is in doubt, it tries again once a doubt has been resolved,
@@ -365,16 +360,6 @@ func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
 	s.doubt(t, batch)
 }
 
-// KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
-func (s *Decider) KnownFull(c *demand.Charge, now store.Instant) bool {
-	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
-		return false
-	}
-	known := s.Denials.Answer(c, now, true)
-	c.Decision.Remembered = false // the store was asked
-	return known
-}
-
 // Run takes back units without an admission, and writes behind units admitted from memory, until ctx ends. Then it
 // finishes this work.
 func (s *Decider) Run(ctx context.Context) {
@@ -404,18 +389,6 @@ func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) 
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: undo})
 	if id := c.Decision.Entry.ID; id != (store.EventID{}) && len(c.Plan.Logs) > 0 {
 		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}}), Then: s.counted.ending(&c.Target, true)})
-	}
-}
-
-// WasDenied reports whether key was over its limit when last seen, or was full and is likely to be over it.
-func (s *Decider) WasDenied(key store.Key) bool { return s.counted.wasDenied(key) }
-
-// Saw notes whether there was room for key.
-func (s *Decider) Saw(key store.Key, room bool) {
-	if room {
-		s.counted.denied.Remove(key)
-	} else {
-		s.counted.denied.Put(key, store.Distant)
 	}
 }
 

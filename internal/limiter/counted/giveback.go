@@ -80,7 +80,6 @@ func (c *counted) giveBackBy(ctx context.Context, t *demand.Target, right owner.
 	}
 	c.owned.changes.Note(&t.Key) // a read that is under way may have the event
 	c.owned.takeOut(t, right, []count.Entry{*e})
-	c.denied.Remove(t.Key)
 	c.denials.Forget(t.Key)
 	return nil
 }

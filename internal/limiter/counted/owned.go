@@ -438,6 +438,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.C
 		return k
 	}
 	c.owned.forget(t.Key)
+	c.denials.Forget(t.Key) // memory has later units
 	if !c.hasUnsettled(t.Plan, &state, now) && !discounted.Unsure {
 		c.owned.Keep(&demand.Target{Plan: plan, Key: t.Key}, right, &state, now, changes)
 	}

@@ -52,7 +52,6 @@ func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) 
 			return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
-	c.denied.Remove(t.Key)
 	c.denials.Forget(t.Key)
 	c.learn(t.Key, at) // units counted from now on are dated after the reset
 	return nil

@@ -27,6 +27,8 @@ import (
 // the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
 // States of cells, which are compared and set and so exact at any moment, deny nothing while the store answers.
+//
+// Denials also has the keys that are likely to be over their limit, which are then read before they are written.
 type Denials struct {
 	set     *demand.Settings
 	doubted func(store.Key) bool
@@ -37,18 +39,20 @@ type Denials struct {
 	forgotten  [denialMarks]uint64 // number of calls of Forget, by the first bits of the key
 }
 
-// denial is the remembered state of a key. Its parts are immutable once they are remembered.
+// denial is what is remembered of a key. Its parts are immutable once they are remembered.
 type denial struct {
-	full   *fullState   // nil: none
-	answer *ownerAnswer // nil: none
+	full   *fullState    // nil: none
+	answer *ownerAnswer  // nil: none
+	likely store.Instant // until when takes are likely to be denied; 0: they are not
 }
 
 // fullState is a state that leaves no room.
 type fullState struct {
-	base  *demand.Plan
-	state store.State
-	made  store.Instant
-	until store.Instant
+	base   *demand.Plan
+	state  store.State
+	events int // in state
+	made   store.Instant
+	until  store.Instant // when it must be read again, unless the store does not answer
 }
 
 // ownerAnswer is an owner's denial.
@@ -84,22 +88,97 @@ func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
-// Answer decides c at now, and returns true, if its key is full by a remembered state: for as long as that leaves no room,
-// if alone says that the store does not answer, and else until it must be read again.
-func (d *Denials) Answer(c *demand.Charge, now store.Instant, alone bool) bool {
+// Recall decides c, and returns true, if it is denied by what is remembered of its key.
+func (d *Denials) Recall(c *demand.Charge) bool {
+	d.mu.Lock()
+	known := d.of(c.Key)
+	d.mu.Unlock()
+	if known.full == nil && known.answer == nil || c.Op == count.OpRecord {
+		return false
+	}
+	now, err := d.set.Timing.Checked()
+	return err == nil && (known.answer.denies(c) || known.full != nil && known.full.until > now && d.isFull(known.full, c, now))
+}
+
+// KnownFull decides c, and returns true, if its policy's on_store_error is local, and the state of its key that was read
+// last leaves no room: for as long as the store does not answer.
+func (d *Denials) KnownFull(c *demand.Charge) bool {
+	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
+		return false
+	}
+	d.mu.Lock()
 	full := d.of(c.Key).full
-	return full != nil && full.base == c.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) && (alone || full.until > now) &&
+	d.mu.Unlock()
+	known := full != nil && d.isFull(full, c, d.set.Timing.Instant())
+	c.Decision.Remembered = false // the store was asked
+	return known
+}
+
+// isFull decides c at now, and returns true, if full has no room.
+func (d *Denials) isFull(full *fullState, c *demand.Charge, now store.Instant) bool {
+	return full.base == c.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) &&
 		c.Plan.Refuse(&c.Decision, &full.state, c.Cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
 }
 
-// of returns the remembered state of key.
-func (d *Denials) of(key store.Key) denial {
+// denies decides c, and returns true, if a applies to it.
+func (a *ownerAnswer) denies(c *demand.Charge) bool {
+	if a == nil || a.plan != c.Plan || a.cost != c.Cost {
+		return false
+	}
+	now := time.Now()
+	if !now.Before(a.until) {
+		return false
+	}
+	passed := now.Sub(a.at)
+	for i, limits := 0, c.Plan.Begin(&c.Decision); i < len(limits); i++ {
+		v := a.verdicts[i]
+		v.ResetAfter = max(0, v.ResetAfter-passed)
+		if v.RetryAfter != count.Never {
+			v.RetryAfter = max(0, v.RetryAfter-passed)
+		}
+		limits[i].Verdict = v
+	}
+	c.Decision.Conclude()
+	c.Decision.WouldAllow, c.Decision.Allowed = false, c.Plan.Mode != policy.ModeEnforce
+	c.Decision.Remembered, c.Decision.Recorded = true, count.RecordedNo
+	return true
+}
+
+// Expect notes until when takes of key are likely to be denied, so that a read may save a write; 0: there was room.
+func (d *Denials) Expect(key store.Key, until store.Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if memory, ok := d.young[key]; ok {
-		return memory
+	if known := d.of(key); known.likely != until {
+		known.likely = until
+		d.put(key, known)
+	}
+}
+
+// Likely reports whether a take of key is likely to be denied.
+func (d *Denials) Likely(key store.Key) bool {
+	d.mu.Lock()
+	until := d.of(key).likely
+	d.mu.Unlock()
+	return until > 0 && d.set.Timing.Instant() < until
+}
+
+// of returns what is remembered of key. The caller holds the lock.
+func (d *Denials) of(key store.Key) denial {
+	if known, ok := d.young[key]; ok {
+		return known
 	}
 	return d.old[key]
+}
+
+// put makes known all that is remembered of key. The caller holds the lock.
+func (d *Denials) put(key store.Key, known denial) {
+	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
+		d.old, d.young, d.events = d.young, make(map[store.Key]denial), 0
+	}
+	if known.full != nil && known.full != d.young[key].full {
+		d.events += known.full.events
+	}
+	d.young[key] = known
 }
 
 // Since returns a mark to pass to Put and its like. It is called before a read of key, or a call to its owner, whose
@@ -138,29 +217,25 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
 	}
-	memory := &fullState{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
-	memory.state.Levels, memory.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
-	events := 0
+	full := &fullState{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
+	full.state.Levels, full.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
 	for i := range state.Logs {
-		memory.state.Logs = append(memory.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})
-		events += len(state.Logs[i].Events)
+		full.state.Logs = append(full.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})
+		full.events += len(state.Logs[i].Events)
 	}
-	d.put(t.Key, denial{full: memory}, events, mark)
+	d.remember(t.Key, denial{full: full}, mark)
 }
 
-// put remembers a part of a denial of key, with this number of events, unless the key was forgotten after mark.
-func (d *Denials) put(key store.Key, part denial, events int, mark uint64) {
+// remember adds part to what is remembered of key, unless key was forgotten after mark.
+func (d *Denials) remember(key store.Key, part denial, mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.forgotten[key.Prefix()%denialMarks] != mark {
 		return
 	}
-	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
-		d.old, d.young, d.events = d.young, make(map[store.Key]denial), 0
-	}
-	have := d.young[key]
-	d.young[key] = denial{full: cmp.Or(part.full, have.full), answer: cmp.Or(part.answer, have.answer)}
-	d.events += events
+	known := d.of(key)
+	known.full, known.answer = cmp.Or(part.full, known.full), cmp.Or(part.answer, known.answer)
+	d.put(key, known)
 }
 
 // until returns the end of the time for which a denial of t by state is remembered, if no units of other instances are
@@ -184,41 +259,13 @@ func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Forget drops the remembered state of key, and the results of reads and calls that are in progress now.
+// Forget drops what is remembered of key, and the results of reads and calls that are in progress now.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forgotten[key.Prefix()%denialMarks]++
 	delete(d.young, key)
 	delete(d.old, key)
-}
-
-// AnswerAsOwner decides c, and returns true, if an answer of the key's owner is remembered that applies to it.
-func (d *Denials) AnswerAsOwner(c *demand.Charge) bool {
-	if c.Op == count.OpRecord {
-		return false
-	}
-	a := d.of(c.Key).answer
-	if a == nil || a.plan != c.Plan || a.cost != c.Cost {
-		return false
-	}
-	now := time.Now()
-	if !now.Before(a.until) {
-		return false
-	}
-	passed := now.Sub(a.at)
-	for i, limits := 0, c.Plan.Begin(&c.Decision); i < len(limits); i++ {
-		v := a.verdicts[i]
-		v.ResetAfter = max(0, v.ResetAfter-passed)
-		if v.RetryAfter != count.Never {
-			v.RetryAfter = max(0, v.RetryAfter-passed)
-		}
-		limits[i].Verdict = v
-	}
-	c.Decision.Conclude()
-	c.Decision.WouldAllow, c.Decision.Allowed = false, c.Plan.Mode != policy.ModeEnforce
-	c.Decision.Remembered, c.Decision.Recorded = true, count.RecordedNo
-	return true
 }
 
 // PutAnswer remembers a, the owner's answer to c, if it is a denial. asked is when the owner was asked, after mark.
@@ -230,9 +277,9 @@ func (d *Denials) PutAnswer(c *demand.Charge, a *owner.Answer, asked time.Time, 
 	if steady <= 0 || a.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
 		return
 	}
-	d.put(c.Key, denial{answer: &ownerAnswer{
+	d.remember(c.Key, denial{answer: &ownerAnswer{
 		plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
-	}}, 0, mark)
+	}}, mark)
 }
 
 // Changes counts changes of keys, in classes of keys.

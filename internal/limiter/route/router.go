@@ -35,22 +35,11 @@ func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
 
-// Recall decides c if its key is full by what is remembered.
-func (r *Router) Recall(c *demand.Charge) bool {
-	now, err := r.Instant()
-	if err != nil {
-		return false
-	}
-	if r.shared.Denials.AnswerAsOwner(c) {
-		return true
-	}
-	return r.shared.RecallDenial(c, now)
-}
+// Recall decides c if it is denied by what is remembered of its key.
+func (r *Router) Recall(c *demand.Charge) bool { return r.shared.Denials.Recall(c) }
 
 // KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
-func (r *Router) KnownFull(c *demand.Charge) bool {
-	return r.shared.KnownFull(c, r.set.Timing.Instant())
-}
+func (r *Router) KnownFull(c *demand.Charge) bool { return r.shared.Denials.KnownFull(c) }
 
 // Changed drops what is remembered of key.
 func (r *Router) Changed(key store.Key) { r.shared.Changed(key) }
@@ -63,7 +52,7 @@ func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
 // Decide makes the owner of c's key decide c, by its clock, and fills in c's decision and error.
 func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
-	if r.shared.Denials.AnswerAsOwner(c) {
+	if r.shared.Denials.Recall(c) {
 		return
 	}
 	ctx, cancel := clock.Within(ctx, r.set.StoreTimeout)

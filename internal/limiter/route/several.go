@@ -75,9 +75,9 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	last := all.filter(comesLast)
 	slices.SortStableFunc(last, func(a, b *demand.Charge) int { return cmp.Compare(smallestLimit(a), smallestLimit(b)) })
 	all = all.filter(func(c *demand.Charge) bool { return !comesLast(c) })
-	var first, rest several // decided once for each charge, as WasDenied may change meanwhile
+	var first, rest several // decided once for each charge, as Likely may change meanwhile
 	for _, c := range all {
-		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
+		if !c.CanAbort() || r.shared.Denials.Likely(c.Key) {
 			first = append(first, c)
 		} else {
 			rest = append(rest, c)
@@ -85,7 +85,7 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	}
 	first.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
 	for _, c := range last {
-		if r.shared.WasDenied(c.Key) {
+		if r.shared.Denials.Likely(c.Key) {
 			r.foresee(ctx, c)
 		}
 	}
@@ -155,7 +155,11 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	if c.Err != nil {
 		return
 	}
-	r.shared.Saw(c.Key, c.Decision.Stands())
+	likely := store.Distant
+	if c.Decision.Stands() {
+		likely = 0
+	}
+	r.shared.Denials.Expect(c.Key, likely)
 }
 
 // isInDoubt reports whether the decision on c was in doubt.
