@@ -44,9 +44,9 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{expires: store.Instant(r.int()), reset: store.Instant(r.int())}
-	r.bad = r.bad || e.reset < 0 // no reset is
-	for range r.len() {
+	e := &entry{expires: store.Instant(r.Int()), reset: store.Instant(r.Int())}
+	r.Bad = r.Bad || e.reset < 0 // no reset is
+	for range r.Len() {
 		e.counts = append(e.counts, r.count(texts))
 	}
 	for span := range store.SpanCount {
@@ -56,9 +56,9 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 			*own = l
 		}
 	}
-	for range r.len() {
+	for range r.Len() {
 		rare := e.rarely()
-		rare.removed = append(rare.removed, r.id())
+		rare.removed = append(rare.removed, r.ID())
 	}
 	e.cell = r.cell()
 	return e, r.end()
@@ -93,12 +93,12 @@ func decodeChange(b []byte) (published, error) {
 		return published{}, err
 	}
 	var p published
-	p.Kind = store.ChangeKind(r.text())
-	p.Key = store.KeyFrom([store.KeySize]byte(r.take(store.KeySize)))
-	p.Until, p.Strikes, p.TTL = store.Instant(r.int()), int(r.int()), time.Duration(r.int())
-	p.at, p.expires = store.Instant(r.int()), store.Instant(r.int())
+	p.Kind = store.ChangeKind(r.Text())
+	p.Key = r.Key()
+	p.Until, p.Strikes, p.TTL = store.Instant(r.Int()), int(r.Int()), time.Duration(r.Int())
+	p.at, p.expires = store.Instant(r.Int()), store.Instant(r.Int())
 	if b[0] >= detailsFormat {
-		p.Details = string(r.text())
+		p.Details = string(r.Text())
 	}
 	return p, r.end()
 }
@@ -177,11 +177,8 @@ func (w *writer) cell(c *cell, lead store.Instant) {
 	w.text(c.Value)
 }
 
-// reader reads what a writer wrote. After bad input it returns zeros.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// reader reads what a writer wrote.
+type reader struct{ store.Reader }
 
 // newReader returns a reader of the bytes after the format, which newest is the last of.
 func newReader(b []byte, newest byte) (*reader, error) {
@@ -191,76 +188,36 @@ func newReader(b []byte, newest byte) (*reader, error) {
 	case b[0] > newest:
 		return nil, fmt.Errorf("it is in format %d, of a later version of this program, which reads %d", b[0], newest)
 	}
-	return &reader{b: b[1:]}, nil
+	return &reader{store.Reader{B: b[1:]}}, nil
 }
 
 // end returns an error unless everything was read, and rightly.
 func (r *reader) end() error {
-	if r.bad || len(r.b) > 0 {
+	if r.Bad || len(r.B) > 0 {
 		return errDamaged
 	}
 	return nil
 }
 
-// take returns the next n bytes, which are not the reader's own.
-func (r *reader) take(n int) []byte {
-	if n > len(r.b) {
-		r.bad, r.b = true, nil
-		return make([]byte, n)
-	}
-	taken := r.b[:n]
-	r.b = r.b[n:]
-	return taken
-}
-
-func (r *reader) id() store.EventID { return store.EventID(r.take(len(store.EventID{}))) }
-
-func (r *reader) int() int64 {
-	n, size := binary.Varint(r.b)
-	r.skip(size)
-	return n
-}
-
-func (r *reader) skip(size int) {
-	if size <= 0 {
-		r.bad, r.b = true, nil
-		return
-	}
-	r.b = r.b[size:]
-}
-
-// len reads how many items follow; each has a byte at least.
-func (r *reader) len() int {
-	n, size := binary.Uvarint(r.b)
-	r.skip(size)
-	if n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	return int(n)
-}
-
-func (r *reader) text() []byte { return r.take(r.len()) }
-
 func (r *reader) count(texts interned) store.Count {
 	return store.Count{
-		Limit: texts.intern(r.text()), Start: store.Instant(r.int()), Expires: store.Instant(r.int()),
-		Epoch: store.Instant(r.int()), Units: r.int(),
+		Limit: texts.intern(r.Text()), Start: store.Instant(r.Int()), Expires: store.Instant(r.Int()),
+		Epoch: store.Instant(r.Int()), Units: r.Int(),
 	}
 }
 
 func (r *reader) log() (l eventLog) {
-	n := r.len()
+	n := r.Len()
 	if n == 0 {
 		return l
 	}
-	l.ttl = secondsOf(time.Duration(r.int()))
+	l.ttl = secondsOf(time.Duration(r.Int()))
 	l.events = make([]store.Event, n)
 	last := store.Instant(0)
 	for i := range l.events {
 		e := &l.events[i]
-		*e = store.Event{ID: r.id(), At: last + store.Instant(r.int()), Cost: r.int(), Ends: store.Instant(r.int())}
-		r.bad = r.bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
+		*e = store.Event{ID: r.ID(), At: last + store.Instant(r.Int()), Cost: r.Int(), Ends: store.Instant(r.Int())}
+		r.Bad = r.Bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
 		last = e.At
 	}
 	l.know()
@@ -268,8 +225,8 @@ func (r *reader) log() (l eventLog) {
 }
 
 func (r *reader) cell() *cell {
-	c := &cell{Cell: store.Cell{Version: r.id()}, expires: store.Instant(r.int())}
-	c.Value = append([]byte(nil), r.text()...)
+	c := &cell{Cell: store.Cell{Version: r.ID()}, expires: store.Instant(r.Int())}
+	c.Value = append([]byte(nil), r.Text()...)
 	if c.Version == (store.EventID{}) {
 		return nil
 	}

@@ -105,16 +105,16 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	if len(s.Cell.Value) == 0 {
 		return Chain{whole: true}, nil
 	}
-	r := Reader{B: s.Cell.Value}
+	r := store.Reader{B: s.Cell.Value}
 	format := r.Byte()
 	if format < cellFormat || format > applied {
 		return Chain{}, errCellFormat
 	}
 	c := Chain{newest: store.Instant(r.Int()), whole: r.Byte() == 1}
-	c.versions = r.take(r.Len() * versionSize)
+	c.versions = r.Take(r.Len() * versionSize)
 	reset := store.Instant(r.Int())
 	for range r.Len() {
-		level := store.Bucket{Limit: p.LimitID(r.take(r.Len())), At: store.Instant(r.Int())}
+		level := store.Bucket{Limit: p.LimitID(r.Text()), At: store.Instant(r.Int())}
 		level.Level = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
 		s.Levels = append(s.Levels, level)
 	}
@@ -208,75 +208,6 @@ func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) 
 func cellTTL(p *demand.Plan, s *store.State, now store.Instant, o *demand.Settings) time.Duration {
 	lasts := max(2*p.LongestWindow(), p.ResetTTL, p.CellLasts(s, now))
 	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+CellMargin+o.ClockError))
-}
-
-// Reader reads what binary.Append wrote. After bad input it returns zeros.
-type Reader struct {
-	B   []byte
-	Bad bool
-}
-
-func (r *Reader) take(n int) []byte {
-	if n < 0 || n > len(r.B) {
-		r.Bad, r.B = true, nil
-		return make([]byte, max(0, min(n, len(store.EventID{}))))
-	}
-	taken := r.B[:n]
-	r.B = r.B[n:]
-	return taken
-}
-
-// Byte reads one byte.
-func (r *Reader) Byte() byte { return r.take(1)[0] }
-
-// ID reads an event id.
-func (r *Reader) ID() (id store.EventID) {
-	copy(id[:], r.take(len(id)))
-	return id
-}
-
-// Key reads a key.
-func (r *Reader) Key() store.Key {
-	var sum [store.KeySize]byte
-	copy(sum[:], r.take(len(sum)))
-	return store.KeyFrom(sum)
-}
-
-// Int reads what binary.AppendVarint wrote.
-func (r *Reader) Int() int64 {
-	n, size := binary.Varint(r.B)
-	r.skip(size)
-	return n
-}
-
-// Uint reads what binary.AppendUvarint wrote.
-func (r *Reader) Uint() uint64 {
-	n, size := binary.Uvarint(r.B)
-	r.skip(size)
-	return n
-}
-
-func (r *Reader) skip(size int) {
-	if size <= 0 {
-		r.Bad, r.B = true, nil
-		return
-	}
-	r.B = r.B[size:]
-}
-
-// Len reads how many items follow; each has a byte at least.
-func (r *Reader) Len() int {
-	n := r.Uint()
-	if n > uint64(len(r.B)) {
-		r.Bad, r.B = true, nil
-		return 0
-	}
-	return int(n)
-}
-
-// Text reads what keys.AppendPart wrote.
-func (r *Reader) Text() string {
-	return string(r.take(r.Len()))
 }
 
 // BoolByte returns 1 for true, else 0.

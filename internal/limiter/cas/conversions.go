@@ -38,7 +38,7 @@ func appendApplied(b []byte, s *store.State) []byte {
 }
 
 // openApplied reads what appendApplied wrote.
-func openApplied(s *store.State, r *Reader) {
+func openApplied(s *store.State, r *store.Reader) {
 	s.Applied.Since = store.Instant(r.Int())
 	for range r.Len() {
 		s.Applied.Last = append(s.Applied.Last, store.Receipt{ID: r.ID(), At: store.Instant(r.Int())})
@@ -46,9 +46,9 @@ func openApplied(s *store.State, r *Reader) {
 }
 
 // openConversions reads the bytes that appendConversions wrote.
-func openConversions(p *demand.Plan, s *store.State, r *Reader) {
+func openConversions(p *demand.Plan, s *store.State, r *store.Reader) {
 	for range r.Len() {
-		c := store.Conversion{Limit: p.LimitID(r.take(r.Len())), Last: store.Instant(r.Int()), Probe: r.Byte() == 1}
+		c := store.Conversion{Limit: p.LimitID(r.Text()), Last: store.Instant(r.Int()), Probe: r.Byte() == 1}
 		for j := range c.Blocks {
 			if r.Byte() == 1 {
 				c.Blocks[j] = store.ConversionBlock{Start: store.Instant(r.Int()), Sent: int64(r.Uint()), Confirmed: int64(r.Uint())}

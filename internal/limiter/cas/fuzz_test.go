@@ -112,11 +112,11 @@ func FuzzState(f *testing.F) {
 	f.Add(int64(-1), row(1<<62, 1<<62, 1<<62, 1<<62, 1<<62, -1<<62), row(3, 0, 0, 0, 1<<62, 3, 0, 0, 0, 1<<62))
 	f.Fuzz(func(t *testing.T, reset int64, events, counts []byte) {
 		s := store.State{Reset: store.Instant(reset), Logs: make([]store.Log, 1)}
-		for r := (Reader{B: events}); len(r.B) > 0; {
+		for r := (store.Reader{B: events}); len(r.B) > 0; {
 			s.Logs[0].Events = append(s.Logs[0].Events, store.Event{At: store.Instant(r.Int()), Cost: max(1, r.Int()), Ends: store.Instant(r.Int())})
 		}
 		slices.SortStableFunc(s.Logs[0].Events, func(a, b store.Event) int { return cmp.Compare(a.At, b.At) })
-		for r := (Reader{B: counts}); len(r.B) > 0; {
+		for r := (store.Reader{B: counts}); len(r.B) > 0; {
 			id := p.Rules[r.Uint()%uint64(len(p.Rules))].ID
 			s.Counts = append(s.Counts, store.Count{
 				Limit: id, Start: store.Instant(r.Int()), Expires: store.Instant(r.Int()), Epoch: store.Instant(r.Int()), Units: r.Int(),

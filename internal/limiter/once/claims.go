@@ -250,7 +250,7 @@ func costsOf(b []byte, entries int) (costs []int64, err error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	r := cas.Reader{B: b}
+	r := store.Reader{B: b}
 	for range entries {
 		costs = append(costs, r.Int())
 	}

@@ -227,14 +227,14 @@ func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	if err != nil {
 		return nil, ErrToken
 	}
-	r := cas.Reader{B: b}
+	r := store.Reader{B: b}
 	format, kind := r.Byte(), Kind(r.Byte())
 	if format != tokenFormat || !slices.Contains(kinds, kind) {
 		return nil, ErrToken
 	}
 	t := &Token{Kind: kind, Ends: store.Instant(r.Int())}
 	for range r.Len() {
-		e := Entry{Policy: r.Text(), Space: r.Uint(), Sums: r.Uint()}
+		e := Entry{Policy: string(r.Text()), Space: r.Uint(), Sums: r.Uint()}
 		e.Key = r.Key()
 		e.ID = r.ID()
 		if r.Byte() == 1 {
@@ -245,7 +245,7 @@ func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	}
 	if !r.Bad && len(r.B) > 0 {
 		for range r.Len() {
-			t.Marks = append(t.Marks, Mark{Policy: r.Text(), Space: r.Uint(), Key: r.Key()})
+			t.Marks = append(t.Marks, Mark{Policy: string(r.Text()), Space: r.Uint(), Key: r.Key()})
 		}
 	}
 	if r.Bad || len(t.Entries) == 0 {
