@@ -89,7 +89,7 @@ fuzz-long: FUZZTIME = 1h
 fuzz-long: fuzz ## the same, for an hour each, two days in all; FUZZ='^Fuzz(Connection|JSON)$$' for the two that compare with Go's own
 
 .PHONY: abuse
-abuse: ## a server under 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
+abuse: ## a server under 10,000 slow, idle and hostile clients, for eleven minutes; prints a table
 	go test ./internal/cli/serve -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)
 
 .PHONY: vuln
@@ -192,7 +192,7 @@ site: ## the pages as a web site, into bin/site/site; a broken link fails. Needs
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: an hour and a half; BENCH='-peers embedded,redis_rate', NODES=3
+bench: ## ratelimitd and its peers under the same load, into bin/bench: 90 minutes; BENCH='-peers embedded,redis_rate', NODES=3
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
 	$(localcassandra) -tuned -nodes $(NODES) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 

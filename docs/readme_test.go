@@ -8,24 +8,35 @@ import (
 	"testing"
 )
 
-// TestSpeedOfReadme holds the figures of the README's row about speed against the run that performance.md has.
+// TestSpeedOfReadme holds the figures of the README's row about speed, of one Cassandra node and of three, against the runs
+// that performance.md has.
 func TestSpeedOfReadme(t *testing.T) {
-	row := regexp.MustCompile(`(?m)^\| decisions a second of three instances, .*$`).FindString(read(t, "../README.md"))
-	_, run, found := strings.Cut(read(t, "performance.md"), "## One run\n")
+	row := regexp.MustCompile(`(?m)^\| decisions a second of three instances .*$`).FindString(read(t, "../README.md"))
+	page := read(t, "performance.md")
+	_, run, found := strings.Cut(page, "## One run\n")
 	run, _, ended := strings.Cut(run, "\nNobody was denied wrongly")
-	if row == "" || !found || !ended {
+	nodes := regexp.MustCompile(`(?m)^Three nodes with three copies, .*$`).FindString(page)
+	if row == "" || nodes == "" || !found || !ended {
 		t.Fatal("there is no row about speed, or no run")
 	}
-	figures := regexp.MustCompile(`\d\.\d`).FindAllString(row, -1)
-	if len(figures) != 4 {
+	figures := regexp.MustCompile(`\d\.\d+`).FindAllString(row, -1)
+	if len(figures) != 8 {
 		t.Fatalf("it has the figures %v", figures)
 	}
 	for i, line := range []string{"hot", "attack", "zipf", "unique"} {
 		cells := strings.Split(regexp.MustCompile(`(?m)^\|[^|]*\| `+line+` \|.*$`).FindString(run), "|") // the first is sms-send's
-		want, err := strconv.ParseFloat(strings.TrimSpace(cells[5]), 64)                                 // cassandra, three, × redis_rate
-		got, _ := strconv.ParseFloat(figures[i], 64)
-		if err != nil || math.Abs(got-want) > 0.05 {
-			t.Errorf("%s of %s, want %v: %v", figures[i], line, want, err)
-		}
+		checkFigure(t, line, figures[i], strings.TrimSpace(cells[5]))                                    // cassandra, three, × redis_rate
+		checkFigure(t, line+" on three nodes", figures[4+i], regexp.MustCompile(line + ` (\d\.\d+)`).FindStringSubmatch(nodes)[1])
+	}
+}
+
+// checkFigure checks that got is want with as many decimals as got has.
+func checkFigure(t *testing.T, name, got, want string) {
+	t.Helper()
+	_, decimals, _ := strings.Cut(got, ".")
+	shown, _ := strconv.ParseFloat(got, 64)
+	measured, err := strconv.ParseFloat(want, 64)
+	if off := math.Abs(shown - measured); err != nil || off > 0.5001*math.Pow10(-len(decimals)) {
+		t.Errorf("%s of %s, want %s: %v", got, name, want, err)
 	}
 }

@@ -13,11 +13,11 @@ const module = "github.com/ratelimitd/ratelimitd/"
 // TestRoomsAreUpToDate compares contributing/rooms.md with the packages that there are.
 func TestRoomsAreUpToDate(t *testing.T) {
 	b := &strings.Builder{}
-	b.WriteString(`# Rooms
+	b.WriteString(`# Packages
 
 <!-- Made from the packages and their comments: go test ./docs -run UpToDate -update -->
 
-Each package, which others of this project it imports, and what its comment says of it. [Where something new goes](../design/rooms.md).
+Each package, its imports of this project, and what it is. [Where something new goes](../../CONTRIBUTING.md#where-something-new-goes).
 `)
 	for _, part := range []struct{ title, folder, patterns string }{
 		{"The program", ".", "./cmd/..."}, {"The service", ".", "./internal/..."},

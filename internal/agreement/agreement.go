@@ -1,6 +1,6 @@
-// Package agreement finds out whether instances that count together have the settings that all of them must have. Each
-// publishes a statement of its own, and reads those of the others. A different hash key keeps an instance from
-// starting; other differences are only reported.
+// Package agreement checks that instances which count together have the same settings. Each publishes a statement of its
+// own, and reads those of the others. A different hash key keeps an instance from starting; other differences are only
+// reported.
 //
 // It does not know where statements are kept, nor what the settings are for.
 package agreement

@@ -273,7 +273,7 @@ func TestCalendarProblems(t *testing.T) {
 		{"a zone of a duration", policy.Limit{Algorithm: "fixed-window", Limit: 1, Window: 24 * time.Hour, Timezone: "Europe/Berlin"},
 			"limits[0].timezone: a window of 1d starts everywhere at once"},
 		{"a log", daily(func(l *policy.Limit) { l.Algorithm = "sliding-log" }),
-			"limits[0].window: a sliding-log counts over one length of time, and no day of a calendar is sure to be as long as the next: " +
+			"limits[0].window: a sliding-log counts over one length of time, and calendar days differ in length: " +
 				"use a fixed-window, or a duration such as 1d"},
 		{"a tail", daily(func(l *policy.Limit) { l.Algorithm = "sliding-tail" }), "limits[0].window: a sliding-tail counts over"},
 		{"buckets", daily(func(l *policy.Limit) { l.Algorithm = "sliding-window" }), "limits[0].window: a sliding-window counts over"},

@@ -49,7 +49,7 @@ func TestWrongConcurrent(t *testing.T) {
 		"until":         {alone + "hold: 30s, until: confirmed", "limits[0].until: units of a concurrent count until they are released"},
 		"large":         {"algorithm: concurrent, limit: 10001, hold: 30s", "limits[0].limit: 10001 is too large for a concurrent limit"},
 		"buckets":       {alone + "hold: 30s, buckets: 4", "limits[0].buckets: only a sliding-window has buckets: remove it from a concurrent"},
-		"beside others": {beside, "limits[0].algorithm: a release of a concurrent gives units back that limits[1] still counts: give it"},
+		"beside others": {beside, "limits[0].algorithm: a release of a concurrent would release units that limits[1] still counts: give it"},
 		"no limit":      {"algorithm: concurrent, hold: 30s", "limits[0].limit: missing: give the number of units"},
 		"from requests": {"algorithm: concurrent, hold: 30s, limit: {from: request, max: 10001, default: 5}",
 			"limits[0].limit.max: 10001 is too large for a concurrent limit"},

@@ -102,7 +102,7 @@ func TestMistakes(t *testing.T) {
 		{"a boolean", written(goodLimits, "mode: false"), "4: policies[0].mode: true or false where text belongs: put false in quotes"},
 		{"a mode there is not", written(goodLimits, "mode: dry"), `4: policies[0].mode: "dry" is not known: use one of enforce, shadow, off`},
 		{"a shadow of a bucket", limit("algorithm: leaky-bucket, limit: 1, window: 1h, shadow: true"),
-			"4: policies[0].limits[0].shadow: a leaky-bucket that denies nothing fills up"},
+			"4: policies[0].limits[0].shadow: a leaky-bucket in shadow never drains"},
 		{"shadows alone", limit("algorithm: sliding-log, limit: 1, window: 1h, shadow: true"), "3: policies[0].limits: all of them are shadow"},
 		{"a shadow that is text", limit("algorithm: sliding-log, limit: 1, window: 1h, shadow: 'true'"),
 			"4: policies[0].limits[0].shadow: text where true or false belongs"},

@@ -28,7 +28,8 @@ const (
 	MemoryCells                  // a small value that changes by compare-and-set: a bucket, or sent and confirmed units
 )
 
-// The algorithms. A new one is a row here, and a file in package count.
+// The algorithms, besides those with checks in files of their own. A new one is listed in algorithms, and has a file in
+// package count.
 var (
 	// SlidingLog keeps every event and counts those of the last window.
 	SlidingLog = &Algorithm{

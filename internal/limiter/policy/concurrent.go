@@ -48,7 +48,7 @@ func (p Policy) checkConcurrent(found *problems) {
 		return
 	}
 	if j := slices.IndexFunc(p.Limits, func(l Limit) bool { return !l.IsConcurrent() }); j >= 0 {
-		found.add(pathOf(i)+".algorithm", "a release of a %s gives units back that limits[%d] still counts: "+
+		found.add(pathOf(i)+".algorithm", "a release of a %s would release units that limits[%d] still counts: "+
 			"give it a policy of its own, and ask for both in one call", Concurrent.Name, j)
 	}
 	if p.Count == CountAll {

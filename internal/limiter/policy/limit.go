@@ -145,7 +145,7 @@ func (l Limit) check(path string, found *problems) {
 	}
 	l.checkConfirmed(path, algorithm, found)
 	if l.Shadow && algorithm.Memory == MemoryCells {
-		found.add(path+".shadow", "a %s that denies nothing fills up and never drains while more is admitted than it lets through: "+
+		found.add(path+".shadow", "a %s in shadow never drains while callers exceed it: "+
 			"give it a policy of its own with mode: shadow, and ask for both in one call", l.Algorithm)
 	}
 	if l.Buckets != 0 && algorithm != SlidingWindow {
@@ -192,7 +192,7 @@ func (l Limit) checkCalendar(path string, found *problems) {
 	case l.Window != length:
 		found.add(path+".window", "%s is no %s: leave it out", FormatWindow(l.Window), l.Calendar)
 	case known && algorithm != FixedWindow:
-		found.add(path+".window", "a %s counts over one length of time, and no %s of a calendar is sure to be as long as the next: "+
+		found.add(path+".window", "a %s counts over one length of time, and calendar %ss differ in length: "+
 			"use a %s, or a duration such as %s", l.Algorithm, l.Calendar, FixedWindow.Name, FormatWindow(length))
 	}
 	if _, err := LoadZone(l.Timezone); err != nil {
