@@ -45,7 +45,7 @@ type Call struct {
 	// Cost is how many units each demand of a Reservation used, in a call without Demands: 0 means as many as are held,
 	// and CostNothing none.
 	Cost int64
-	// Receipt is the one that a confirm confirms, which has no other field; empty: it is no confirm.
+	// Receipt is the one that a confirm confirms, which has no other field; empty: it is not a confirm.
 	Receipt string
 	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
 	// ASCII without a blank at either end; for takes and records, and ignored for checks that reserve nothing. Empty:

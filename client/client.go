@@ -106,7 +106,7 @@ func (c *Client) Release(ctx context.Context, reservation string) error {
 	return c.Refund(ctx, reservation)
 }
 
-// Do makes one call that is no confirm. Its error is a *CallError. A denial is no error.
+// Do makes one call that is not a confirm. Its error is a *CallError. A denial is not an error.
 func (c *Client) Do(ctx context.Context, call Call) (Decision, error) {
 	if call.Op == OpConfirm {
 		return Decision{}, &CallError{string(call.Op), RecordedYes, refuse("op", "A confirm has no decision: use Confirm, or a Batch.")}

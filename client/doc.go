@@ -5,7 +5,7 @@
 // and go as one batch as soon as one of those is answered. Each call keeps a deadline, a cancellation and an answer of
 // its own.
 //
-// A denial is no error: Decision.Allowed is false. An error says that there is no decision.
+// A denial is not an error: Decision.Allowed is false. An error says that there is no decision.
 // RecordedOf tells whether units may count all the same, and errors.Is whether the call was
 // wrong (ErrInvalid, ErrUnknownPolicy, …) or the service does not decide (ErrUnavailable).
 // Options.OnUnavailable is the result of calls while no ratelimitd answers. No error holds an

@@ -159,7 +159,7 @@ func (l *Limits) Wait(ctx context.Context, demands ...client.Demand) (d client.D
 	return d, err
 }
 
-// Do makes one call that is no confirm. Its error is a *client.CallError: a denial is none.
+// Do makes one call that is not a confirm. Its error is a *client.CallError: a denial is none.
 func (l *Limits) Do(ctx context.Context, call client.Call) (client.Decision, error) {
 	if call.Op == client.OpConfirm {
 		wrong := &client.Problem{Field: "op", Detail: "A confirm has no decision: use Confirm, or a Batch."}

@@ -83,7 +83,7 @@ func TestPartsForAClientThatIsGone(t *testing.T) {
 		_ = c.Close()
 		close(goOn)
 		if err := <-wrote; err == nil {
-			t.Error("what was written to nobody is no error")
+			t.Error("what was written to nobody is not an error")
 		}
 	})
 }

@@ -89,7 +89,7 @@ func TestMistakes(t *testing.T) {
 		{"a tab", "policies:\n\t- name: p\n", "2: a tab in the indentation, which YAML forbids: indent by spaces"},
 		{"not UTF-8", "policies:\n  - name: \xff\n", "2: this line is not UTF-8: save the file in that encoding"},
 		{"no name", "policies:\n  - " + goodLimits + "\n", "2: policies[0].name: missing: give the policy a name"},
-		{"a bad name", "policies:\n  - name: SMS\n    " + goodLimits + "\n", `2: policies[0].name: "SMS" is no policy name: use 1 to 63 of a-z`},
+		{"a bad name", "policies:\n  - name: SMS\n    " + goodLimits + "\n", `2: policies[0].name: "SMS" is not a policy name: use 1 to 63 of a-z`},
 		{"a name that is a number", "policies:\n  - name: 12\n    " + goodLimits + "\n",
 			"2: policies[0].name: a number where text belongs: put 12 in quotes"},
 		{"no limits", written("count: all"), "2: policies[0].limits: missing: give the policy at least one limit"},
@@ -107,8 +107,8 @@ func TestMistakes(t *testing.T) {
 		{"a shadow that is text", limit("algorithm: sliding-log, limit: 1, window: 1h, shadow: 'true'"),
 			"4: policies[0].limits[0].shadow: text where true or false belongs"},
 		{"a level there is not", written(goodLimits, "consistency:", "  read: MANY"),
-			`5: policies[0].consistency.read: "MANY" is no read level: use one of ONE`},
-		{"a write level for reads", written(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is no read level`},
+			`5: policies[0].consistency.read: "MANY" is not a read level: use one of ONE`},
+		{"a write level for reads", written(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is not a read level`},
 		{"a level alone", written(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
 		{"a guarantee there is not", written(goodLimits, "guarantee: locla"),
 			`4: policies[0].guarantee: "locla" is not known: use one of counted, local`},
@@ -133,7 +133,7 @@ func TestMistakes(t *testing.T) {
 		{"a limit far too large for a log", limit("algorithm: sliding-log, limit: 9000000000000000, window: 1h"), "is out of range"},
 		{"no window", limit("algorithm: sliding-log, limit: 1"), "4: policies[0].limits[0].window: missing: give the length"},
 		{"a window that is none", limit("algorithm: sliding-log, limit: 1, window: 1 hour"),
-			`4: policies[0].limits[0].window: "1 hour" is no window: use a duration such as 30s`},
+			`4: policies[0].limits[0].window: "1 hour" is not a window: use a duration such as 30s`},
 		{"a window in parts of ms", limit("algorithm: sliding-log, limit: 1, window: 1500500us"), "window: 1.5005s is not whole milliseconds"},
 		{"a negative limit", limit("algorithm: sliding-log, limit: -1, window: 1h"), "limit: -1 is out of range: use 0 (denies always) to"},
 		{"a limit past all bounds", limit("algorithm: sliding-log, limit: 2000000000000000, window: 1h"), "is out of range"},
@@ -152,13 +152,13 @@ func TestMistakes(t *testing.T) {
 				"use a burst of at least 2"},
 		{"a log by the calendar", limit("algorithm: sliding-log, limit: 1, window: day"),
 			"4: policies[0].limits[0].window: a sliding-log counts over one length of time"},
-		{"a calendar there is not", limit("algorithm: fixed-window, limit: 1, window: year"), `window: "year" is no window`},
+		{"a calendar there is not", limit("algorithm: fixed-window, limit: 1, window: year"), `window: "year" is not a window`},
 		{"a zone of no calendar", limit("algorithm: fixed-window, limit: 1, window: 1d, timezone: Europe/Berlin"),
 			"timezone: a window of 1d starts everywhere at once, at a multiple of its length in UTC: remove it, or use window: day"},
-		{"a zone of a wrong window", limit("algorithm: fixed-window, limit: 1, window: dayly, timezone: Europe/Berlin"), `"dayly" is no window`},
+		{"a zone of a wrong window", limit("algorithm: fixed-window, limit: 1, window: dayly, timezone: Europe/Berlin"), `"dayly" is not a window`},
 		{"a zone of no window", limit("algorithm: fixed-window, limit: 1, timezone: Europe/Berlin"), "window: missing: give the length"},
 		{"a zone there is not", limit("algorithm: fixed-window, limit: 1, window: week, timezone: Berlin"),
-			`4: policies[0].limits[0].timezone: "Berlin" is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC`},
+			`4: policies[0].limits[0].timezone: "Berlin" is not a time zone: use a name of the IANA database such as Europe/Berlin, or UTC`},
 		{"an offset", limit("algorithm: fixed-window, limit: 1, window: week, timezone: +2"), "timezone: a number where text belongs: put +2 in"},
 		{"buckets of a log", limit("algorithm: sliding-log, limit: 1, window: 1h, buckets: 4"), "buckets: only a sliding-window has buckets"},
 		{"no buckets", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 0"), "buckets: 0 is out of range: use 2 to 100"},
@@ -216,7 +216,7 @@ func TestMistakesDoNotHideEachOther(t *testing.T) {
 
 func TestABadNameIsToldOnceForEachPolicy(t *testing.T) {
 	got := lines(t, "policies:\n  - {name: SMS, "+goodLimits+"}\n  - {name: SMS, "+goodLimits+"}\n")
-	if len(got) != 2 || !strings.Contains(got[0], "is no policy name") || !strings.Contains(got[1], "is no policy name") {
+	if len(got) != 2 || !strings.Contains(got[0], "is not a policy name") || !strings.Contains(got[1], "is not a policy name") {
 		t.Errorf("messages: %q", got)
 	}
 }

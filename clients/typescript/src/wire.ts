@@ -161,7 +161,7 @@ function members(value: unknown): Members {
 function list(m: Members, name: string): unknown[] {
   const value = m[name];
   if (!Array.isArray(value)) {
-    throw new Unreadable(`${name} is no list`);
+    throw new Unreadable(`${name} is not an array`);
   }
   return value;
 }
@@ -169,7 +169,7 @@ function list(m: Members, name: string): unknown[] {
 function text(m: Members, name: string): string {
   const value = m[name];
   if (typeof value !== "string") {
-    throw new Unreadable(`${name} is no text`);
+    throw new Unreadable(`${name} is not a string`);
   }
   return value;
 }
@@ -181,7 +181,7 @@ function optionalText(m: Members, name: string): string | undefined {
 function integer(m: Members, name: string): number {
   const value = m[name];
   if (typeof value !== "number" || !Number.isSafeInteger(value) || value < 0) {
-    throw new Unreadable(`${name} is no whole number`);
+    throw new Unreadable(`${name} is not a whole number`);
   }
   return value;
 }

@@ -35,7 +35,7 @@ func TestPoliciesInTheStore(t *testing.T) {
 	tell("policies export", command.ExitError, "has no version of the policies")
 	tell("take login a", command.ExitOK, "") // of the examples
 	tell("policies diff "+ten, command.ExitNo, "+ one\n")
-	tell("policies apply "+wrong, command.ExitUsage, `wrong.yaml:2: policies[0].limits[0].algorithm: "sliding-lag" is no algorithm`)
+	tell("policies apply "+wrong, command.ExitUsage, `wrong.yaml:2: policies[0].limits[0].algorithm: "sliding-lag" is not an algorithm`)
 	tell("policies apply "+ten, command.ExitOK, "version 1: 1 policy, in force")
 	tell("take one a", command.ExitOK, "9 of 10 remaining")
 	tell("take login a", command.ExitError, "No policy of that name")

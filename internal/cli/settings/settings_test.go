@@ -102,7 +102,7 @@ func TestSerialConsistency(t *testing.T) {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}
-	const want = `"QUORUM" is no serial level: use one of SERIAL, LOCAL_SERIAL`
+	const want = `"QUORUM" is not a serial level: use one of SERIAL, LOCAL_SERIAL`
 	if code, _, stderr := clitest.Execute(t, nil, "serve", "--serial-consistency=QUORUM"); code != command.ExitUsage ||
 		!strings.Contains(stderr, want) {
 		t.Errorf("exit code %d, errors %q, want %q in them", code, stderr, want)

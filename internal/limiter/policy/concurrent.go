@@ -27,7 +27,7 @@ func (p *Policy) IsConcurrent() bool { return slices.ContainsFunc(p.Limits, Limi
 func (l Limit) checkHold(path string, found *problems) {
 	switch {
 	case l.Calendar != "":
-		found.add(path+".hold", "%q is no duration: use 1s to 31d, such as 30s", l.Calendar)
+		found.add(path+".hold", "%q is not a duration: use 1s to 31d, such as 30s", l.Calendar)
 	case l.Window < MinWindow || l.Window > MaxWindow:
 		found.add(path+".hold", "%s is out of range: use 1s to 31d, somewhat longer than the longest request", FormatWindow(l.Window))
 	case l.Window%time.Millisecond != 0:

@@ -81,14 +81,14 @@ func (p Policy) checkConfirmed(found *problems) {
 	until := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until != "" })
 	ever := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until == "" && !l.InCell() })
 	if until >= 0 && ever >= 0 {
-		found.add(fmt.Sprintf("limits[%d].until", until), "limits[%d] counts what is confirmed, too, and both go by the same units: "+
+		found.add(fmt.Sprintf("limits[%d].until", until), "limits[%d] also counts confirmed units, and both would count the same ones: "+
 			"write it for all limits, or give this one a policy of its own, and ask for both in one call", ever)
 	}
 }
 
 // ParseProbe reads a number of probes in a time, such as "1/1m", and returns the time between two probes.
 func ParseProbe(text string) (time.Duration, error) {
-	wrong := fmt.Errorf("%q is no probe: use a number and a time, such as 1/1m", text)
+	wrong := fmt.Errorf("%q is not a probe: use a number and a time, such as 1/1m", text)
 	number, window, found := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || n == 0 || !found {
@@ -113,7 +113,7 @@ func ParseShare(text string) (percent int, err error) {
 	number, found := strings.CutSuffix(text, "%")
 	percent, err = strconv.Atoi(number)
 	if err != nil || !found || percent < 1 || percent > 100 || number != strconv.Itoa(percent) {
-		return 0, fmt.Errorf("%q is no part of all: write a whole percentage from 1%% to 100%%, such as 20%%", text)
+		return 0, fmt.Errorf("%q is not a percentage: use a whole one from 1%% to 100%%, such as 20%%", text)
 	}
 	return percent, nil
 }

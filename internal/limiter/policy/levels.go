@@ -93,7 +93,7 @@ func parseLevel(kind, name string, levels []Level) (Level, error) {
 	for i, l := range levels {
 		names[i] = string(l)
 	}
-	return "", fmt.Errorf("%q is no %s level: use one of %s", name, kind, strings.Join(names, ", "))
+	return "", fmt.Errorf("%q is not a %s level: use one of %s", name, kind, strings.Join(names, ", "))
 }
 
 // Scope is the extent of a guarantee.

@@ -126,7 +126,7 @@ func (l Limit) Longest() time.Duration {
 
 func (l Limit) check(path string, found *problems) {
 	if !limitName.MatchString(l.Name) {
-		found.add(path+".name", "%q is no limit name: use %s", l.Name, nameRule)
+		found.add(path+".name", "%q is not a limit name: use %s", l.Name, nameRule)
 	}
 	l.checkWindow(path, found)
 	algorithm, known := AlgorithmByName(l.Algorithm)
@@ -188,26 +188,26 @@ func (l Limit) checkCalendar(path string, found *problems) {
 	algorithm, known := AlgorithmByName(l.Algorithm)
 	switch length := l.Calendar.Length(); {
 	case length == 0:
-		found.add(path+".window", "%q is no calendar: use day, week or month", l.Calendar)
+		found.add(path+".window", "%q is not a calendar: use day, week or month", l.Calendar)
 	case l.Window != length:
-		found.add(path+".window", "%s is no %s: leave it out", FormatWindow(l.Window), l.Calendar)
+		found.add(path+".window", "%s is not a %s: leave it out", FormatWindow(l.Window), l.Calendar)
 	case known && algorithm != FixedWindow:
 		found.add(path+".window", "a %s counts over one length of time, and calendar %ss differ in length: "+
 			"use a %s, or a duration such as %s", l.Algorithm, l.Calendar, FixedWindow.Name, FormatWindow(length))
 	}
 	if _, err := LoadZone(l.Timezone); err != nil {
-		found.add(path+".timezone", "%q is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC", l.Timezone)
+		found.add(path+".timezone", "%q is not a time zone: use a name of the IANA database such as Europe/Berlin, or UTC", l.Timezone)
 	}
 }
 
 func unknownAlgorithm(name string) string {
-	return fmt.Sprintf("%q is no algorithm: use one of %s", name, strings.Join(Algorithms(), ", "))
+	return fmt.Sprintf("%q is not an algorithm: use one of %s", name, strings.Join(Algorithms(), ", "))
 }
 
 // ParseWindow reads a window: a Go duration that may also count days, such as
 // "90s", "1h30m", "1d" or "1d12h".
 func ParseWindow(text string) (time.Duration, error) {
-	wrong := fmt.Errorf("%q is no window: use a duration such as 30s, 15m, 1h or 7d", text)
+	wrong := fmt.Errorf("%q is not a window: use a duration such as 30s, 15m, 1h or 7d", text)
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		days, rest = "0", text

@@ -136,7 +136,7 @@ func (p Policy) checkDerivation(found *problems, path string, i int) {
 	d := p.Derive[i].WithDefaults()
 	switch {
 	case !policyName.MatchString(d.Policy):
-		found.add(path+".policy", "%q is no policy name: use %s", d.Policy, nameRule)
+		found.add(path+".policy", "%q is not a policy name: use %s", d.Policy, nameRule)
 	case d.Policy == p.Name:
 		found.add(path+".policy", "%q is the policy itself: name another one", d.Policy)
 	case slices.ContainsFunc(p.Derive[:i], func(o Derivation) bool { return o.Policy == d.Policy }):

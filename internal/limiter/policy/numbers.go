@@ -52,13 +52,13 @@ func (p Policy) checkNumbers(found *problems) {
 		if countryName.MatchString(country) {
 			return ""
 		}
-		return fmt.Sprintf("%q is no country: use two capital letters such as DE, or the code of numbers of no country, such as +800", country)
+		return fmt.Sprintf("%q is not a country: use two capital letters such as DE, or the code of numbers of no country, such as +800", country)
 	})
 	p.checkChoice(found, "number_types", p.NumberTypes, func(kind string) string {
 		if slices.Contains(NumberTypes, kind) {
 			return ""
 		}
-		return fmt.Sprintf("%q is no type of numbers: use one of %s", kind, strings.Join(NumberTypes, ", "))
+		return fmt.Sprintf("%q is not a type of number: use one of %s", kind, strings.Join(NumberTypes, ", "))
 	})
 }
 

@@ -140,7 +140,7 @@ func (p Policy) Problems() []Problem {
 	p = p.WithDefaults()
 	var found problems
 	if !policyName.MatchString(p.Name) {
-		found.add("name", "%q is no policy name: use %s", p.Name, nameRule)
+		found.add("name", "%q is not a policy name: use %s", p.Name, nameRule)
 	}
 	if len(p.Description) > maxDescriptionLen {
 		found.add("description", "%d bytes long: at most %d", len(p.Description), maxDescriptionLen)

@@ -114,9 +114,9 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 	}
 	alone := e.call(t, limiter.Call{Op: count.OpTake, Demands: on("gate")})
 	if got, err := e.Confirm(t.Context(), alone.Receipt); err != nil || got.Confirmed {
-		t.Errorf("what no limit goes by: %+v, %v", got, err)
+		t.Errorf("no limit counts confirmations: %+v, %v", got, err)
 	}
-	e.wantUsed(t, "gate", 1, "after a confirmation that no limit goes by")
+	e.wantUsed(t, "gate", 1, "after a confirmation that no limit counts")
 }
 
 // testOneConfirmationOfANumber makes one number confirm repeatedly under a conversion of its range. It covers one unit

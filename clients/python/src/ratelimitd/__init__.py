@@ -1,6 +1,6 @@
 """Asks a ratelimitd: may this phone number have another code?
 
-A denial is no error: ``decision.allowed`` is False. A CallError says that there is no decision.
+A denial is not an error: ``decision.allowed`` is False. A CallError says that there is no decision.
 """
 
 from ._aio import AsyncClient

@@ -126,7 +126,7 @@ class AsyncClient:
         return decision
 
     async def do(self, call: Call) -> Decision:
-        """Makes one call. It raises a CallError. A denial is no error."""
+        """Makes one call. It raises a CallError. A denial is not an error."""
         if isinstance(call, Confirm):
             raise refused("confirm", "op", "A confirm has no decision: use confirm, or batch.")
         decision = await self._ask(call)
@@ -479,7 +479,7 @@ def _settle(entry: Entry, answer: Answer) -> None:
 
 
 def _read(reply: Reply | Failure, read: Callable[[Reply], T]) -> T | Failure:
-    """Returns the result of read for a reply that is no problem."""
+    """Returns the result of read for a reply that is not a problem."""
     if isinstance(reply, Failure):
         return reply
     try:

@@ -13,7 +13,7 @@ Kind = Literal["problem", "foreign", "connection", "timeout", "open", "full", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An answer that is no decision, as RFC 9457 has it."""
+    """An answer that is not a decision, as RFC 9457 has it."""
 
     type: str
     """A URI, or ``about:blank``."""

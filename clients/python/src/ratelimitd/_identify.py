@@ -86,7 +86,7 @@ def _parse_network(text: str) -> Network:
         network = ipaddress.ip_network(str(text))
     except ValueError as error:
         raise ValueError(
-            f"ratelimitd: trusted_proxies has {text!r}, which is no address and no network: "
+            f"ratelimitd: trusted_proxies has {text!r}, which is neither an address nor a network: "
             "write 10.0.0.0/8, 192.0.2.7 or unix"
         ) from error
     if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_BITS:

@@ -84,7 +84,7 @@ class Client:
         return self._run(lambda client: client.wait(*demands, within=within))
 
     def do(self, call: Call) -> Decision:
-        """Makes one call. It raises a CallError. A denial is no error."""
+        """Makes one call. It raises a CallError. A denial is not an error."""
         return self._run(lambda client: client.do(call))
 
     @overload

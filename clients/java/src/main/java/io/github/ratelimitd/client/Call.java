@@ -19,7 +19,7 @@ import java.util.OptionalLong;
  * @param reservation the reservation that a record settles; empty: none
  * @param cost units that each demand of the reservation used, in a call without demands: 0 or more; empty: those that it
  *     holds
- * @param receipt the receipt that a confirm is of; empty: the call is no confirm
+ * @param receipt the receipt that a confirm is of; empty: the call is not a confirm
  * @param idempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable ASCII, without a blank
  *     at either end. It is for takes and records. Empty: there is none, unless the client makes one because it
  *     {@linkplain RatelimitdClientBuilder#retries retries}.

@@ -4,7 +4,7 @@ import java.util.Locale;
 import java.util.Optional;
 
 /**
- * Every error of a call: why there is no decision, and what became of its units. A denial is no error. No message holds
+ * Every error of a call: why there is no decision, and what became of its units. A denial is not an error. No message holds
  * an identifier.
  */
 public class CallException extends RuntimeException {

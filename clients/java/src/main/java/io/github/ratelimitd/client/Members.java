@@ -33,7 +33,7 @@ record Members(Map<?, ?> values) {
         if (values.get(name) instanceof String s) {
             return s;
         }
-        throw new Unreadable(name + " is no text");
+        throw new Unreadable(name + " is not a string");
     }
 
     Optional<String> optionalText(String name) {
@@ -56,7 +56,7 @@ record Members(Map<?, ?> values) {
         if (values.get(name) instanceof Long n && n >= 0) {
             return n;
         }
-        throw new Unreadable(name + " is no whole number");
+        throw new Unreadable(name + " is not a whole number");
     }
 
     OptionalLong optionalInteger(String name) {
@@ -84,13 +84,13 @@ record Members(Map<?, ?> values) {
         try {
             return OffsetDateTime.parse(text(name)).toInstant();
         } catch (DateTimeException e) {
-            throw new Unreadable(name + " is no time");
+            throw new Unreadable(name + " is not a time");
         }
     }
 
     <T> List<T> list(String name, Function<Object, T> read) {
         if (!(values.get(name) instanceof List<?> list)) {
-            throw new Unreadable(name + " is no list");
+            throw new Unreadable(name + " is not a list");
         }
         return list.stream().map(v -> read.apply(v)).toList();
     }

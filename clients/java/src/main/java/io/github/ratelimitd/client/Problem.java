@@ -3,7 +3,7 @@ package io.github.ratelimitd.client;
 import java.util.Optional;
 
 /**
- * An answer that is no decision, as RFC 9457 has it. It never repeats an identifier.
+ * An answer that is not a decision, as RFC 9457 has it. It never repeats an identifier.
  *
  * @param type a URI, or {@code about:blank}
  * @param title the status in words

@@ -23,7 +23,7 @@ import java.util.function.Supplier;
  * <p>Calls that are made at the same time share requests. A lone call goes at once. Each call keeps a deadline and an
  * answer of its own.
  *
- * <p>A denial is no error: {@link Decision#allowed} is false. A {@link CallException} says that there is no decision, and
+ * <p>A denial is not an error: {@link Decision#allowed} is false. A {@link CallException} says that there is no decision, and
  * its {@link CallException#recorded} whether units may count all the same. Every call may throw
  *
  * <ul>
@@ -289,7 +289,7 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Makes one call that is no confirm, such as one with an idempotency key.
+     * Makes one call that is not a confirm, such as one with an idempotency key.
      *
      * @param call the call
      * @return the service's decision
