@@ -26,7 +26,7 @@ func RoundRobin(open []func(cost int64) (Caller, error)) func(cost int64) (Calle
 	return func(cost int64) (Caller, error) { return open[(next.Add(1)-1)%int64(len(open))](cost) }
 }
 
-// Outcome is what came of requests: decisions, what was none, and the bytes of the answers, headers included.
+// Outcome counts the answers to requests: decisions, failures, and bytes, headers included.
 type Outcome struct{ Allowed, Denied, Failed, Bytes int64 }
 
 // Sent returns how many requests there were.

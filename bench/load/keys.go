@@ -67,7 +67,7 @@ func (k Keys) of(seed uint64, worker, workers int) func() uint64 {
 	return k.source(rand.New(rand.NewPCG(seed, uint64(worker))), unique)
 }
 
-// tally counts what was asked for each key, whether measured or not, and what came of it.
+// tally counts the calls of each key and their decisions, also those outside of the measurement.
 type tally struct {
 	asked, allowed, denied [shared]atomic.Int64
 	unique                 atomic.Int64

@@ -27,7 +27,7 @@ type Options struct {
 	// Limit in Window is what keys are held to.
 	Limit  int64
 	Window time.Duration
-	// Mark is called when what is measured begins, and when it has ended.
+	// Mark is called at the beginning and the end of the measurement.
 	Mark func()
 	// Sleep is how an open loop waits; nil: as exactly as the system can.
 	Sleep func(time.Duration)
@@ -35,8 +35,8 @@ type Options struct {
 
 // Result is what came of a run.
 type Result struct {
-	Outcome               // of what was measured
-	Elapsed time.Duration // of what was measured, until the last answer
+	Outcome               // of the measurement
+	Elapsed time.Duration // of the measurement, until the last answer
 	// Latency is in nanoseconds, of calls.
 	Latency *hdrhistogram.Histogram
 	// Whole is what came of everything, the warm-up included, and AllowedMin and AllowedMax the bounds of what had to be

@@ -27,7 +27,7 @@ func pollable(workers []*worker) bool {
 
 // poller asks over some connections by one thread, as wrk does. A goroutine for each connection, and one that says when
 // calls are due, take a quarter more of the processor, to wake each other up: at 13,000 calls a second a tenth of a core,
-// which what is measured then lacks.
+// which the measured service then lacks.
 type poller struct {
 	*run
 	workers     []*worker
@@ -52,7 +52,7 @@ type socket struct {
 // longestWait is how long a poller may take to notice that it was told to stop.
 const longestWait = 100 * time.Millisecond
 
-// work asks until the end, and until what was asked by then is answered. The thread ends with it.
+// work makes calls until the end, and then waits for the last answers. Its thread ends with it.
 func (p *poller) work(ctx context.Context) (err error) {
 	runtime.LockOSThread() // for good: the exactness of its waits is the thread's
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {

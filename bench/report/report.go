@@ -1,5 +1,4 @@
-// Package report writes what was measured: as JSON, as a table and as charts, and compares it with one of the peers. It
-// does not measure.
+// Package report writes measurements as JSON, as a table and as charts, and compares them with one of the peers.
 package report
 
 import (

@@ -31,9 +31,9 @@ func User() Identify { return origin.User().Name }
 // Path identifies by the path, so that all requests for it share a limit.
 func Path() Identify { return func(r *http.Request) string { return r.URL.Path } }
 
-// Combine identifies by all of several together, such as the address and the path. It knows
-// nobody whom one of them does not know, or whose first part is "ip", "all", "sha256" or "name",
-// by which others are marked.
+// Combine identifies by several together, such as the address and the path. Its identifier is
+// empty if one of theirs is, or if the first part is "ip", "all", "sha256" or "name", which mark
+// other identifiers.
 func Combine(all ...Identify) Identify {
 	return func(r *http.Request) string {
 		parts := make([]string, len(all))

@@ -44,7 +44,7 @@ func (s *site) layOut(folder string) error {
 		return err
 	}
 	for _, file := range strings.Fields(string(list)) {
-		if _, err := os.Stat(file); err == nil { // git lists what was deleted, too
+		if _, err := os.Stat(file); err == nil { // git lists deleted files, too
 			s.files[file] = true
 		}
 	}
@@ -85,7 +85,7 @@ func titleOf(page string) string {
 
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
 
-// links leads links to what is no page to the source on GitHub, and those to a folder to its README.
+// links makes links to files that are not pages lead to the source on GitHub, and links to a folder lead to its README.
 func (s *site) links(file, page string) string {
 	return link.ReplaceAllStringFunc(page, func(whole string) string {
 		found := link.FindStringSubmatch(whole)

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Bounds of counting what was sent.
+// Bounds of counting sent messages.
 const (
 	// holdFor is longer than the gateway and three tries to settle may take, and no longer than
-	// somebody waits whom the gateway failed.
+	// a person waits when the gateway has failed.
 	holdFor = 10 * time.Second
 	// settleTries is how often a code that was sent is recorded until it is: a repetition
 	// counts nothing twice.
 	settleTries = 3
-	// maxReceipts bounds the messages that the gateway has not told of: past it none is
-	// remembered, and what is lost of them counts.
+	// maxReceipts bounds the messages that the gateway has not reported on: further ones are
+	// not remembered, and count even if they are lost.
 	maxReceipts = 100_000
 )
 
-// receipts are by message what was recorded for it. The zero value is ready.
+// receipts are the receipts of messages, by message. The zero value is ready.
 type receipts struct {
 	mu sync.Mutex
 	of map[string]string

@@ -56,7 +56,7 @@ func (u *Undecided) Error() string {
 	return fmt.Sprintf("ratelimitd answered with status %d", u.Status)
 }
 
-// question is the body of what is asked.
+// question is the body of a request.
 type question struct {
 	Demands     []Demand `json:"demands,omitempty"`
 	ReserveMS   int64    `json:"reserve_ms,omitempty"`

@@ -63,7 +63,7 @@ func (r *report) tallyOf(who ...caller) *tally {
 	return t
 }
 
-// print writes the table, and what is to be seen in it.
+// print writes the table and its conclusions.
 func (r *report) print(w io.Writer) {
 	all := r.tallyOf(callers...)
 	fmt.Fprintf(w, "%d sign-ups in %.1f s, seed %d, %d at a time; policy %s:%s\n\n",

@@ -1,7 +1,7 @@
 // Package faultclock is a clock whose error is read from a file, and can be changed while a process runs. Tests with
 // clocks that differ give it to a real process.
 //
-// It knows neither the process nor whom the clock is compared with.
+// It knows neither the process nor the clocks of others.
 package faultclock
 
 import (

@@ -42,7 +42,7 @@ type Options struct {
 
 	Asks        []Ask       // of each line, all together; empty: those of PolicyField, or the only policy
 	PolicyField string      // with the name of the policy that a line asks for; empty: Asks say
-	Identifier  string      // the field with whom is counted; empty: accesslog.FieldIP
+	Identifier  string      // the field that identifies callers; empty: accesslog.FieldIP
 	Cost        string      // the field with the units; empty: one each
 	Limit       string      // the field with the limit that a line brings; empty: none does, and defaults hold
 	Confirmed   string      // the field that tells whether the event was confirmed; empty: there is none
@@ -55,7 +55,7 @@ type Options struct {
 // Ask is a policy that lines ask for.
 type Ask struct {
 	Policy string
-	Field  string // with whom is counted; empty: Options.Identifier
+	Field  string // that identifies callers; empty: Options.Identifier
 }
 
 // ParseAsk reads an Ask: POLICY or POLICY=FIELD.

@@ -159,8 +159,8 @@ func tailOptions(tb testing.TB, log io.Reader) *simulate.Options {
 	return &simulate.Options{Policies: parsed, Logs: []string{"-"}, Stdin: log, Reorder: 10 * time.Second}
 }
 
-// lines is a log of the combined format: so many lines, a thousand a second, of 50,000 callers of
-// whom a tenth of all lines is one's.
+// lines is a log of the combined format: so many lines, a thousand a second, of 50,000 callers, one
+// of which has a tenth of all lines.
 type lines struct {
 	left, made int
 	rest       []byte

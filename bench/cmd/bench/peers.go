@@ -101,7 +101,7 @@ func startRedisRate(ctx context.Context, b *bench, j job) (*subject, error) {
 	return s, s.serve(b, j, b.program("redisrate"), append(policyFlags(b.policies), "-redis", address)...)
 }
 
-// startRedisRateThatWaits starts redis_rate on a Redis with two replicas, of which one must have what was counted: as many
+// startRedisRateThatWaits starts redis_rate on a Redis with two replicas, of which one must have each count: as many
 // copies as a quorum of three nodes of Cassandra.
 func startRedisRateThatWaits(ctx context.Context, b *bench, j job) (*subject, error) {
 	s, address, err := b.onRedis(ctx)

@@ -63,7 +63,7 @@ func decider(client *redis.Client, policies policy.List, replicas int) wire.Deci
 	}
 }
 
-// allowAndWait decides, and waits for so many replicas to have what was counted. WAIT is about what its own connection wrote.
+// allowAndWait decides, and waits until so many replicas have the new count. WAIT covers writes of its own connection alone.
 func allowAndWait(
 	ctx context.Context, client *redis.Client, r wire.Request, limit redis_rate.Limit, replicas int,
 ) (_ *redis_rate.Result, err error) {

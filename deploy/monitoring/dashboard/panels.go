@@ -55,7 +55,7 @@ var empty = map[string]string{
 	"Certificates expire in":           "No certificates are known",
 }
 
-// rows are what the dashboard shows: what is asked first comes first.
+// rows are the rows of the dashboard, the first questions of an operator first.
 var rows = []row{
 	{"Decisions", []panel{
 		{

@@ -234,7 +234,7 @@ func (a *attack) visitors(m *mobiles) (all []visitor) {
 	for range a.among { // as many as on the day before
 		all = append(all, person(a.countries[0], wasThere, within().Add(-a.over)), person(a.countries[0], newThere, within()))
 	}
-	for range 100 { // of the attacked countries, who were here before, with what is left of that
+	for range 100 { // known people of the attacked countries, with a new phone, device or address
 		country := a.countries[m.IntN(len(a.countries))]
 		before := person(country, wasThere, monday.Add(time.Duration(m.Int64N(int64(day)))))
 		before.enters = true

@@ -70,7 +70,7 @@ func (c *callers) of(hash uint64) *caller {
 	return made
 }
 
-// sum returns how many callers there are, of whom it is true.
+// sum returns the number of callers for which is returns true.
 func (c *callers) sum(is func(*caller) bool) (n int64) {
 	for _, known := range c.index {
 		if is(known) {

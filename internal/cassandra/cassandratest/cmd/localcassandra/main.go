@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	nodes := flags.Int("nodes", 1, "how many nodes to start")
 	tuned := flags.Bool("tuned", false, "with the settings that docs/howto/cassandra.md recommends, for measuring")
 	if err := flags.Parse(args); err != nil {
-		return 2, nil // flags has said what is wrong
+		return 2, nil // flags has reported the mistake
 	}
 	if *nodes < 1 || *nodes > maxNodes {
 		return 2, fmt.Errorf("-nodes %d: want 1 to %d", *nodes, maxNodes)
