@@ -125,7 +125,8 @@ func TestStrangeWordsAreFound(t *testing.T) {
 		"It holds that who counts is told.", "It refuses those who have no scope.",
 		"a header, as ratelimitd has it", "how services come to be", "It finds fault with a slow answer.",
 		"New opens it. The error says what is wrong.",
-		"A denial is no error.", "It shows how it came.", "f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
+		"A denial is no error.",
+		"It shows how it came.", "f returns what publishes counts", "Result is what became of a call.", "policies that go by what is confirmed",
 	} {
 		if found, _ := strangeIn(comment); found == "" {
 			t.Errorf("%q passes", comment)
