@@ -371,13 +371,29 @@ func TestWhatGoesTogether(t *testing.T) {
 		s.final("pair", 60, 1)
 		s.final("twin", 60, 2)
 	})
-	s := newStory() // the one doubt: the process died over it
-	c := s.both(2, 0, history.Unknown)
-	died := history.Span{From: seconds(2.1), Until: seconds(3)}
-	s.Faults = append(s.Faults, history.Fault{Kind: history.ProcessKill, Target: c.Process, Span: died})
-	s.final("pair", 60, 0)
-	s.final("twin", 60, 1)
-	s.finds(t)
+	for name, doubt := range map[string]struct {
+		peers bool
+		other int     // 1: another process than that which is asked
+		at    float64 // when it is killed
+		want  []string
+	}{
+		"the process that is asked":           {false, 0, 2.1, nil},
+		"it dies soon after":                  {false, 0, 5, nil},
+		"the owner of a key":                  {true, 1, 2.1, nil},
+		"another process after the call":      {true, 1, 5, []string{check.CheckHalf}},
+		"another process where none is owner": {false, 1, 2.1, []string{check.CheckHalf}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			s.Header.Peers = doubt.peers
+			c := s.both(2, 0, history.Unknown)
+			died := history.Span{From: seconds(doubt.at), Until: seconds(doubt.at + 1)}
+			s.Faults = append(s.Faults, history.Fault{Kind: history.ProcessKill, Target: c.Process + doubt.other, Span: died})
+			s.final("pair", 60, 0)
+			s.final("twin", 60, 1)
+			s.finds(t, doubt.want...)
+		})
+	}
 }
 
 func TestDeniedThoughThereWasRoom(t *testing.T) {

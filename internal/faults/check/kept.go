@@ -89,7 +89,8 @@ func (c *checker) finals(k *key) (calls []history.Call) {
 }
 
 // pairs checks that of two logs that are only taken from together, either both count a unit in the end or none does.
-// Calls whose process died during them or soon after are uncertain.
+// Calls whose process died during them or soon after are uncertain, and calls without an answer during which another
+// process died, which may have been the owner of one of the keys.
 func (c *checker) pairs(keys []*key) {
 	for _, k := range keys {
 		if k.policy.With == "" || k.policy.With < k.policy.Name {
@@ -113,14 +114,18 @@ func (c *checker) pairs(keys []*key) {
 	}
 }
 
-// diedOver reports whether a process that was asked for u was killed when it may not have finished with it.
+// diedOver reports whether a process that was asked for u was killed when it may not have finished with it, or an owner of
+// u's keys may have been while u was asked for.
 func (c *checker) diedOver(u *unit) bool {
 	for _, call := range u.calls {
+		asked := history.Span{From: call.Called, Until: call.Returned}
 		working := history.Span{From: call.Called, Until: call.Returned + settlesIn}
 		for i := range c.h.Faults {
 			f := &c.h.Faults[i]
-			died := f.Kind == history.ProcessKill || f.Kind == history.ProcessStop
-			if died && f.Target == call.Process && f.Meets(working) {
+			switch {
+			case f.Kind != history.ProcessKill && f.Kind != history.ProcessStop:
+			case f.Target == call.Process && f.Meets(working),
+				c.h.Header.Peers && call.Recorded == history.Unknown && f.Meets(asked):
 				return true
 			}
 		}
