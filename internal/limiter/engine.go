@@ -129,6 +129,9 @@ func New(s store.Store, opts *Options) *Engine {
 		blocks.News = e.news
 	}
 	e.judge = &judge.Judge{Settings: e.settings, Decider: e.decider, Blocks: blocks, Local: local}
+	if e.counted != nil {
+		e.judge.Denials = e.counted.Denials
+	}
 	e.judge.ObserveCall = opts.ObserveCall
 	if opts.Observer != nil {
 		e.judge.Observe = opts.Observer.Observe

@@ -5,12 +5,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestPathOfATake holds how far a reader has to travel from Engine.Take to its answer, the store included: the files
-// and functions that one take of a plain log enters. Before you raise these bounds, ask what else could go.
+// TestPathOfATake holds how far a reader has to travel from Engine.Take to its answer: the files and functions that one take
+// of a plain log enters. Of a take by an owner they end at the store's interface, behind which is Cassandra in a service; the
+// embedded store is counted where it is what decides. Before you raise these bounds, ask what else could go.
 func TestPathOfATake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -24,14 +26,17 @@ func TestPathOfATake(t *testing.T) {
 		name             string
 		files, functions int // at most
 	}{
-		{"embedded/allowed", 11, 48},
-		{"embedded/denied", 11, 43},
-		{"owner/allowed", 20, 93},
-		{"owner/denied", 15, 52},
+		{"embedded/allowed", 11, 47},
+		{"embedded/denied", 11, 42},
+		{"owner/allowed", 15, 71},
+		{"owner/denied", 14, 50},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := make(map[string]bool)
 			entered := functions(t, filepath.Join(folder, c.name))
+			if strings.HasPrefix(c.name, "owner/") {
+				entered = slices.DeleteFunc(entered, func(f string) bool { return strings.HasPrefix(f, "embedded/") })
+			}
 			for _, f := range entered {
 				file, _, _ := strings.Cut(f, ":")
 				files[file] = true

@@ -33,7 +33,8 @@ func (t *Timing) Instant() store.Instant {
 	if t.Now != nil {
 		return store.InstantOf(t.Now())
 	}
-	return t.system.instant()
+	r, since := t.system.latest()
+	return store.Instant((r.nanos + int64(since)) / int64(time.Millisecond))
 }
 
 // Checked returns Instant, for the dates of shared units, or an error if the clock is beyond the tolerance. It checks
@@ -96,31 +97,23 @@ const (
 
 // now returns the time.
 func (c *clock) now() time.Time {
-	if r := c.last.Load(); r != nil {
-		if since := time.Since(r.at); since < readEvery {
-			return r.at.Add(since)
-		}
-	}
-	return c.read().at
+	r, since := c.latest()
+	return r.at.Add(since)
 }
 
-// instant returns the millisecond that now falls into.
-func (c *clock) instant() store.Instant {
-	if r := c.last.Load(); r != nil {
-		if since := time.Since(r.at); since < readEvery {
-			return store.Instant((r.nanos + int64(since)) / int64(time.Millisecond))
+// latest returns a reading and the time since, which is less than readEvery. It keeps a new reading for others if the two
+// clocks were read together.
+func (c *clock) latest() (r *reading, since time.Duration) {
+	if r = c.last.Load(); r != nil {
+		if since = time.Since(r.at); since < readEvery {
+			return r, since
 		}
 	}
-	return store.Instant(c.read().nanos / int64(time.Millisecond))
-}
-
-// read reads both clocks, and keeps the reading for others if the two were read together.
-func (c *clock) read() *reading {
 	before := time.Now()
 	at := time.Now()
-	r := &reading{at: at, nanos: at.UnixNano()}
+	r = &reading{at: at, nanos: at.UnixNano()}
 	if at.Sub(before) <= readWithin {
 		c.last.Store(r)
 	}
-	return r
+	return r, 0
 }

@@ -116,23 +116,9 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 	}
 }
 
-// Prune removes from s what no longer counts under p at now, and from its logs all events beyond the largest limit and
-// spare.
-func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
-	for i := range s.Logs {
-		p.Logs[i].prune(&s.Logs[i], now, spare)
-	}
-	counts := s.Counts[:0]
-	for _, c := range s.Counts {
-		if c.Expires > now {
-			counts = append(counts, c)
-		}
-	}
-	s.Counts = counts
-}
-
-// prune is Prune of a log. Holds don't take the place of earlier events, which count once the holds have ended.
-func (p *LogPlan) prune(log *store.Log, now store.Instant, spare int) {
+// Prune removes from log, which was read for p, what no longer counts at now, and all events beyond the limit and spare. Holds
+// don't take the place of earlier events, which count once the holds have ended.
+func (p *LogPlan) Prune(log *store.Log, now store.Instant, spare int) {
 	gone := 0
 	for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
 		gone++

@@ -24,17 +24,17 @@ func TestPruneKeepsWhatHoldsHide(t *testing.T) {
 		"holds":                 {[]int64{0, 0, 0, 5, 5, 5, 0}, 7},
 		"more than enough":      {[]int64{0, 0, 0, 0, 5, 5, 5, 0}, 7},
 	} {
-		s := store.State{Logs: []store.Log{{}}}
+		var log store.Log
 		for i, ends := range c.ends {
 			e := store.Event{ID: store.EventID{byte(i)}, At: now - 100 + store.Instant(i), Cost: 1}
 			if ends != 0 {
 				e.Ends = now + store.Instant(ends)*1000 + 500
 			}
-			s.Logs[0].Events = append(s.Logs[0].Events, e)
+			log.Events = append(log.Events, e)
 		}
-		last := s.Logs[0].Events[len(c.ends)-1]
-		p.Prune(&s, now, 1)
-		if got := s.Logs[0].Events; len(got) != c.want || got[len(got)-1] != last {
+		last := log.Events[len(c.ends)-1]
+		p.Logs[0].Prune(&log, now, 1)
+		if got := log.Events; len(got) != c.want || got[len(got)-1] != last {
 			t.Errorf("%s: %d are left, want %d", name, len(got), c.want)
 		}
 	}

@@ -66,7 +66,7 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 		return nil
 	}
 	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Right: right, Leaves: true}
-	if !s.flights.join(ctx, c, s.opts.StoreTimeout, s.settle) {
+	if !s.flights.join(ctx, c) {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
 	}
 	return c.Err

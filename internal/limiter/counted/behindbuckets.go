@@ -18,8 +18,8 @@ import (
 // what was known, and written units added in memory to the cell: held units are written before they are admitted.
 func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) bool {
 	c := s.counted
-	right := c.owned.rightOf(t, batch)
-	if right != nil && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
+	right := batch[0].Right
+	if right.Owned() && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
 		k, err := s.buckets(ctx, t, batch, right)
 		if err != nil {
 			failAll(batch, count.RecordedNo, err)
@@ -35,7 +35,7 @@ func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []
 		failAll(batch, count.RecordedNo, err)
 		return true
 	}
-	if err := batch[0].Right.Note(t.Key, t.Plan.Life()); err != nil { // else the key would be new to it again
+	if err := batch[0].Right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
 		failAll(batch, count.RecordedNo, store.Unavailable(err))
 		return true
 	}

@@ -65,7 +65,7 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
 	c := s.counted
 	asks := []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}}
-	if c.owned.rightOf(t, asks) != nil && remembers(t) && c.behind.hasRoom(t.Key) {
+	if right.Owned() && remembers(t) && c.behind.hasRoom(t.Key) {
 		k, err := s.buckets(ctx, t, asks, right)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right 
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err
 	}
-	if err := right.Note(t.Key, t.Plan.Life()); err != nil {
+	if err := right.Note(t.Key, t.Plan.Life); err != nil {
 		return store.Unavailable(err)
 	}
 	return s.serial.GiveBack(ctx, t, e)
@@ -96,7 +96,7 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry
 		return nil
 	}
 	c.behind.addBack(t, k, at, e) // before Note, as for admitted units
-	if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
+	if err := k.right.Note(t.Key, t.Plan.Life); err != nil {
 		c.owned.forget(t.Key)
 		return store.Unavailable(err)
 	}

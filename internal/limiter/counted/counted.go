@@ -62,7 +62,7 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 		return
 	}
 	batch := []*demand.Charge{r}
-	if c.owned.rightOf(&r.Target, batch) != nil {
+	if r.Right.Owned() {
 		c.owned.cold.Add(1)
 	}
 	_, _ = c.foresee(ctx, &r.Target, batch)
@@ -70,9 +70,9 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 
 // settle decides all requests of batch, which are for t.
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
-	mine := c.owned.rightOf(t, batch)
-	if mine != nil {
-		if k := c.known(ctx, t, batch, mine); k != nil {
+	right := batch[0].Right
+	if right.Owned() {
+		if k := c.known(ctx, t, batch, right); k != nil {
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
@@ -82,10 +82,10 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	if batch = c.recall(batch); len(batch) == 0 {
 		return
 	}
-	if mine != nil {
+	if right.Owned() {
 		c.owned.cold.Add(int64(len(batch)))
 	}
-	if err := batch[0].Right.Note(t.Key, t.Plan.Life()); err != nil {
+	if err := right.Note(t.Key, t.Plan.Life); err != nil {
 		failAll(batch, count.RecordedNo, store.Unavailable(err))
 		return
 	}
@@ -138,7 +138,6 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 		}
 	}
 	c.denials.KeepFull(t, &state, own.now, own.mark)
-	right := c.owned.rightOf(t, batch)
 	if len(refused.batch) > 0 {
 		c.denials.Expect(t.Key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
@@ -153,7 +152,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 			return append(open, refused.batch...)
 		}
 	}
-	if right != nil && !unsettled && !own.discounted.Unsure {
+	if right := batch[0].Right; right.Owned() && !unsettled && !own.discounted.Unsure {
 		c.owned.Keep(t, right, &state, own.now, changes)
 	}
 	return open

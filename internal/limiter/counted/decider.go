@@ -36,50 +36,40 @@ type Decider struct {
 func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider {
 	counted := newCounted(store, ids, opts)
 	s := &Decider{
-		Store: store, Denials: counted.denials, opts: opts, flights: flights{together: opts.Together},
+		Store: store, Denials: counted.denials, opts: opts, flights: flights{timeout: opts.StoreTimeout, together: opts.Together},
 		counted: counted,
 		serial:  cas.New(store, ids, opts, counted.denials),
 
 		prepared: &counted.prepared,
 	}
+	s.flights.settle = s.settle
 	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
 	counted.owned.small.behind = counted.behind
 	return s
 }
 
-// Decide decides one charge at now, by its right, and fills in its decision and error.
+// Decide decides one charge at now, by its right, and fills in its decision and error. If the decision is in doubt, it
+// tries again once a doubt has been resolved, within half of the remaining time, so that after an ErrInDoubt the caller
+// may ask elsewhere.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
-	doubts := s.prepared.Changes.Of(&c.Key)
-	if !s.counted.owned.answer(c, now) {
-		s.ask(ctx, c)
-	}
-	if c.Op == count.OpCheck && c.Err == nil && !c.Decision.WouldAllow &&
-		(s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
-		s.checkBeside(ctx, c)
-	}
-}
-
-// ask decides c by the state of its key. If the decision is in doubt, it tries again once a doubt has been resolved,
-// within half of the remaining time, so that after an ErrInDoubt the caller may ask elsewhere.
-func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
-	if c.Op == count.OpCheck { // a check is never in doubt
-		ctx, cancel := clock.Within(ctx, s.opts.StoreTimeout)
-		defer cancel()
-		s.check(ctx, c)
+	if c.Op == count.OpCheck {
+		s.decideCheck(ctx, c, now)
 		return
 	}
-	until, ok := ctx.Deadline()
-	if !ok {
-		until = time.Now().Add(s.opts.StoreTimeout)
+	if s.counted.owned.answer(c, now) {
+		return
 	}
-	left := time.Until(until)
+	left := s.opts.StoreTimeout
+	if until, ok := ctx.Deadline(); ok {
+		left = time.Until(until)
+	}
 	patience := time.Now().Add(left / 2)
 	for {
 		c.Err, c.Denied, c.Spent, c.Turn = nil, false, false, nil
 		if c.Asked && left < s.opts.StoreTimeout-time.Millisecond {
 			s.joinInTime(ctx, c)
 		} else {
-			_ = s.flights.join(ctx, c, s.opts.StoreTimeout, s.settle)
+			_ = s.flights.join(ctx, c)
 		}
 		if !errors.Is(c.Err, prepared.ErrInDoubt) {
 			return
@@ -94,12 +84,25 @@ func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
 	}
 }
 
+// decideCheck is Decide for a check, which is never in doubt.
+func (s *Decider) decideCheck(ctx context.Context, c *demand.Charge, now store.Instant) {
+	doubts := s.prepared.Changes.Of(&c.Key)
+	if !s.counted.owned.answer(c, now) {
+		limited, cancel := clock.Within(ctx, s.opts.StoreTimeout)
+		defer cancel()
+		s.check(limited, c)
+	}
+	if c.Err == nil && !c.Decision.WouldAllow && (s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
+		s.checkBeside(ctx, c)
+	}
+}
+
 // joinInTime is join for a charge of several, whose call began a while ago: if its time is over, its batch goes on without
 // it, and it is not known whether it counts.
 func (s *Decider) joinInTime(ctx context.Context, c *demand.Charge) {
 	one := *c
 	one.Leaves = true
-	if s.flights.join(ctx, &one, s.opts.StoreTimeout, s.settle) {
+	if s.flights.join(ctx, &one) {
 		*c = one
 		return
 	}
@@ -117,10 +120,12 @@ func (s *Decider) check(ctx context.Context, c *demand.Charge) {
 // flights batches the requests for one key that arrive while another one is being decided: one write and one read for
 // all of them, and never two batches of a key at the same time in this process.
 type flights struct {
+	timeout  time.Duration
+	settle   func(ctx context.Context, batch []*demand.Charge)                  // decides a batch
+	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
+
 	mu   sync.Mutex
 	keys map[store.Key]*flight
-
-	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
 }
 
 // flight is one key's queue. It exists while a batch of the key is in progress.
@@ -134,19 +139,17 @@ const (
 	givingBack = 64   // the part of the store timeout, as a divisor, in which a call of several demands gives units back
 )
 
-// join adds r to a batch, which settle decides, and returns when r is decided, within timeout. r waits at most half of
-// timeout for its batch to begin, so that under any load the leader of a batch has time to settle it. A caller that
-// leaves before its batch has begun, or whose time is over by then, is not counted, and does not affect others. Later it
-// leaves only if r.Leaves: then join returns false, and r is still used.
-func (f *flights) join(
-	ctx context.Context, r *demand.Charge, timeout time.Duration, settle func(context.Context, []*demand.Charge),
-) (decided bool) {
-	of, leads := ctx, timeout
+// join adds r to a batch, and returns when r is decided, within the timeout. r waits at most half of it for its batch to
+// begin, so that under any load the leader of a batch has time to settle it. A caller that leaves before its batch has
+// begun, or whose time is over by then, is not counted, and does not affect others. Later it leaves only if r.Leaves: then
+// join returns false, and r is still used.
+func (f *flights) join(ctx context.Context, r *demand.Charge) (decided bool) {
+	of, leads := ctx, f.timeout
 	if !r.IsAlone() {
 		of = context.WithoutCancel(ctx) // the batch must not depend on one caller
 	}
 	if r.Asked { // its call may have to give other units back
-		leads -= timeout / givingBack
+		leads -= f.timeout / givingBack
 	}
 	leading, cancel := clock.Within(of, leads)
 	if ctx.Err() != nil {
@@ -160,7 +163,7 @@ func (f *flights) join(
 	}
 	batch, err := f.enter(r)
 	if err == nil && batch == nil {
-		batch, decided, err = f.wait(ctx, r, timeout/2)
+		batch, decided, err = f.wait(ctx, r, f.timeout/2)
 	}
 	switch {
 	case err != nil:
@@ -170,7 +173,7 @@ func (f *flights) join(
 		go func() {
 			defer close(led)
 			defer cancel()
-			f.lead(leading, batch, settle)
+			f.lead(leading, batch)
 		}()
 		select {
 		case <-led:
@@ -179,7 +182,7 @@ func (f *flights) join(
 			return false
 		}
 	case len(batch) > 0:
-		f.lead(leading, batch, settle)
+		f.lead(leading, batch)
 		decided = true
 	}
 	cancel()
@@ -187,13 +190,10 @@ func (f *flights) join(
 }
 
 // alone calls do while no batch of key is in progress, unless that takes too long: nothing is counted then.
-func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Context) error) (err error) {
-	r, led := &demand.Charge{Target: demand.Target{Key: key}, Alone: true}, false
-	_ = s.flights.join(ctx, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Charge) { led, err = true, do(ctx) })
-	if !led {
-		return r.Err
-	}
-	return err
+func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Context) error) error {
+	r := &demand.Charge{Target: demand.Target{Key: key}, Alone: true, Does: do}
+	_ = s.flights.join(ctx, r)
+	return r.Err
 }
 
 // enter returns a batch for r to lead at once, or queues r and returns none.
@@ -266,7 +266,7 @@ func (f *flights) leave(r *demand.Charge) bool {
 
 // lead settles batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
 // outlives its leader's context.
-func (f *flights) lead(ctx context.Context, batch []*demand.Charge, settle func(context.Context, []*demand.Charge)) {
+func (f *flights) lead(ctx context.Context, batch []*demand.Charge) {
 	defer func() {
 		f.passOn(batch[0].Key)
 		for _, r := range batch[1:] {
@@ -276,7 +276,7 @@ func (f *flights) lead(ctx context.Context, batch []*demand.Charge, settle func(
 	if f.together != nil && len(batch) > 1 {
 		ctx = f.ofAll(ctx, batch)
 	}
-	settle(ctx, batch)
+	f.settle(ctx, batch)
 }
 
 // ofAll returns ctx as the context of all requests of batch.
@@ -339,6 +339,10 @@ func mostJoined(r *demand.Charge) int {
 
 // settle decides all charges of batch, which are for one target.
 func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
+	if batch[0].Does != nil {
+		batch[0].Err = batch[0].Does(ctx)
+		return
+	}
 	t := &batch[0].Target
 	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Prepare != store.EventID{} })
 	if ofSeveral { // some requests are of calls of several demands
@@ -357,7 +361,9 @@ func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
 	if ofSeveral {
 		s.prepared.End(t.Key, batch)
 	}
-	s.doubt(t, batch)
+	if s.prepared.Number.Load() > 0 {
+		s.doubt(t, batch)
+	}
 }
 
 // Run takes back units without an admission, and writes behind units admitted from memory, until ctx ends. Then it

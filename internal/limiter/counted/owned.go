@@ -312,16 +312,16 @@ func (o *owned) change(key store.Key) {
 
 // remembers reports whether a state of t would be complete: by the plan's levels, and as it is under one key.
 func remembers(t *demand.Target) bool {
-	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && t.Plan.CountsOutsideCells()
+	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && !t.Plan.ByCell
 }
 
 // new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
 func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *keyState {
 	if o.small.number.Load() > 0 && o.outgrow(t.Key) { // under another right or plan
-		_ = right.Note(t.Key, t.Plan.Life())
+		_ = right.Note(t.Key, t.Plan.Life)
 		return nil
 	}
-	if !remembers(t) || !right.IsNew(t.Key, t.Plan.Life()) {
+	if !remembers(t) || !right.IsNew(t.Key, t.Plan.Life) {
 		return nil
 	}
 	var empty store.State
@@ -354,18 +354,15 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 // answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.
 func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
 	check := c.Op == count.OpCheck
-	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Right.Owned() || !c.Plan.CountsOutsideCells() {
+	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Right.Owned() || c.Plan.ByCell {
 		return false
 	}
+	changed := o.prepared.Changes.Of(&c.Key)
 	k := o.of(&c.Target, c.Right)
 	if k == nil && check {
 		k = o.new(&c.Target, c.Right, now)
 	}
 	if k == nil {
-		return false
-	}
-	changed := o.prepared.Changes.Of(&c.Key)
-	if !check && o.prepared.Doubted(c.Key) {
 		return false
 	}
 	s := k.open()
@@ -375,8 +372,8 @@ func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
 	}
 	at := max(now, s.Reset+1)
 	if !check {
-		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge &&
-			c.Plan.Refuse(&c.Decision, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge && c.Plan.Refuse(&c.Decision, s, c.Cost, at, now) &&
+			!o.prepared.Doubted(c.Key) && changed == o.prepared.Changes.Of(&c.Key)
 	}
 	c.Plan.Decide(&c.Decision, s, count.OpCheck, store.EventID{}, at, c.Cost)
 	c.Decision.Postpone(at.Sub(now))
@@ -451,10 +448,12 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Charge, ids *store.Ev
 	defer k.close(s)
 	at := max(now, s.Reset+1)
 	own := &units{now: at, epoch: s.Reset}
-	k.plan.Prune(s, at.Add(-o.Timing.Slack()-time.Second), spareEvents) // the clock may be set back by this much unnoticed
+	over := at.Add(-o.Timing.Slack() - time.Second) // the clock may be set back by this much unnoticed
 	for i := range s.Logs {
+		k.plan.Logs[i].Prune(&s.Logs[i], over, spareEvents)
 		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
 	}
+	s.Counts = slices.DeleteFunc(s.Counts, func(c store.Count) bool { return c.Expires <= over })
 	for _, r := range batch {
 		id := r.ID
 		if !r.IsDated() {
@@ -530,7 +529,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		unnoted = count.RecordedUnknown
 	}
 	if !own.small && (later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts)) {
-		if err := k.right.Note(t.Key, k.plan.Life()); err != nil {
+		if err := k.right.Note(t.Key, k.plan.Life); err != nil {
 			c.owned.forget(t.Key)
 			failAll(own.batch, unnoted, store.Unavailable(err))
 			return
@@ -573,15 +572,6 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 		return false
 	}
 	return true
-}
-
-// rightOf returns the right by which this instance alone decides batch, nil if others decide for its key, too.
-func (o *owned) rightOf(t *demand.Target, batch []*demand.Charge) owner.Right {
-	right := batch[0].Right
-	if !right.Owned() || !t.Plan.CountsOutsideCells() {
-		return nil
-	}
-	return right
 }
 
 // steadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.

@@ -117,6 +117,8 @@ type Charge struct {
 	Ctx    context.Context // its caller's; nil unless batches are observed
 	Until  time.Time       // when its caller gives up; zero: never
 	Turn   chan []*Charge  // receives the batch to lead, or is closed when it is decided
+
+	Does func(context.Context) error // is called in place of a decision, with Alone, and returns Err; nil: it is decided
 }
 
 // Mark is a part of an identifier that a confirmation makes known, as the target under which it then counts.

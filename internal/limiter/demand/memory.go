@@ -47,6 +47,6 @@ func (p *Plan) Wide(other *Plan) *Plan {
 		writes := &made.LogWrites[i]
 		writes.TTL, writes.Keep = max(writes.TTL, other.LogWrites[i].TTL), max(writes.Keep, other.LogWrites[i].Keep)
 	}
-	made.ResetTTL = max(p.ResetTTL, other.ResetTTL)
+	made.ResetTTL, made.Life = max(p.ResetTTL, other.ResetTTL), max(p.Life, other.Life)
 	return &made
 }

@@ -29,6 +29,7 @@ type Plan struct {
 	Abortable bool   // a prepared unit can be given back without a trace, unlike one in a bucket
 	Blocks    bool   // its denials block keys
 	Regional  bool   // its guarantee holds within a data centre; so may claims about it
+	ByCell    bool   // compare-and-set on the key's cell decides, not a write and then a read, nor memory
 
 	Local *Plan // of the same policy, for OnStoreErrorLocal; nil: no local decisions
 
@@ -37,6 +38,8 @@ type Plan struct {
 
 	// Base is the plan under which knowledge of keys is kept: the plan itself, or the one whose Asked returned it.
 	Base *Plan
+
+	Life time.Duration // for how long units of a key matter, by any clock
 
 	Read        policy.ReadIdentifier // nil: identifiers are taken as they are
 	Derives     []*Plan               // of derived demands, one for each part that Read returns
@@ -73,7 +76,9 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 		behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
+	p.ByCell = p.Cell && !behind
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
+	p.Life = min(p.ResetTTL+time.Minute, owner.LongestLife)
 	if p.Base = p; p.FromRequest() >= 0 {
 		p.asked = new(asked)
 	}
@@ -122,9 +127,6 @@ func (p *Plan) HoldWrites(hold time.Duration, o *Settings) []store.LogWrite {
 	return writes
 }
 
-// Life returns for how long units of p's keys matter, by any clock.
-func (p *Plan) Life() time.Duration { return min(p.ResetTTL+time.Minute, owner.LongestLife) }
-
 // OnFailure returns the policy's behaviour if the store fails; in shadow mode it allows.
 func (p *Plan) OnFailure() policy.OnStoreError {
 	if p.Mode == policy.ModeShadow {
@@ -132,9 +134,6 @@ func (p *Plan) OnFailure() policy.OnStoreError {
 	}
 	return p.OnStoreError
 }
-
-// CountsOutsideCells reports whether the limits of p are written and then counted, or counted in memory.
-func (p *Plan) CountsOutsideCells() bool { return p.Behind || !p.Cell }
 
 // SmallBelow returns the number of used units from which on an owner writes those of a key: write_from of the smallest
 // limit, two at least. Below it the key is small, and in memory alone. 0: no key is.

@@ -3,18 +3,11 @@ package held
 import (
 	"context"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // No other instance decides over the store, it is always reachable, and no writes are pending. So these methods have
 // nothing to do here.
-
-// Recall decides nothing: a memory of denials would be no faster than the store.
-func (x *Decider) Recall(*demand.Charge) bool { return false }
-
-// KnownFull decides nothing: the store answers.
-func (x *Decider) KnownFull(*demand.Charge) bool { return false }
 
 // Changed does nothing: nothing is remembered.
 func (x *Decider) Changed(store.Key) {}

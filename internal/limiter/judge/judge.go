@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -17,6 +18,7 @@ import (
 type Judge struct {
 	Settings *demand.Settings
 	Decider  Decider
+	Denials  *denied.Denials // that are remembered; nil: none are, as a memory of them would be no faster than the store
 	Blocks   *Blocks
 	Local    *held.Decider // decides for OnStoreErrorLocal; nil: such policies deny
 
@@ -35,10 +37,6 @@ type Decider interface {
 	Decide(ctx context.Context, c *demand.Charge)
 	// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 	DecideAll(ctx context.Context, charges []demand.Charge)
-	// Recall decides c, and returns true, if its key is full by the remembered state.
-	Recall(c *demand.Charge) bool
-	// KnownFull is Recall while the store does not answer.
-	KnownFull(c *demand.Charge) bool
 
 	// GiveBack removes n's units for t from the store, from sums only if sums is true, which says that t's sums are
 	// those that counted n. It must be called once only.
@@ -142,10 +140,10 @@ func decideRefused(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// recallDenial decides c if its key is full by the remembered state.
+// recallDenial decides c if it is denied by what is remembered of its key.
 func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	asked := j.Settings.Timing.Instant()
-	if !j.Decider.Recall(c) {
+	if j.Denials == nil || !j.Denials.Recall(c) {
 		return false
 	}
 	if c.Plan.Blocks {

@@ -38,7 +38,7 @@ func (j *Judge) onStoreError(ctx context.Context, c *demand.Charge, cause error)
 		d := p.Unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
-	case j.Decider.KnownFull(c):
+	case j.Denials != nil && j.Denials.KnownFull(c):
 		c.Decision.Degraded, c.Decision.Recorded = true, failed.Recorded
 		return c.Decision, nil
 	case p.OnStoreError == policy.OnStoreErrorLocal && j.Local != nil:

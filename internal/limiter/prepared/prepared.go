@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -22,10 +23,10 @@ import (
 // Units holds the units that this instance has prepared. It is safe for concurrent use; the zero value is empty.
 type Units struct {
 	Changes denied.Changes // changes in the number of a key's doubts
+	Number  atomic.Int64   // of units of all keys
 
 	mu    sync.Mutex
 	keys  map[store.Key]*keyUnits
-	units int // of all keys
 	swept time.Time
 }
 
@@ -105,7 +106,7 @@ func (p *Units) Begin(t *demand.Target, batch []*demand.Charge, o *demand.Settin
 }
 
 func (p *Units) enter(t *demand.Target, r *demand.Charge, o *demand.Settings) error {
-	if p.units >= maxPrepared {
+	if p.Number.Load() >= maxPrepared {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", store.ErrOverloaded, maxPrepared)}
 	}
 	k := p.key(t.Key)
@@ -114,7 +115,7 @@ func (p *Units) enter(t *demand.Target, r *demand.Charge, o *demand.Settings) er
 	}
 	k.units[r.Prepare] = &unit{Target: *t, right: r.Right, until: r.Until.Add(doubtFor * o.StoreTimeout)}
 	k.doubts++
-	p.units++
+	p.Number.Add(1)
 	return nil
 }
 
@@ -172,7 +173,7 @@ func (p *Units) remove(key store.Key, id store.EventID) {
 	case unitLeft, unitAborted:
 	}
 	delete(k.units, id)
-	p.units--
+	p.Number.Add(-1)
 	if len(k.units) == 0 {
 		delete(p.keys, key)
 	}
@@ -195,9 +196,9 @@ func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t d
 	if k := p.keys[key]; k != nil && k.units[id] != nil && k.units[id].state != unitAborted {
 		return k.units[id].Target, k.units[id].right, true
 	}
-	if p.units < maxPrepared {
+	if p.Number.Load() < maxPrepared {
 		p.key(key).units[id] = &unit{state: unitAborted, until: time.Now().Add(doubtFor * o.StoreTimeout)}
-		p.units++
+		p.Number.Add(1)
 	}
 	return demand.Target{}, nil, false
 }

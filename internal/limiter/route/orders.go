@@ -148,7 +148,7 @@ func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Ent
 // of the hold, unless right still holds after that.
 func (r *Router) settleBy(ctx context.Context, t *demand.Target, right owner.Right, n *count.Entry) error {
 	defer right.Leave()
-	if err := right.Note(t.Key, t.Plan.Life()); err != nil {
+	if err := right.Note(t.Key, t.Plan.Life); err != nil {
 		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 	}
 	if err := r.shared.SettleBy(ctx, t, right, n); err != nil {
@@ -167,10 +167,10 @@ func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 // still holds after that.
 func (r *Router) resetBy(ctx context.Context, t *demand.Target, right owner.Right) error {
 	defer right.Leave()
-	if !t.Plan.CountsOutsideCells() {
+	if t.Plan.ByCell {
 		return r.shared.ResetBy(ctx, t, right)
 	}
-	if err := right.Note(t.Key, t.Plan.Life()); err != nil { // else the key would be new, and its units dated before the reset
+	if err := right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new, and its units dated before the reset
 		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 	}
 	if err := r.shared.ResetBy(ctx, t, right); err != nil {

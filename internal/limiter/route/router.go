@@ -35,12 +35,6 @@ func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set 
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
 
-// Recall decides c if it is denied by what is remembered of its key.
-func (r *Router) Recall(c *demand.Charge) bool { return r.shared.Denials.Recall(c) }
-
-// KnownFull denies c if its policy's on_store_error is local and the state that was read last leaves no room.
-func (r *Router) KnownFull(c *demand.Charge) bool { return r.shared.Denials.KnownFull(c) }
-
 // Changed drops what is remembered of key.
 func (r *Router) Changed(key store.Key) { r.shared.Changed(key) }
 
@@ -143,7 +137,7 @@ func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Rig
 		}
 	}
 	r.shared.Decide(ctx, c, now)
-	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && c.Plan.CountsOutsideCells() && !later {
+	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && !c.Plan.ByCell && !later {
 		c.Err = verify(ctx, right)
 	}
 }
