@@ -76,16 +76,22 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 // done. It changes memory first, which must not lose a unit that is read again. A state that is read while the store
 // still has the units is not remembered.
 func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest []*demand.Charge, done func()) {
-	if t.Plan.Cell {
-		return s.abortInCell(ctx, t, batch), func() {}
-	}
 	var ids []store.EventID
 	var gone []count.Entry
 	for _, r := range batch {
-		if r.Op != owner.OpAbort {
+		e, ok := s.prepared.Counted(t.Key, r.Prepare)
+		switch {
+		case r.Op != owner.OpAbort:
 			rest = append(rest, r)
-		} else if e, ok := s.prepared.Counted(t.Key, r.Prepare); ok {
+		case !ok:
+		case !t.Plan.Cell:
 			ids, gone = append(ids, r.Prepare), append(gone, e)
+		default:
+			if err := s.giveBackPrepared(ctx, t, r.Right, &e); err != nil {
+				failAborts([]*demand.Charge{r}, err)
+			} else {
+				s.prepared.Commit(t.Key, r.Prepare)
+			}
 		}
 	}
 	if len(gone) == 0 {
@@ -110,26 +116,6 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 			s.counted.owned.change(t.Key)
 		}
 	}
-}
-
-// abortInCell does the aborts of batch for t's conversions, and returns the other requests.
-func (s *Decider) abortInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest []*demand.Charge) {
-	for _, r := range batch {
-		if r.Op != owner.OpAbort {
-			rest = append(rest, r)
-			continue
-		}
-		e, ok := s.prepared.Counted(t.Key, r.Prepare)
-		if !ok {
-			continue
-		}
-		if err := s.giveBackPrepared(ctx, t, r.Right, &e); err != nil {
-			r.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-			continue
-		}
-		s.prepared.Commit(t.Key, r.Prepare)
-	}
-	return rest
 }
 
 // giveBackPrepared gives back e's units, which t's conversions have counted: in memory, which is written behind, or else in

@@ -8,71 +8,39 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// settleInMemory decides batch by what is known of t's buckets, and reports whether it could. If not, it has dropped
-// what was known, and written units added in memory to the cell: held units are written before they are admitted.
+// settleInMemory decides batch by what is known of t's buckets, and reports whether it could.
 func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) bool {
-	c := s.counted
-	right := batch[0].Right
-	if right.Owned() && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
-		k, err := s.buckets(ctx, t, batch, right)
-		if err != nil {
-			failAll(batch, count.RecordedNo, err)
-			return true
-		}
-		if k != nil {
-			c.settleOwned(ctx, t, batch, k)
-			return true
-		}
-	}
-	c.owned.forget(t.Key)
-	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+	k, err := s.counted.inMemory(ctx, t, batch)
+	switch {
+	case err != nil:
 		failAll(batch, count.RecordedNo, err)
-		return true
+	case k != nil:
+		s.counted.settleOwned(ctx, t, batch, k)
 	}
-	if err := batch[0].Right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
-		failAll(batch, count.RecordedNo, store.Unavailable(err))
-		return true
-	}
-	return false
+	return err != nil || k != nil
 }
 
-// buckets returns what is known of t's buckets by right, for batch: nothing, if t is new. It reads them again if the
-// knowledge is old and would deny.
-func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) (*keyState, error) {
-	c := s.counted
-	now, err := s.opts.Timing.Checked()
-	if err != nil {
-		return nil, err
-	}
-	k := c.owned.of(t, right)
-	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now)) {
-		return k, nil
-	}
-	if k == nil {
-		if k = c.owned.new(t, right, now); k != nil {
-			s.serial.SawNone(t.Key)
-			c.owned.put(t.Key, k)
-			return k, nil
+// inMemory returns what is known of t's buckets, for batch. It returns nil if batch is for the cell: then it has dropped
+// what was known, and written units added in memory to the cell. Held units are written before they are admitted.
+func (c *counted) inMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*keyState, error) {
+	right := batch[0].Right
+	if right.Owned() && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
+		if k, err := c.known(ctx, t, batch, right); k != nil || err != nil {
+			return k, err
 		}
-		c.owned.cold.Add(int64(len(batch)))
 	}
+	c.owned.forget(t.Key)
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return nil, err
 	}
-	changes := c.owned.changes.Of(&t.Key)
-	state, err := s.serial.ReadToChange(ctx, t)
-	if err != nil {
-		return nil, err
+	if err := batch[0].Right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
+		return nil, store.Unavailable(err)
 	}
-	c.owned.forget(t.Key)
-	c.owned.Keep(t, right, &state, now, changes)
-	return c.owned.of(t, right), nil
+	return nil, nil
 }
 
 // pendingDelta has the units that were added into a key's buckets and conversions in memory, and are not in the cell yet.

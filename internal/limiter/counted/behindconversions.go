@@ -63,23 +63,12 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 
 // giveBackInFlight is GiveBackBy for t, whose limits are in a cell, or in memory and written to it.
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	c := s.counted
-	asks := []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}}
-	if right.Owned() && remembers(t) && c.behind.hasRoom(t.Key) {
-		k, err := s.buckets(ctx, t, asks, right)
-		if err != nil {
-			return err
-		}
-		if k != nil {
-			return s.giveBackInMemory(t, k, e)
-		}
-	}
-	c.owned.forget(t.Key)
-	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+	k, err := s.counted.inMemory(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}})
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := right.Note(t.Key, t.Plan.Life); err != nil {
-		return store.Unavailable(err)
+	case k != nil:
+		return s.giveBackInMemory(t, k, e)
 	}
 	return s.serial.GiveBack(ctx, t, e)
 }

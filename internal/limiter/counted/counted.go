@@ -72,7 +72,11 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	right := batch[0].Right
 	if right.Owned() {
-		if k := c.known(ctx, t, batch, right); k != nil {
+		switch k, err := c.known(ctx, t, batch, right); {
+		case err != nil:
+			failAll(batch, count.RecordedNo, err)
+			return
+		case k != nil:
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}

@@ -398,48 +398,69 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Inst
 }
 
 // known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
-// deny. It returns nil if the caller must write and read instead: for a dated request, whose id is good for one write,
-// only if what it reads can't be kept.
-func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) *keyState {
+// deny. It returns nil if the caller must write and read instead, which buckets never need: for a dated request, whose id
+// is good for one write, only if what it reads can't be kept.
+func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) (*keyState, error) {
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
-		return k
+		return nil, err
 	}
 	if batch[0].IsDated() {
 		now = batch[0].ID.Instant()
 	}
 	if k == nil {
 		if k = c.owned.new(t, right, now); k != nil {
+			if t.Plan.Cell {
+				c.behind.serial.SawNone(t.Key)
+			}
 			c.owned.put(t.Key, k)
-			return k
+			return k, nil
 		}
 	}
 	var plan *demand.Plan // for which it is read
 	switch {
 	case k == nil || c.opts.Timing.IsSetBack(k.latest, now): // units that were dropped by a clock that was ahead count again
-		if !batch[0].IsDated() || !remembers(t) {
-			return nil
+		if !t.Plan.Cell && (!batch[0].IsDated() || !remembers(t)) {
+			return nil, nil
 		}
 		plan = c.owned.widened(t).Plan
-		c.owned.cold.Add(1)
+		c.owned.cold.Add(int64(len(batch)))
 	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(t.Plan, batch, now):
-		return k
+		return k, nil
 	default:
 		plan = k.plan
 	}
+	of := &demand.Target{Plan: plan, Key: t.Key}
 	changes := c.owned.changes.Of(&t.Key)
-	q := plan.Query(t.Key, now, len(batch), nil)
-	state, discounted, err := c.read(ctx, t, &q)
-	if err != nil {
-		return k
+	state, unsure, err := c.readToKeep(ctx, of, len(batch), now)
+	switch {
+	case err != nil && t.Plan.Cell:
+		return nil, err
+	case err != nil:
+		return k, nil
 	}
 	c.owned.forget(t.Key)
 	c.denials.Forget(t.Key) // memory has later units
-	if !c.hasUnsettled(t.Plan, &state, now) && !discounted.Unsure {
-		c.owned.Keep(&demand.Target{Plan: plan, Key: t.Key}, right, &state, now, changes)
+	if !unsure {
+		c.owned.Keep(of, right, &state, now, changes)
 	}
-	return c.owned.of(t, right)
+	return c.owned.of(t, right), nil
+}
+
+// readToKeep returns the state of t for a batch of this size. It is unsure if units in it may yet be taken back.
+func (c *counted) readToKeep(
+	ctx context.Context, t *demand.Target, size int, now store.Instant,
+) (state store.State, unsure bool, err error) {
+	if t.Plan.Cell {
+		if err = c.behind.writeKey(ctx, t.Key); err == nil {
+			state, err = c.behind.serial.ReadToChange(ctx, t)
+		}
+		return state, false, err
+	}
+	q := t.Plan.Query(t.Key, now, size, nil)
+	state, discounted, err := c.read(ctx, t, &q)
+	return state, discounted.Unsure || c.hasUnsettled(t.Plan, &state, now), err
 }
 
 // admit decides batch by k, and returns the units to be written.
