@@ -155,6 +155,25 @@ func TestSmallKeysAreWrittenFirst(t *testing.T) {
 	}
 }
 
+// TestSmallKeysBeforeAClockIsSetBack holds that an owner whose clock was set back, and who reads a key anew, writes units
+// first that are in memory alone.
+func TestSmallKeysBeforeAClockIsSetBack(t *testing.T) {
+	for _, algorithm := range writtenFirst() {
+		bubble(t, algorithm, func(t *testing.T) {
+			var ahead atomic.Int64
+			ahead.Store(int64(time.Minute))
+			e := instanceWith(t, newFakeStore(), &limiter.Options{
+				Owners: &owners{right: &tenancy{}}, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+			}, writtenFrom(50, algorithm, 30, 24*time.Hour))
+			takes(t, e, 3)
+			ahead.Store(0)
+			if used := mustCheck(t, e).Used; used != 3 {
+				t.Errorf("%d used, want 3", used)
+			}
+		})
+	}
+}
+
 // TestSmallKeysFallOutOfMemory holds that keys that fall out of memory are written before, so that nobody passes a limit,
 // however little is remembered, and no unit is counted twice.
 func TestSmallKeysFallOutOfMemory(t *testing.T) {

@@ -87,6 +87,23 @@ func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
 	}
 }
 
+// TestKeyThatBecameSmallIsKept holds that a key that has just become small, and has no units yet, stays in memory.
+func TestKeyThatBecameSmallIsKept(t *testing.T) {
+	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
+	p := &demand.Plan{Behind: true}
+	p.Base = p
+	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
+	sh, k, now := o.shard(at.Key), o.newKnown(holder{}, p, new(store.State), 1, 0), store.InstantOf(time.Now())
+	o.put(at.Key, k)
+	o.keepSmall(at, k, now)
+	if n := o.dropAllOver(sh, 0, o.overBy(now)); n != 1 {
+		t.Errorf("%d small keys are left, want the one that is about to count", n)
+	}
+	if n := o.dropAllOver(sh, 0, o.overBy(now.Add(time.Minute))); n != 0 {
+		t.Errorf("%d small keys are left a minute later, want none", n)
+	}
+}
+
 // TestKeysHaveMuchInCommon holds that keys of one right and plan share what is the same of them, and one that
 // was reset, or is to be read again, does not.
 func TestKeysHaveMuchInCommon(t *testing.T) {

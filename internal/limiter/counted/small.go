@@ -53,7 +53,7 @@ func (o *owned) keepSmall(t *demand.Target, k *keyState, now store.Instant) {
 	if k.small || k.writing > 0 || !k.isOver(o.overBy(now)) {
 		return
 	}
-	k.small, k.events, k.counts = true, nil, nil
+	k.small, k.events, k.counts, k.latest = true, nil, nil, max(k.latest, now)
 	for i := range k.further {
 		k.further[i].Events = nil
 	}
@@ -159,11 +159,12 @@ func (o *owned) dropSmall(sh *ownedShard, key store.Key) {
 	o.small.number.Add(-1)
 }
 
-// dropOver drops k, the small key of sh, if its windows are over, and reports whether it did. The shard is locked.
+// dropOver drops k, the small key of sh, if its windows are over, and reports whether it did. It keeps a key that has just
+// become small, for a call that has not counted yet. The shard is locked.
 func (o *owned) dropOver(sh *ownedShard, key store.Key, k *keyState, at store.Instant) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.isOver(at) {
+	if !k.isOver(at) || k.latest > at {
 		return false
 	}
 	k.small = false
