@@ -121,8 +121,9 @@ func ofLateCommitlogs(nodes []string) string {
 	if len(nodes) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("nodes acknowledge writes before they are on disk (commitlog_sync: periodic): if all replicas lose power, "+
-		"the counts of some seconds are gone: use group or batch where that matters: %s", fewOf(nodes))
+	return fmt.Sprintf("nodes acknowledge writes before they are on disk (commitlog_sync: periodic): if one dies, "+
+		"and another replica lacks the same writes, up to ten seconds of counts are gone: use group or batch where that matters: %s",
+		fewOf(nodes))
 }
 
 func (s *Store) nodesApart(ctx context.Context) (string, error) {

@@ -60,8 +60,8 @@ type Options struct {
 	Mode Mode
 	// Nodes is how many nodes to start; 0 means 1.
 	Nodes int
-	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, a commit log as by default and a larger heap:
-	// for measuring, not for losing nodes.
+	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, and a larger heap: for measuring, not for
+	// losing nodes.
 	Tuned bool
 	// Logf is called with lines on progress. It may be nil.
 	Logf func(format string, args ...any)
