@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -582,4 +583,38 @@ func TestFirstCallAsksForItsCountsAlone(t *testing.T) {
 	if answer.Receipt == "" || len(s.reads) != reads+1 || len(s.writes) != writes+1 {
 		t.Errorf("receipt %q by %d reads and %d writes, want one by one of each", answer.Receipt, len(s.reads)-reads, len(s.writes)-writes)
 	}
+}
+
+// TestChecksOfACellShareReads holds that checks of a bucket which wait at the same time share one serial read, as each holds
+// up the bucket's writes, and that it begins after them: they see what was counted before.
+func TestChecksOfACellShareReads(t *testing.T) {
+	bubble(t, "token-bucket", func(t *testing.T) {
+		const callers = 50
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("token-bucket", 3, time.Hour))
+		mustTake(t, e)
+		s.set(func() {
+			s.afterRead = func(*store.State) error {
+				time.Sleep(time.Millisecond)
+				return nil
+			}
+		})
+		before, _ := s.counts()
+		var all sync.WaitGroup
+		check := func(used int64) {
+			if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != used {
+				t.Errorf("%+v, %v, want %d used", d.Verdict, err, used)
+			}
+		}
+		all.Go(func() { check(1) })
+		synctest.Wait()
+		mustTake(t, e)
+		for range callers {
+			all.Go(func() { check(2) })
+		}
+		all.Wait()
+		if reads, _ := s.counts(); reads != before+2 {
+			t.Errorf("%d reads for %d checks, want the one that was under way and one more", reads-before, callers+1)
+		}
+	})
 }

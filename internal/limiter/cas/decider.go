@@ -69,23 +69,27 @@ func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.
 	}
 }
 
-// Check decides r at the present instant, and records nothing. Its serial read completes writes in progress, so the
-// answer is exact for some moment during the call.
-func (x *Decider) Check(ctx context.Context, r *demand.Charge) {
-	t := &r.Target
+// Check decides all requests of batch, which are for one target, at the present instant, and records nothing. Its serial
+// read completes writes in progress, so the answers are exact for some moment during each call.
+func (x *Decider) Check(ctx context.Context, batch []*demand.Charge) {
+	t := &batch[0].Target
 	mark := x.full.Since(t.Key)
+	var now store.Instant
 	s, c, err := x.Read(ctx, t, x.opts.Serial)
+	if err == nil {
+		now, err = x.instant(&s, &c)
+	}
 	if err != nil {
-		r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		for _, r := range batch {
+			r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
 		return
 	}
-	now, err := x.instant(&s, &c)
-	if err != nil {
-		r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
-		return
+	ahead := now.Sub(x.opts.Timing.Instant())
+	for _, r := range batch {
+		t.Plan.Decide(&r.Decision, &s, count.OpCheck, store.EventID{}, now, r.Cost)
+		r.Decision.Postpone(ahead)
 	}
-	t.Plan.Decide(&r.Decision, &s, count.OpCheck, store.EventID{}, now, r.Cost)
-	r.Decision.Postpone(now.Sub(x.opts.Timing.Instant()))
 	x.full.KeepFull(t, &s, now, mark)
 }
 

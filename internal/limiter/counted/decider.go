@@ -26,6 +26,7 @@ type Decider struct {
 	Denials *denied.Denials // of all keys that this instance is asked for
 	opts    *demand.Settings
 	flights flights
+	checks  flights      // of cells: a serial read holds up the cell's writes, so concurrent checks share one
 	counted *counted     // by writing and then counting
 	serial  *cas.Decider // by compare-and-set
 
@@ -36,13 +37,15 @@ type Decider struct {
 func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider {
 	counted := newCounted(store, ids, opts)
 	s := &Decider{
-		Store: store, Denials: counted.denials, opts: opts, flights: flights{timeout: opts.StoreTimeout, together: opts.Together},
+		Store: store, Denials: counted.denials, opts: opts,
+		flights: flights{timeout: opts.StoreTimeout, together: opts.Together},
+		checks:  flights{timeout: opts.StoreTimeout, together: opts.Together},
 		counted: counted,
 		serial:  cas.New(store, ids, opts, counted.denials),
 
 		prepared: &counted.prepared,
 	}
-	s.flights.settle = s.settle
+	s.flights.settle, s.checks.settle = s.settle, s.serial.Check
 	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
 	counted.owned.small.behind = counted.behind
 	return s
@@ -109,12 +112,19 @@ func (s *Decider) joinInTime(ctx context.Context, c *demand.Charge) {
 	c.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
 }
 
+// check decides c by the state of its key in the store, within ctx.
 func (s *Decider) check(ctx context.Context, c *demand.Charge) {
-	if c.Plan.Cell {
-		s.serial.Check(ctx, c)
-	} else {
+	if !c.Plan.Cell {
 		s.counted.check(ctx, c)
+		return
 	}
+	one := *c
+	one.Leaves = true
+	if s.checks.join(ctx, &one) {
+		*c = one
+		return
+	}
+	c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(ctx.Err())}
 }
 
 // flights batches the requests for one key that arrive while another one is being decided: one write and one read for
