@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -141,21 +140,12 @@ func firstOf(events []store.Event, n int) int {
 	return i
 }
 
-// liveCell returns the cell, the zero one if it has expired. A nil entry has none.
+// liveCell returns the cell, the zero one if it has expired.
 func (e *entry) liveCell(clock *Store) store.Cell {
-	if e == nil || e.cell == nil || e.cell.expires < store.Distant && e.cell.expires <= clock.instant() {
+	if e.cell == nil || e.cell.expires < store.Distant && e.cell.expires <= clock.instant() {
 		return store.Cell{}
 	}
 	return e.cell.Cell
-}
-
-// meets returns an error that wraps store.ErrConflict unless the cell is the one
-// that w expects. A nil entry has none.
-func (e *entry) meets(w *store.CellWrite, clock *Store) error {
-	if have := e.liveCell(clock).Version; have != w.If {
-		return fmt.Errorf("%w: it has version %v, not %v", store.ErrConflict, have, w.If)
-	}
-	return nil
 }
 
 // changes reports whether w changes anything in an entry that is there.
@@ -169,7 +159,7 @@ func stores(w *store.Write) bool {
 		w.Cell != nil && w.Cell.Version != (store.EventID{})
 }
 
-// apply stores w, whatever its cell expects. clock tells the time to forget by, and
+// apply stores w, whatever its cell expects, and forgets e if nothing is left. clock tells the time to forget by, and
 // for logs and counters is read only when there is something to forget: what w's own
 // instants make old goes only if it is old by that, too.
 func (e *entry) apply(w *store.Write, clock *Store) {
@@ -197,6 +187,13 @@ func (e *entry) apply(w *store.Write, clock *Store) {
 	}
 	if w.Reset > 0 && w.Reset == e.reset {
 		e.expires = max(e.expires, w.Reset.Add(w.ResetTTL))
+	}
+	sh := clock.shard(e.key)
+	if sh.dirty != nil {
+		sh.touch(e)
+	}
+	if w.Cell != nil && e.isEmpty() { // its cell was removed
+		sh.drop(clock, e)
 	}
 }
 

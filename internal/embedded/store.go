@@ -7,6 +7,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -126,9 +127,6 @@ func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.Sta
 		}
 	}
 	e.apply(w, s)
-	if sh.dirty != nil {
-		sh.touch(e)
-	}
 	return nil
 }
 
@@ -151,24 +149,16 @@ func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 // Write stores w. It returns an error that wraps store.ErrConflict when its cell is
 // not the one expected, and one that wraps store.ErrOverloaded when the key is new
 // and there is no room for it; nothing is stored then.
-func (s *Store) Write(_ context.Context, w *store.Write) error {
-	sh := s.shard(w.Key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if w.Cell != nil {
-		if err := sh.entries.find(&w.Key).meets(w.Cell, s); err != nil {
-			return err
+func (s *Store) Write(ctx context.Context, w *store.Write) error {
+	var conflict error
+	err := s.Update(ctx, &store.Query{Key: w.Key, Cell: w.Cell != nil}, func(have *store.State, to *store.Write) {
+		if version := have.Cell.Version; w.Cell != nil && version != w.Cell.If {
+			conflict = fmt.Errorf("%w: it has version %v, not %v", store.ErrConflict, version, w.Cell.If)
+			return
 		}
-	}
-	if err := s.store([]store.Write{*w}, []*entry{sh.entries.find(&w.Key)}); err != nil {
-		return err
-	}
-	if w.Cell != nil && w.Cell.Version == (store.EventID{}) {
-		if e := sh.entries.find(&w.Key); e != nil && e.isEmpty() {
-			sh.drop(s, e)
-		}
-	}
-	return nil
+		*to = *w
+	})
+	return cmp.Or(conflict, err)
 }
 
 // WriteEach stores each of w as Write does.
@@ -224,12 +214,9 @@ func (s *Store) store(w []store.Write, entries []*entry) error {
 		if entries[i] != nil || !stores(&w[i]) {
 			continue
 		}
-		if entries[i] = s.entry(w[i].Key); entries[i] != nil { // an earlier one of w made it
-			continue
-		}
 		e, err := s.makeRoom(&w[i], w)
 		if err != nil {
-			s.dropEmpty(w[:i])
+			s.dropEmpty(entries[:i])
 			return err
 		}
 		entries[i] = e
@@ -237,9 +224,6 @@ func (s *Store) store(w []store.Write, entries []*entry) error {
 	for i := range w {
 		if e := entries[i]; e != nil && changes(&w[i]) {
 			e.apply(&w[i], s)
-			if sh := s.shard(w[i].Key); sh.dirty != nil {
-				sh.touch(e)
-			}
 		}
 	}
 	return nil
@@ -272,11 +256,11 @@ func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error
 	return err
 }
 
-// dropEmpty removes the entries that were made for w.
-func (s *Store) dropEmpty(w []store.Write) {
-	for i := range w {
-		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
-			s.shard(w[i].Key).drop(s, e)
+// dropEmpty forgets those of entries in which nothing is stored. Their shards are locked.
+func (s *Store) dropEmpty(entries []*entry) {
+	for _, e := range entries {
+		if e != nil && e.isEmpty() {
+			s.shard(e.key).drop(s, e)
 		}
 	}
 }

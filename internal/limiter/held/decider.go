@@ -2,7 +2,6 @@ package held
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
@@ -46,7 +45,7 @@ func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 		c.Memory = still
 	}
 	still.decider, still.charge, still.now, still.failed = x, c, now, nil
-	still.query = c.Plan.Query(c.Key, now, 1, still.logs[:0])
+	still.query = c.Plan.Query(c.Key, now, 1, still.writes.logs[:0])
 	if c.Err = x.store.Update(ctx, &still.query, still.judge); c.Err == nil {
 		c.Err = still.failed
 	}
@@ -63,7 +62,6 @@ type stillCharge struct {
 	failed  error
 
 	query  store.Query
-	logs   [store.SpanCount]store.LogQuery
 	writes writes
 }
 
@@ -81,8 +79,9 @@ func (c *stillCharge) decide(s *store.State, w *store.Write) {
 	c.decider.judge(ch, ch.Op, c.now, s, w, &c.writes)
 }
 
-// writes is memory for the writes of a decision.
+// writes is memory for the query and the writes of a decision.
 type writes struct {
+	logs   [store.SpanCount]store.LogQuery
 	events [1]store.Event
 	counts [policy.MaxLimits]store.Count
 	cell   store.CellWrite
@@ -157,8 +156,8 @@ type heldCall struct {
 	now     store.Instant
 	charges []*demand.Charge
 	queries []store.Query
+	memory  []writes // for each charge
 	failed  error
-	writes  writes
 }
 
 // DecideAll decides charges, all or none of them, and fills in their decisions and errors.
@@ -191,8 +190,11 @@ func (x *Decider) done(c *heldCall) {
 }
 
 func (c *heldCall) update(ctx context.Context) error {
-	for _, ch := range c.charges {
-		q := ch.Plan.Query(ch.Key, c.now, 1, nil)
+	for i, ch := range c.charges {
+		if i == len(c.memory) {
+			c.memory = append(c.memory, writes{})
+		}
+		q := ch.Plan.Query(ch.Key, c.now, 1, c.memory[i].logs[:0])
 		c.queries = append(c.queries, q)
 		for _, key := range ch.Old {
 			q.Key = key
@@ -212,8 +214,8 @@ func (c *heldCall) decide(states []store.State, writes []store.Write) {
 	}
 	blocked := len(c.charges) > 1 && c.foresee(states)
 	at := 0
-	for _, ch := range c.charges {
-		c.judgeIn(ch, ch.OpIf(blocked), &states[at], &writes[at])
+	for i, ch := range c.charges {
+		c.decider.judge(ch, ch.OpIf(blocked), c.now, &states[at], &writes[at], &c.memory[i])
 		at += 1 + len(ch.Old)
 	}
 }
@@ -255,16 +257,4 @@ func (c *heldCall) foresee(states []store.State) (blocked bool) {
 		at += 1 + len(ch.Old)
 	}
 	return blocked
-}
-
-func (c *heldCall) judgeIn(ch *demand.Charge, op count.Op, s *store.State, w *store.Write) {
-	c.decider.judge(ch, op, c.now, s, w, &c.writes)
-	if len(c.charges) > 1 { // each needs its own memory until all are stored
-		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
-		if w.Cell != nil {
-			cell := *w.Cell
-			cell.Value = slices.Clone(cell.Value)
-			w.Cell = &cell
-		}
-	}
 }
