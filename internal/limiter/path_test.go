@@ -28,7 +28,7 @@ func TestPathOfATake(t *testing.T) {
 	}{
 		{"embedded/allowed", 11, 47},
 		{"embedded/denied", 11, 42},
-		{"owner/allowed", 15, 71},
+		{"owner/allowed", 14, 70},
 		{"owner/denied", 14, 50},
 	} {
 		t.Run(c.name, func(t *testing.T) {

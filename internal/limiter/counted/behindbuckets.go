@@ -8,39 +8,32 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// settleInMemory decides batch by what is known of t's buckets, and reports whether it could.
-func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) bool {
-	k, err := s.counted.inMemory(ctx, t, batch)
-	switch {
-	case err != nil:
-		failAll(batch, count.RecordedNo, err)
-	case k != nil:
-		s.counted.settleOwned(ctx, t, batch, k)
-	}
-	return err != nil || k != nil
-}
-
-// inMemory returns what is known of t's buckets, for batch. It returns nil if batch is for the cell: then it has dropped
-// what was known, and written units added in memory to the cell. Held units are written before they are admitted.
-func (c *counted) inMemory(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*keyState, error) {
-	right := batch[0].Right
-	if right.Owned() && batch[0].Hold == 0 && remembers(t) && c.behind.hasRoom(t.Key) {
-		if k, err := c.known(ctx, t, batch, right); k != nil || err != nil {
-			return k, err
+// settleInCell decides batch by compare-and-set on t's cell.
+func (s *Decider) settleInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
+	if t.Plan.Behind {
+		if err := s.counted.leave(ctx, t, batch[0].Right); err != nil {
+			failAll(batch, count.RecordedNo, err)
+			return
 		}
 	}
+	s.serial.Settle(ctx, t, batch)
+}
+
+// leave drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.
+func (c *counted) leave(ctx context.Context, t *demand.Target, right owner.Right) error {
 	c.owned.forget(t.Key)
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
-		return nil, err
+		return err
 	}
-	if err := batch[0].Right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
-		return nil, store.Unavailable(err)
+	if err := right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
+		return store.Unavailable(err)
 	}
-	return nil, nil
+	return nil
 }
 
 // pendingDelta has the units that were added into a key's buckets and conversions in memory, and are not in the cell yet.

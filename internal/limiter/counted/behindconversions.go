@@ -63,12 +63,16 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 
 // giveBackInFlight is GiveBackBy for t, whose limits are in a cell, or in memory and written to it.
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	k, err := s.counted.inMemory(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}})
+	k, err := s.counted.known(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}})
 	switch {
 	case err != nil:
 		return err
 	case k != nil:
 		return s.giveBackInMemory(t, k, e)
+	case t.Plan.Behind:
+		if err := s.counted.leave(ctx, t, right); err != nil {
+			return err
+		}
 	}
 	return s.serial.GiveBack(ctx, t, e)
 }

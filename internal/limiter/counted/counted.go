@@ -68,18 +68,10 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 	_, _ = c.foresee(ctx, &r.Target, batch)
 }
 
-// settle decides all requests of batch, which are for t.
+// settle decides all requests of batch, which are for t, by the store.
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	right := batch[0].Right
 	if right.Owned() {
-		switch k, err := c.known(ctx, t, batch, right); {
-		case err != nil:
-			failAll(batch, count.RecordedNo, err)
-			return
-		case k != nil:
-			c.settleOwned(ctx, t, batch, k)
-			return
-		}
 		t = c.owned.widened(t)
 		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
 	}

@@ -362,11 +362,15 @@ func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
 			return
 		}
 	}
-	switch {
-	case !t.Plan.Cell:
+	switch k, err := s.counted.known(ctx, t, batch); {
+	case err != nil:
+		failAll(batch, count.RecordedNo, err)
+	case k != nil:
+		s.counted.settleOwned(ctx, t, batch, k)
+	case t.Plan.Cell:
+		s.settleInCell(ctx, t, batch)
+	default:
 		s.counted.settle(ctx, t, batch)
-	case !t.Plan.Behind || !s.settleInMemory(ctx, t, batch):
-		s.serial.Settle(ctx, t, batch)
 	}
 	if ofSeveral {
 		s.prepared.End(t.Key, batch)

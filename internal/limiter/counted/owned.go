@@ -397,10 +397,15 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Inst
 	})
 }
 
-// known returns the state of t under right, for batch, which leads t's flight. It reads it again if it is old and would
-// deny. It returns nil if the caller must write and read instead, which buckets never need: for a dated request, whose id
-// is good for one write, only if what it reads can't be kept.
-func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge, right owner.Right) (*keyState, error) {
+// known returns the state of t by which its owner decides batch, which leads t's flight. It reads it again if it is old and
+// would deny. It returns nil if the store decides: for others than the owner, for buckets whose units are held, as they are
+// written before they are admitted, or find no room in memory, and for other limits that must be written and read. For a dated
+// request, whose id is good for one write, that is so only if what is read can't be kept.
+func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*keyState, error) {
+	right := batch[0].Right
+	if !right.Owned() || t.Plan.Cell && (batch[0].Hold > 0 || !remembers(t) || !c.behind.hasRoom(t.Key)) {
+		return nil, nil
+	}
 	k := c.owned.of(t, right)
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
