@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
@@ -54,7 +54,7 @@ func (o *Options) join(store *members.Members, skewed func() bool) (*membership,
 }
 
 // owners returns the owners of keys; nil: this process decides for all.
-func (m *membership) owners() owner.Owners {
+func (m *membership) owners() demand.Owners {
 	if m == nil {
 		return nil
 	}

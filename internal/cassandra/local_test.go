@@ -47,8 +47,8 @@ func (s *sole) Note(key store.Key, _ time.Duration) error {
 	return nil
 }
 
-func (s *sole) Place(context.Context, store.Key) (owner.Place, error) {
-	return owner.Place{Right: s}, nil
+func (s *sole) Place(context.Context, store.Key) (demand.Place, error) {
+	return demand.Place{Right: s}, nil
 }
 
 func (s *sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }

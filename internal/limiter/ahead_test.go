@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -29,7 +30,7 @@ func owning(t *testing.T, s store.Store, right owner.Right, limit int64) *limite
 }
 
 // asking returns an engine with these owners, and the same policy.
-func asking(t *testing.T, s store.Store, o owner.Owners, limit int64) *limiter.Engine {
+func asking(t *testing.T, s store.Store, o demand.Owners, limit int64) *limiter.Engine {
 	t.Helper()
 	p := inRows("fixed-window", limit, time.Hour)
 	p.Name = "fixed-window"

@@ -120,12 +120,12 @@ func (y *tenancy) set(change func()) {
 // asked is an engine that another one hands calls on to.
 type asked struct{ *limiter.Engine }
 
-func (a asked) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
-	return a.DecideForPeer(ctx, call, answer)
+func (a asked) Decide(ctx context.Context, c *demand.Charge) error {
+	return handOn(ctx, a.Engine, c)
 }
 
-func (a asked) Tell(call *owner.Call) {
-	_ = a.DecideForPeer(context.Background(), call, new(owner.Answer))
+func (a asked) Tell(c *demand.Charge) {
+	_ = handOn(context.Background(), a.Engine, c)
 }
 
 // tenant returns an engine that owns all keys by right, and runs.

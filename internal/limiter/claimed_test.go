@@ -13,7 +13,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -101,15 +100,15 @@ func TestClaimedTakesOfUnknownKeysAreReadFirst(t *testing.T) {
 type lossy struct {
 	*toOwner
 	late bool
-	lost owner.Call
+	lost demand.Charge
 }
 
-func (l *lossy) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	if call.Op != count.OpTake || l.lost.Op != "" {
-		return l.toOwner.Decide(ctx, call, a)
+func (l *lossy) Decide(ctx context.Context, c *demand.Charge) error {
+	if c.Op != count.OpTake || l.lost.Op != "" {
+		return l.toOwner.Decide(ctx, c)
 	}
-	if l.lost = *call; !l.late {
-		_ = l.toOwner.Decide(ctx, call, a)
+	if l.lost = *c; !l.late {
+		_ = l.toOwner.Decide(ctx, c)
 	}
 	return store.ErrUnavailable
 }
@@ -132,7 +131,7 @@ func TestTakeoverRemovesWhatTheOwnerKnows(t *testing.T) {
 			if a := mustDo(t, asks, *underKey("k")); !a.Allowed || a.Replayed {
 				t.Errorf("taken over: replayed %t, %+v", a.Replayed, a.Decision)
 			}
-			if err := owns.DecideForPeer(t.Context(), &link.lost, new(owner.Answer)); !demand.TooEarly(err) {
+			if err := handOn(t.Context(), owns, &link.lost); !demand.TooEarly(err) {
 				t.Errorf("after its removal the take is decided: %v", err)
 			}
 			usedFor(t, "the owner", owns, 1)
@@ -181,8 +180,8 @@ func TestClaimedTakeThatIsPreparedAgain(t *testing.T) {
 				break
 			}
 		}
-		r.meet = func(call *owner.Call) (time.Duration, bool) {
-			if call.Policy == "none" {
+		r.meet = func(c *demand.Charge) (time.Duration, bool) {
+			if c.Definition != nil && c.Definition.Policy == "none" {
 				return 100 * time.Millisecond, false
 			}
 			return time.Millisecond, false
@@ -225,8 +224,8 @@ func TestClaimedTakeThatWasPlacedInVain(t *testing.T) {
 		if d, err := counting.Take(t.Context(), one); err != nil || !d.Allowed { // so that the owner can't keep what it reads yet
 			t.Fatal(d, err)
 		}
-		r.meet = func(call *owner.Call) (time.Duration, bool) {
-			if call.Policy == "none" {
+		r.meet = func(c *demand.Charge) (time.Duration, bool) {
+			if c.Definition != nil && c.Definition.Policy == "none" {
 				return 100 * time.Millisecond, false
 			}
 			return time.Millisecond, false

@@ -3,7 +3,6 @@ package limiter
 import (
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -12,82 +11,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// An owner decides a call by the definition of its policy that is in force where the caller asked: under an override, or of
-// another version or file, it is not the owner's own. Calls name the definition by its print. docs/design/policies.md has
-// the rest.
+// An owner decides a charge by the definition of its policy that is in force where the caller asked: under an override, or of
+// another version or file, it is not the owner's own. docs/design/policies.md has the rest.
 
-// foreign has the plans of definitions that other instances sent. It is safe for concurrent use; the zero value is empty.
-type foreign struct {
-	mu    sync.RWMutex
-	plans map[definition]*demand.Plan
-}
-
-type definition struct {
-	policy string
-	print  uint64
-}
-
-// maxForeign is the number of such plans, of some 3 kB each: far more than there are tariffs among overrides. Past it, all
-// are sent and made anew.
-const maxForeign = 1 << 10
-
-// planForPeer returns the plan of the definition that call names; nil if call needs none. The error wraps owner.ErrRefused,
-// or is a StoreError.
-func (ps *plans) planForPeer(call *owner.Call) (*demand.Plan, error) {
-	if call.Op == owner.OpCommit || call.Op == owner.OpAbort {
-		return nil, nil
-	}
-	p := ps.inForce.Load().byName[call.Policy]
+// planBy returns the plan of d for key. The error wraps owner.ErrRefused, or is a StoreError.
+func (ps *plans) planBy(d *demand.Definition, key store.Key) (*demand.Plan, error) {
+	p := ps.inForce.Load().byName[d.Policy]
 	if p != nil {
-		p = p.At(call.Key)
+		p = p.At(key)
 	}
-	if p == nil || p.Print != call.Print {
+	if p == nil || p.Definition.Print != d.Print {
 		var err error
-		if p, err = ps.foreign.of(call, ps); err != nil {
+		if p, err = ps.foreignBy(d); err != nil {
 			return nil, err
 		}
 	}
-	if call.Limit != 0 && !p.TakesLimit(call.Limit) {
+	if d.Limit != 0 && !p.TakesLimit(d.Limit) {
 		return nil, owner.ErrRefused
 	}
-	return p.Asked(call.Limit), nil
+	return p.Asked(d.Limit), nil
 }
 
-// of returns the plan of the definition that call names, or has.
-func (f *foreign) of(call *owner.Call, ps *plans) (*demand.Plan, error) {
-	name := definition{call.Policy, call.Print}
-	f.mu.RLock()
-	p := f.plans[name]
-	f.mu.RUnlock()
-	switch {
-	case p != nil:
+// foreignBy returns the plan of d, which another instance sent, now or before. It returns an error if the text does not have
+// d's print, as an instance of a later build may send members that this one does not know.
+func (ps *plans) foreignBy(d *demand.Definition) (*demand.Plan, error) {
+	if p := ps.foreign.Get(d.Print); p != nil && p.Name == d.Policy {
 		return p, nil
-	case len(call.Definition) == 0:
+	}
+	if len(d.Text) == 0 {
 		return nil, owner.ErrUndefined
 	}
-	p, err := ps.planOfText(call)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if other := f.plans[name]; other != nil {
-		return other, nil
-	}
-	if f.plans == nil || len(f.plans) >= maxForeign {
-		f.plans = make(map[definition]*demand.Plan)
-	}
-	f.plans[name] = p
-	return p, nil
-}
-
-// planOfText returns the plan of call's definition. It returns an error if the definition does not have the print that call
-// names, as an instance of a later build may send members that this one does not know.
-func (ps *plans) planOfText(call *owner.Call) (*demand.Plan, error) {
 	var p policy.Policy
-	if json.Unmarshal(call.Definition, &p) == nil && p.Name == call.Policy && len(p.Problems()) == 0 {
-		if made := demand.NewPlan(p, ps.settings, ps.inMemory); made.Print == call.Print {
-			return made, nil
+	if json.Unmarshal(d.Text, &p) == nil && p.Name == d.Policy && len(p.Problems()) == 0 {
+		if made := demand.NewPlan(p, ps.settings, ps.inMemory); made.Definition.Print == d.Print {
+			return ps.foreign.Put(d.Print, made), nil
 		}
 	}
 	err := fmt.Errorf("%w: the owner of the key can't read this definition of the policy", store.ErrUnavailable)

@@ -116,8 +116,8 @@ func TestCallsWhileVersionsChange(t *testing.T) {
 			r.put(t, 1, 0, 1, 2)
 			ids := map[string]keys.Identifier{"a": r.ownedBy(t, 1, "a", 0), "b": r.ownedBy(t, 2, "b", 0)}
 			var sent atomic.Int64 // definitions
-			r.meet = func(call *owner.Call) (time.Duration, bool) {
-				if len(call.Definition) > 0 {
+			r.meet = func(c *demand.Charge) (time.Duration, bool) {
+				if c.Definition != nil && len(c.Definition.Text) > 0 {
 					sent.Add(1)
 				}
 				return time.Millisecond, false
@@ -177,9 +177,9 @@ func TestOverridesAreDecidedByOwners(t *testing.T) {
 						r := newRing(t, 2, p)
 						d := limiter.Demand{Policy: p.Name, Identifier: r.ownedBy(t, 1, p.Name, 0)}
 						var messages, definitions atomic.Int64
-						r.meet = func(call *owner.Call) (time.Duration, bool) {
+						r.meet = func(c *demand.Charge) (time.Duration, bool) {
 							messages.Add(1)
-							if len(call.Definition) > 0 {
+							if c.Definition != nil && len(c.Definition.Text) > 0 {
 								definitions.Add(1)
 							}
 							return 0, false
@@ -228,32 +228,39 @@ func TestOverridesAreDecidedByOwners(t *testing.T) {
 // the hash key changes, though it remembers one of them.
 func TestCallsWithOtherKeysUseNoMemory(t *testing.T) {
 	e := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{}, logOf(2))
-	call := owner.Call{Policy: "log", Op: count.OpTake, Cost: 1, Print: limiter.PrintOf(e, "log")}
 	earlier, now := store.KeyFrom([store.KeySize]byte{1}), store.KeyFrom([store.KeySize]byte{2})
 	for i, of := range []struct {
 		key  store.Key
 		old  []store.Key
 		want bool
 	}{{earlier, nil, true}, {now, nil, true}, {now, []store.Key{earlier}, false}} {
-		var a owner.Answer
-		call.Key, call.Old = of.key, of.old
-		if err := e.DecideForPeer(t.Context(), &call, &a); err != nil || a.WouldAllow != of.want {
-			t.Errorf("take %d is allowed: %t, %v; want %t", i, a.WouldAllow, err, of.want)
+		c := takeFor(limiter.DefinitionOf(e, "log"))
+		c.Key, c.Old = of.key, of.old
+		if err := e.DecideForPeer(t.Context(), c); err != nil || c.Decision.WouldAllow != of.want {
+			t.Errorf("take %d is allowed: %t, %v; want %t", i, c.Decision.WouldAllow, err, of.want)
 		}
 	}
+}
+
+// takeFor returns a take of a unit of no key by d.
+func takeFor(d *demand.Definition) *demand.Charge {
+	return &demand.Charge{Op: count.OpTake, Cost: 1, Definition: d}
 }
 
 // TestOwnersNeverDecideByAnotherDefinition than the call names, whatever text is sent with it.
 func TestOwnersNeverDecideByAnotherDefinition(t *testing.T) {
 	e := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{}, logOf(2))
-	call := owner.Call{Policy: "log", Op: count.OpTake, Cost: 1, Print: limiter.PrintOf(e, "log") + 1}
-	if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); !errors.Is(err, owner.ErrUndefined) {
+	d := limiter.DefinitionOf(e, "log")
+	d.Print++
+	known := string(d.Text)
+	d.Text = nil
+	if err := e.DecideForPeer(t.Context(), takeFor(d)); !errors.Is(err, owner.ErrUndefined) {
 		t.Errorf("a print that is not known: %v", err)
 	}
-	for _, text := range []string{"{", `{"Name":"log"}`, string(limiter.DefinitionOf(e, "log"))} {
-		call.Definition = []byte(text)
+	for _, text := range []string{"{", `{"Name":"log"}`, known} {
+		d.Text = []byte(text)
 		failed := (*count.StoreError)(nil)
-		if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
+		if err := e.DecideForPeer(t.Context(), takeFor(d)); !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 			t.Errorf("the definition %s: %v", text, err)
 		}
 	}
@@ -268,15 +275,14 @@ func TestDefinitionsAreReadAsTheyAreSent(t *testing.T) {
 			p.Guarantee, p.Description = guarantee, "of people"
 			p.Limits[0].By = map[string]int64{"somebody": 3}
 			e := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{}, p)
-			text := limiter.DefinitionOf(e, p.Name)
-			if bytes.Contains(text, []byte("somebody")) {
-				t.Errorf("an identifier is sent: %s", text)
+			d := limiter.DefinitionOf(e, p.Name)
+			if bytes.Contains(d.Text, []byte("somebody")) {
+				t.Errorf("an identifier is sent: %s", d.Text)
 			}
 			other := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{}, logOf(2))
-			call := owner.Call{Policy: p.Name, Op: count.OpTake, Cost: 1, Print: limiter.PrintOf(e, p.Name), Definition: text}
-			var a owner.Answer
-			if err := other.DecideForPeer(t.Context(), &call, &a); err != nil || !a.WouldAllow || a.Verdicts[0].Remaining != 4 {
-				t.Errorf("%s of %s: %+v, %v", guarantee, algorithm, a, err)
+			c := takeFor(d)
+			if err := other.DecideForPeer(t.Context(), c); err != nil || !c.Decision.WouldAllow || c.Decision.Remaining != 4 {
+				t.Errorf("%s of %s: %+v, %v", guarantee, algorithm, c.Decision, err)
 			}
 		}
 	}
@@ -285,17 +291,17 @@ func TestDefinitionsAreReadAsTheyAreSent(t *testing.T) {
 // FuzzDefinition sends an owner whatever text as a definition: it decides only by one that has the print.
 func FuzzDefinition(f *testing.F) {
 	sent := ownerOf(f, newFakeStore(), ownsAll(), limiter.Options{}, logOf(2))
-	print := limiter.PrintOf(sent, "log")
-	f.Add([]byte("{}"), print)
-	f.Add(limiter.DefinitionOf(sent, "log"), print)
+	known := limiter.DefinitionOf(sent, "log")
+	f.Add([]byte("{}"), known.Print)
+	f.Add(known.Text, known.Print)
 	e := ownerOf(f, newFakeStore(), ownsAll(), limiter.Options{}, policyOf("fixed-window", 3, time.Hour))
 	f.Fuzz(func(t *testing.T, text []byte, print uint64) {
-		call := owner.Call{Policy: "log", Op: count.OpCheck, Cost: 1, Print: print, Definition: text}
-		if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); err != nil {
+		d := &demand.Definition{Policy: "log", Print: print, Text: text}
+		if err := e.DecideForPeer(t.Context(), &demand.Charge{Op: count.OpCheck, Cost: 1, Definition: d}); err != nil {
 			return
 		}
-		call.Definition = nil // it is known now, and is what any instance would send
-		if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); err != nil {
+		d.Text = nil // it is known now, and is what any instance would send
+		if err := e.DecideForPeer(t.Context(), &demand.Charge{Op: count.OpCheck, Cost: 1, Definition: d}); err != nil {
 			t.Errorf("a definition that was read is not known: %v", err)
 		}
 	})

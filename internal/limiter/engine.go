@@ -60,7 +60,7 @@ type Options struct {
 	ObserveCall    ObserveCall                       // is called with every call's outcome; nil: no call
 	Identifiers    policy.Identifiers                // returns readers for policies with Normalize; nil: such policies are refused
 	Jitter         func(time.Duration) time.Duration // the wait after a conflict between instances, below its argument; nil: random
-	Owners         owner.Owners                      // find the instance that decides for a key; nil: every instance decides for all keys
+	Owners         demand.Owners                     // find the instance that decides for a key; nil: every instance decides for all keys
 
 	// Together returns the context of a request to the store for several calls, which have the contexts calls, so that
 	// the traces of all of them include the request. It must not block. nil: the request has the context of the first
@@ -270,17 +270,18 @@ func (e *Engine) Remembered() int {
 	return e.counted.Remembered()
 }
 
-// DecideForPeer decides a call that another instance handed on, and fills in a. Errors are those of Take, and
-// ErrRefused. It calls no observer and makes no blocks: the instance that the caller asked does both.
-func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+// DecideForPeer decides c, which another instance handed on, by its Definition. Errors are those of Take, and
+// owner.ErrRefused. It calls no observer and makes no blocks: the instance that the caller asked does both.
+func (e *Engine) DecideForPeer(ctx context.Context, c *demand.Charge) (err error) {
 	if e.shared == nil {
 		return owner.ErrRefused
 	}
-	p, err := e.plans.planForPeer(call)
-	if err != nil {
-		return err
+	if c.Definition != nil {
+		if c.Plan, err = e.plans.planBy(c.Definition, c.Key); err != nil {
+			return err
+		}
 	}
-	return e.shared.DecideForPeer(ctx, call, p, a)
+	return e.shared.DecideForPeer(ctx, c)
 }
 
 // ColdReads returns the number of e's decisions as an owner that had to read their key from the store first, as it was

@@ -72,13 +72,13 @@ func ResetTTL(p policy.Policy) time.Duration {
 // Longest returns the longest that one of p's windows can last.
 func Longest(p policy.Policy) time.Duration { return p.WithDefaults().LongestWindow() }
 
-// DefinitionOf returns the definition of one of e's policies.
-func DefinitionOf(e *Engine, policy string) []byte {
-	return e.plans.inForce.Load().byName[policy].Definition()
+// DefinitionOf returns the definition of one of e's policies, with its text.
+func DefinitionOf(e *Engine, policy string) *demand.Definition {
+	p := e.plans.inForce.Load().byName[policy]
+	d := p.Definition
+	d.Text = p.Text()
+	return &d
 }
-
-// PrintOf returns what tells the definition of one of e's policies from others.
-func PrintOf(e *Engine, policy string) uint64 { return e.plans.inForce.Load().byName[policy].Print }
 
 // Forget drops what e has in memory of key.
 func (e *Engine) Forget(key store.Key) { e.decider.Changed(key) }

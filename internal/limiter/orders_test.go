@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -55,14 +56,14 @@ type gone struct {
 	asked int
 }
 
-func (g *gone) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+func (g *gone) Decide(ctx context.Context, c *demand.Charge) error {
 	switch g.asked++; g.asked {
 	case 1:
 		return store.ErrNotStored
 	case 2:
 		return owner.ErrRefused
 	}
-	return g.toOwner.Decide(ctx, call, a)
+	return g.toOwner.Decide(ctx, c)
 }
 
 // TestResetIsSentAgainIfSurelyUndone holds that a reset which did not reach the owner of its key reaches the next one.
@@ -187,15 +188,15 @@ func (u *unsure) set(lost, unreached count.Op) {
 	u.lost, u.unreached = lost, unreached
 }
 
-func (u *unsure) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+func (u *unsure) Decide(ctx context.Context, c *demand.Charge) error {
 	u.mu.Lock()
 	lost, unreached := u.lost, u.unreached
 	u.mu.Unlock()
-	if call.Op == unreached {
+	if c.Op == unreached {
 		return store.ErrNotStored
 	}
-	err := u.toOwner.Decide(ctx, call, a)
-	if call.Op == lost {
+	err := u.toOwner.Decide(ctx, c)
+	if c.Op == lost {
 		return fmt.Errorf("%w: the answer is lost", store.ErrUnavailable)
 	}
 	return err

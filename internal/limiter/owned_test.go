@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -21,7 +22,7 @@ import (
 // owners says of all keys what a test wants: this instance owns them, unless another is given.
 type owners struct {
 	right owner.Right
-	other owner.Peer
+	other demand.Peer
 
 	mu   sync.Mutex
 	hold chan struct{} // the next question for a key's owner waits for it
@@ -53,7 +54,7 @@ func (everyones) Note(store.Key, time.Duration) error { return nil }
 
 func ownsAll() *owners { return &owners{right: &sole{}} }
 
-func (o *owners) Place(context.Context, store.Key) (owner.Place, error) {
+func (o *owners) Place(context.Context, store.Key) (demand.Place, error) {
 	o.mu.Lock()
 	hold := o.hold
 	o.hold = nil
@@ -62,9 +63,22 @@ func (o *owners) Place(context.Context, store.Key) (owner.Place, error) {
 		<-hold
 	}
 	if o.other != nil {
-		return owner.Place{Owner: o.other}, nil
+		return demand.Place{Owner: o.other}, nil
 	}
-	return owner.Place{Right: o.right}, nil
+	return demand.Place{Right: o.right}, nil
+}
+
+// handOn makes e decide c as if a message had carried it.
+func handOn(ctx context.Context, e *limiter.Engine, c *demand.Charge) error {
+	there := demand.Charge{
+		Target: demand.Target{Key: c.Key, Old: c.Old}, Definition: c.Definition, Op: c.Op, Cost: c.Cost, Hold: c.Hold, ID: c.ID,
+		Prepare: c.Prepare, AtOnce: c.AtOnce, View: c.View, Back: c.Back,
+	}
+	err := e.DecideForPeer(ctx, &there)
+	if err == nil {
+		c.Decision, c.Steady = there.Decision, there.Steady
+	}
+	return err
 }
 
 func (o *owners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
@@ -76,7 +90,7 @@ func logOf(limit int64) policy.Policy {
 }
 
 // ownerOf returns an engine with one policy that decides by o.
-func ownerOf(t testing.TB, store store.Store, o owner.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
+func ownerOf(t testing.TB, store store.Store, o demand.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
 	t.Helper()
 	opts.Owners = o
 	e := limiter.New(store, &opts)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -20,9 +20,9 @@ import (
 // mute is an owner that decides, and whose answers are lost.
 type mute struct{ toOwner }
 
-func (m *mute) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	_ = m.toOwner.Decide(ctx, call, a)
-	*a = owner.Answer{}
+func (m *mute) Decide(ctx context.Context, c *demand.Charge) error {
+	_ = m.toOwner.Decide(ctx, c)
+	c.Decision = count.Decision{}
 	return fmt.Errorf("%w: no answer", store.ErrUnavailable)
 }
 

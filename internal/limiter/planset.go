@@ -24,7 +24,7 @@ type plans struct {
 
 	setting sync.Mutex // held while they change
 	inForce atomic.Pointer[planSet]
-	foreign foreign
+	foreign demand.Made[uint64] // of definitions that other instances sent, by their prints
 }
 
 // set puts policies in force: see Engine.SetVersion.
@@ -110,7 +110,7 @@ func (ps *plans) vary(p *demand.Plan) error {
 			return fmt.Errorf("policy %q: %w", p.Name, found)
 		}
 	}
-	p.Print = ps.newPlans(p.For("")).Print
+	p.Definition = ps.newPlans(p.For("")).Definition
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
 		own := ps.newPlans(p.For(value))

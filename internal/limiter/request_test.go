@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -238,7 +239,7 @@ func TestOwnerTakesLimitsThatItsOwnPolicyDoesNotTake(t *testing.T) {
 // TestCallsAtTheSameTimeHaveTheirLimits holds that calls for one key, which wait for each other, are decided by their own limits.
 func TestCallsAtTheSameTimeHaveTheirLimits(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
-		for name, o := range map[string]owner.Owners{"owned": ownsAll(), "shared": nil} {
+		for name, o := range map[string]demand.Owners{"owned": ownsAll(), "shared": nil} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				s := newFakeStore()
 				e := ownerOf(t, s, o, limiter.Options{}, askedOf(algorithm))
@@ -261,11 +262,13 @@ type overreaching struct {
 	err   error
 }
 
-func (o *overreaching) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	if call.Op == count.OpTake {
-		call.Limit = o.limit
+func (o *overreaching) Decide(ctx context.Context, c *demand.Charge) error {
+	if c.Op == count.OpTake {
+		other := *c.Definition
+		other.Limit = o.limit
+		c.Definition = &other
 	}
-	o.err = errors.Join(o.err, o.toOwner.Decide(ctx, call, a))
+	o.err = errors.Join(o.err, o.toOwner.Decide(ctx, c))
 	return o.err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -183,11 +184,11 @@ func TestCellIsGivenBack(t *testing.T) {
 		_, err := r.engines[0].Record(t.Context(), second)
 		must(t, err)
 		asked := 0
-		r.meet = func(call *owner.Call) (time.Duration, bool) {
-			if call.Op == owner.OpGiveBack {
+		r.meet = func(c *demand.Charge) (time.Duration, bool) {
+			if c.Op == owner.OpGiveBack {
 				asked++
 			}
-			return 0, call.Op == owner.OpGiveBack && asked == 1
+			return 0, c.Op == owner.OpGiveBack && asked == 1
 		}
 		second.Cost = 1
 		both := callOf(first, second)

@@ -14,11 +14,11 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
@@ -32,7 +32,7 @@ type ring struct {
 
 	mu   sync.Mutex
 	rng  *rand.Rand
-	meet func(call *owner.Call) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
+	meet func(c *demand.Charge) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
 }
 
 // newRing returns engines that run until stop is called, which gives back first what waits for that.
@@ -73,13 +73,13 @@ func (r *ring) ownedBy(t *testing.T, owner int, policy string, nth int) keys.Ide
 	}
 }
 
-func (r *ring) met(call *owner.Call) (late time.Duration, lost bool) {
+func (r *ring) met(c *demand.Charge) (late time.Duration, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.meet == nil {
 		return time.Duration(r.rng.IntN(2000)) * time.Microsecond, false
 	}
-	return r.meet(call)
+	return r.meet(c)
 }
 
 // ringOwners are the owners of slots, as one of the engines knows them.
@@ -88,11 +88,11 @@ type ringOwners struct {
 	self int
 }
 
-func (o *ringOwners) Place(_ context.Context, key store.Key) (owner.Place, error) {
+func (o *ringOwners) Place(_ context.Context, key store.Key) (demand.Place, error) {
 	if n := o.ring.ownerOf(key); n != o.self {
-		return owner.Place{Owner: ringPeer{o.ring, n}}, nil
+		return demand.Place{Owner: ringPeer{o.ring, n}}, nil
 	}
-	return owner.Place{Right: o.ring.rights[o.self]}, nil
+	return demand.Place{Right: o.ring.rights[o.self]}, nil
 }
 
 func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
@@ -105,24 +105,24 @@ type ringPeer struct {
 }
 
 // Decide asks after a while, or loses the answer.
-func (p ringPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	late, lost := p.ring.met(call)
+func (p ringPeer) Decide(ctx context.Context, c *demand.Charge) error {
+	late, lost := p.ring.met(c)
 	time.Sleep(late)
-	if ctx.Err() != nil && call.Op == count.OpTake { // it is under way, and nobody waits for it
+	if ctx.Err() != nil && c.Op == count.OpTake { // it is under way, and nobody waits for it
 		ctx = context.WithoutCancel(ctx)
 	}
-	err := p.ring.engines[p.n].DecideForPeer(ctx, call, a)
+	err := handOn(ctx, p.ring.engines[p.n], c)
 	if lost {
 		return fmt.Errorf("%w: no answer", store.ErrUnavailable)
 	}
 	return err
 }
 
-func (p ringPeer) Tell(call *owner.Call) {
-	late, lost := p.ring.met(call)
-	kept := *call
+func (p ringPeer) Tell(c *demand.Charge) {
+	late, lost := p.ring.met(c)
+	kept := *c
 	if !lost {
-		time.AfterFunc(late, func() { _ = p.ring.engines[p.n].DecideForPeer(context.Background(), &kept, new(owner.Answer)) })
+		time.AfterFunc(late, func() { _ = handOn(context.Background(), p.ring.engines[p.n], &kept) })
 	}
 }
 
@@ -346,8 +346,8 @@ func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
 			}
 		})
 		var aborts atomic.Int64
-		r.meet = func(call *owner.Call) (time.Duration, bool) {
-			if call.Op != owner.OpAbort {
+		r.meet = func(c *demand.Charge) (time.Duration, bool) {
+			if c.Op != owner.OpAbort {
 				return 0, false
 			}
 			n := aborts.Add(1)
@@ -405,8 +405,8 @@ func TestTwoCellsStandOrFallTogether(t *testing.T) {
 func TestSmallestCellIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 3, oneLimit("wide", "conversion", 100), oneLimit("tight", "token-bucket", 1))
-		r.meet = func(call *owner.Call) (time.Duration, bool) {
-			if call.Op == owner.OpGiveBack {
+		r.meet = func(c *demand.Charge) (time.Duration, bool) {
+			if c.Op == owner.OpGiveBack {
 				t.Error("a unit is given back")
 			}
 			return 0, false
@@ -533,8 +533,8 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", c.other))
 					first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-					r.meet = func(call *owner.Call) (time.Duration, bool) {
-						if call.Policy == "other" && call.Op == count.OpTake {
+					r.meet = func(on *demand.Charge) (time.Duration, bool) {
+						if on.Definition != nil && on.Definition.Policy == "other" && on.Op == count.OpTake {
 							return c.takes, false
 						}
 						return time.Millisecond, false
@@ -554,7 +554,7 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 					took := time.Since(began)
 					both.Wait()
 					var failed *count.StoreError
-					if c.doubt != (errors.Is(err, counted.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == count.RecordedNo) {
+					if c.doubt != (errors.Is(err, prepared.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == count.RecordedNo) {
 						t.Errorf("the error is %v", err)
 					}
 					if d.Allowed != c.allowed || took > timeout {
@@ -572,7 +572,7 @@ func TestTwoCallsThatMeetAreBothDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(*owner.Call) (time.Duration, bool) { return 20 * time.Millisecond, false }
+		r.meet = func(*demand.Charge) (time.Duration, bool) { return 20 * time.Millisecond, false }
 		var both sync.WaitGroup
 		var mu sync.Mutex
 		allowed := 0
@@ -606,8 +606,8 @@ func TestAbortsAreAppliedOnce(t *testing.T) {
 				r := newRing(t, 2, policy, oneLimit("none", "sliding-log", 0))
 				shared, none := r.ownedBy(t, 1, "shared", 0), r.ownedBy(t, 0, "none", 0)
 				var lost atomic.Int64
-				r.meet = func(call *owner.Call) (time.Duration, bool) {
-					if call.Op != "abort" {
+				r.meet = func(c *demand.Charge) (time.Duration, bool) {
+					if c.Op != "abort" {
 						return 0, false
 					}
 					n := lost.Add(1)
@@ -647,14 +647,14 @@ func TestAbortMayComeFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call := owner.Call{Op: "abort", Key: key, Prepare: store.NewEventIDs().Next(store.InstantOf(time.Now()))}
-		if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); err != nil {
+		c := demand.Charge{Op: "abort", Prepare: store.NewEventIDs().Next(store.InstantOf(time.Now()))}
+		c.Key = key
+		if err := e.DecideForPeer(t.Context(), &c); err != nil {
 			t.Fatal(err)
 		}
-		call.Op, call.Policy, call.Cost = count.OpTake, "first", 1
-		call.Print = limiter.PrintOf(e, "first")
+		c.Op, c.Cost, c.Definition = count.OpTake, 1, limiter.DefinitionOf(e, "first")
 		var failed *count.StoreError
-		err = e.DecideForPeer(t.Context(), &call, new(owner.Answer))
+		err = e.DecideForPeer(t.Context(), &c)
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 			t.Errorf("the error is %v, want one that says that nothing is counted", err)
 		}
@@ -670,14 +670,14 @@ func TestUnitsOfWhoIsGoneCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(call *owner.Call) (time.Duration, bool) { return 0, call.Op == "commit" }
+		r.meet = func(c *demand.Charge) (time.Duration, bool) { return 0, c.Op == "commit" }
 		a, err := r.engines[1].Do(t.Context(), callOf(
 			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other}))
 		if err != nil || !a.Allowed {
 			t.Fatalf("%+v, %v", a.Decision, err)
 		}
 		one := limiter.Demand{Policy: "first", Identifier: first}
-		if _, err := r.engines[0].Take(t.Context(), one); !errors.Is(err, counted.ErrInDoubt) {
+		if _, err := r.engines[0].Take(t.Context(), one); !errors.Is(err, prepared.ErrInDoubt) {
 			t.Errorf("the error is %v, want one of doubt", err)
 		}
 		time.Sleep(5 * timeout)
@@ -737,7 +737,7 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(call *owner.Call) (time.Duration, bool) { return 0, call.Op == "commit" }
+		r.meet = func(c *demand.Charge) (time.Duration, bool) { return 0, c.Op == "commit" }
 		if _, err := r.engines[1].Do(t.Context(), callOf(
 			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other})); err != nil {
 			t.Fatal(err)
@@ -746,7 +746,7 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		_, err := r.engines[0].Take(ctx, limiter.Demand{Policy: "first", Identifier: first})
-		if took := time.Since(began); !errors.Is(err, counted.ErrInDoubt) || took > 20*time.Millisecond {
+		if took := time.Since(began); !errors.Is(err, prepared.ErrInDoubt) || took > 20*time.Millisecond {
 			t.Errorf("the error is %v after %v, want one of doubt as soon as the caller is gone", err, took)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -24,16 +25,16 @@ type toOwner struct {
 	after  func() // is called before an answer is told; nil: nothing is
 }
 
-func (o *toOwner) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+func (o *toOwner) Decide(ctx context.Context, c *demand.Charge) error {
 	o.asked.Add(1)
 	if o.after != nil {
 		defer o.after()
 	}
-	return o.engine.DecideForPeer(ctx, call, a)
+	return handOn(ctx, o.engine, c)
 }
 
-func (o *toOwner) Tell(call *owner.Call) {
-	_ = o.engine.DecideForPeer(context.Background(), call, new(owner.Answer))
+func (o *toOwner) Tell(c *demand.Charge) {
+	_ = handOn(context.Background(), o.engine, c)
 }
 
 // askerOf returns an engine that asks another one, which owns all keys, and hears of changes as it does.

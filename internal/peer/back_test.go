@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
@@ -15,9 +16,9 @@ func TestBackTravels(t *testing.T) {
 	want := count.Entry{
 		ID: store.EventID{1, 2, 3}, At: 4, Cost: 5, Claimed: 6, Confirmed: true, Epoch: 7, Kept: 8, Repeats: true, Again: true,
 	}
-	call := owner.Call{Policy: "p", Op: owner.OpGiveBack, Key: store.KeyFrom([store.KeySize]byte{7}), Back: &want}
-	got, err := peerCallOf(callOf(&call))
-	if err != nil || got.Op != owner.OpGiveBack || got.Key != call.Key || got.Back == nil || *got.Back != want {
+	sent := demand.Charge{Target: demand.Target{Key: keyOf(7)}, Op: owner.OpGiveBack, Back: &want}
+	got, err := chargeOf(callOf(&sent))
+	if err != nil || got.Op != owner.OpGiveBack || got.Key != sent.Key || got.Back == nil || *got.Back != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(*peerpb.Call){
@@ -28,9 +29,9 @@ func TestBackTravels(t *testing.T) {
 		"no units":    func(c *peerpb.Call) { c.Back.Cost = 0 },
 		"units below": func(c *peerpb.Call) { c.Back.Cost = -1 },
 	} {
-		c := callOf(&call)
+		c := callOf(&sent)
 		spoil(c)
-		if _, err := peerCallOf(c); !errors.Is(err, owner.ErrRefused) {
+		if _, err := chargeOf(c); !errors.Is(err, owner.ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

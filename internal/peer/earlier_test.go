@@ -12,7 +12,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
@@ -26,26 +28,29 @@ import (
 func TestEarlierCalls(t *testing.T) {
 	key := store.KeyFrom([store.KeySize]byte{1})
 	for name, c := range map[string]struct {
-		call owner.Call
-		sent string
+		charge demand.Charge
+		sent   string
 	}{
-		"take": {owner.Call{
-			Policy: "sms-send", Print: 2, Key: key, Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
-			Op: count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true, Definition: []byte("{}"),
+		"take": {demand.Charge{
+			Target:     demand.Target{Key: key, Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})}},
+			Definition: &demand.Definition{Policy: "sms-send", Print: 2, Text: []byte("{}")},
+			Op:         count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
 		}, "10062208736d732d73656e64290200000000000000322001000000000000000000000000000000000000000000000000" +
 			"00000000000000322004000000000000000000000000000000000000000000000000000000000000003a0474616b6540" +
 			"0552100700000000000000000000000000000058018a01027b7d"},
-		"give back": {owner.Call{
-			Policy: "sms-send", Key: key, Op: owner.OpGiveBack,
+		"give back": {demand.Charge{
+			Target: demand.Target{Key: key}, Definition: &demand.Definition{Policy: "sms-send"}, Op: owner.OpGiveBack,
 			Back: &count.Entry{ID: store.EventID{1}, At: 2, Cost: 3, Claimed: 4, Confirmed: true},
 		}, "2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a096769" +
 			"76655f6261636b7a1a0a10010000000000000000000000000000001002180320042801"},
-		"reserve": {owner.Call{Policy: "sms-send", Key: key, Op: count.OpReserve, Cost: 2, Hold: time.Hour},
-			"2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a077265" +
-				"73657276654002980180dddb01"},
+		"reserve": {demand.Charge{
+			Target: demand.Target{Key: key}, Definition: &demand.Definition{Policy: "sms-send"}, Op: count.OpReserve,
+			Cost: 2, Hold: time.Hour,
+		}, "2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a077265" +
+			"73657276654002980180dddb01"},
 	} {
-		sent := earlier(t, name, callOf(&c.call), c.sent, new(peerpb.Call))
-		if got, err := peerCallOf(sent); err != nil || !reflect.DeepEqual(got, c.call) {
+		sent := earlier(t, name, callOf(&c.charge), c.sent, new(peerpb.Call))
+		if got, err := chargeOf(sent); err != nil || !reflect.DeepEqual(*got, c.charge) {
 			t.Errorf("%s of an earlier build reads as %+v, %v", name, got, err)
 		}
 	}
@@ -55,36 +60,40 @@ func TestEarlierCalls(t *testing.T) {
 func TestEarlierOpenings(t *testing.T) {
 	sent := readEarlier(t, "2208736d732d73656e64322001000000000000000000000000000000000000000000000000000000000000003a046f70"+
 		"656e40f4034880dddb01", new(peerpb.Call))
-	if call, err := peerCallOf(sent); !errors.Is(err, owner.ErrRefused) {
+	if call, err := chargeOf(sent); !errors.Is(err, owner.ErrRefused) {
 		t.Errorf("it reads as %+v, %v", call, err)
 	}
 }
 
 // TestEarlierCallsWithAVersion reads a call of builds that sent the version of their policies.
 func TestEarlierCallsWithAVersion(t *testing.T) {
-	want := owner.Call{
-		Policy: "sms-send", Print: 2, Key: store.KeyFrom([store.KeySize]byte{1}), Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
-		Op: count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
+	want := &demand.Charge{
+		Target: demand.Target{
+			Key: store.KeyFrom([store.KeySize]byte{1}), Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
+		},
+		Definition: &demand.Definition{Policy: "sms-send", Print: 2},
+		Op:         count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
 	}
 	sent := readEarlier(t, "10062208736d732d73656e64290200000000000000322001000000000000000000000000000000000000000000000000"+
 		"00000000000000322004000000000000000000000000000000000000000000000000000000000000003a0474616b6540"+
 		"0552100700000000000000000000000000000058017003", new(peerpb.Call))
-	if got, err := peerCallOf(sent); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := chargeOf(sent); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("it reads as %+v, %v", got, err)
 	}
 }
 
 // TestEarlierAnswers reads answers of earlier builds, and sends the same.
 func TestEarlierAnswers(t *testing.T) {
-	want := owner.Answer{
-		Verdicts:   []count.Verdict{{Allowed: true, Used: 1, Remaining: 2, ResetAfter: 3, RetryAfter: -1}},
-		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
-		Entry: count.Entry{ID: store.EventID{4}, At: 5, Epoch: 6, Cost: 7}, Steady: 8,
-	}
+	one := demand.NewPlan(policy.Policy{Name: "p", Limits: sms.Limits[:1]}, demand.Settings{}.WithDefaults(), false)
+	want := demand.Charge{Target: demand.Target{Plan: one}, Op: count.OpTake, Steady: 8}
+	one.Begin(&want.Decision)[0].Verdict = count.Verdict{Allowed: true, Used: 1, Remaining: 2, ResetAfter: 3, RetryAfter: -1}
+	want.Decision.Conclude()
+	want.Decision.Remembered, want.Decision.Recorded = true, count.RecordedYes
+	want.Decision.Entry = count.Entry{ID: store.EventID{4}, At: 5, Epoch: 6, Cost: 7}
 	sent := earlier(t, "answer", answerOf(9, &want, nil),
 		"08092203796573280130013a13080110011802200328ffffffffffffffffff0142180a10040000000000000000000000"+
 			"000000001005180620075008", new(peerpb.Answer))
-	var got owner.Answer
+	got := demand.Charge{Target: demand.Target{Plan: one}, Op: count.OpTake}
 	if err := read(sent, &got); err != nil || !reflect.DeepEqual(got, want) || sent.GetNumber() != 9 {
 		t.Errorf("an answer of an earlier build reads as %+v, %v", got, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 )
 
 // way leads to a server, until nothing passes it any more. Nothing that was sent is refused.
@@ -73,8 +72,7 @@ func (o *others) Others() ([]cluster.Member, <-chan struct{}) { return []cluster
 // TestSilenceIsNotRefusal holds that a member which nobody has asked for anything is known to be
 // reached, not to answer, or to refuse, and to be reached again.
 func TestSilenceIsNotRefusal(t *testing.T) {
-	answers := func(_ context.Context, _ *owner.Call, a *owner.Answer) error { return nil }
-	address, stop := serve(t, "127.0.0.1:0", plain, answers)
+	address, stop := serve(t, "127.0.0.1:0", plain, deny)
 	w := newWay(t, address)
 	members := &others{one{member: cluster.Member{ID: "owner", Address: w.listener.Addr().String()}}}
 	members.reach.Store(-1) // unknown

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
@@ -18,18 +17,17 @@ func TestGoroutinesDecideFurtherCalls(t *testing.T) {
 	const calls = 200
 	var mu sync.Mutex
 	deciders := make(map[string]bool)
-	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, c *demand.Charge) error {
 		stack := make([]byte, 64)
 		name, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte(" ["))
 		mu.Lock()
 		defer mu.Unlock()
 		deciders[string(name)] = true
-		a.Recorded = count.RecordedNo
-		return nil
+		return deny(ctx, c)
 	})
 	pool, _ := connect(t, address, plain)
 	for range calls {
-		if _, err := await(t, pool, take(1)); err != nil {
+		if err := await(t, pool, take(1)); err != nil {
 			t.Fatal(err)
 		}
 	}

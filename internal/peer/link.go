@@ -12,8 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -21,7 +20,7 @@ import (
 
 const (
 	maxQueued   = 8192 // calls that wait to be sent to one owner; further ones fail at once
-	maxTogether = 512  // calls in one message: some 60 KB
+	maxTogether = 512  // calls or answers in one message: some 60 KB
 	firstRetry  = 20 * time.Millisecond
 	lastRetry   = 250 * time.Millisecond
 	maxMessage  = 4 << 20
@@ -54,19 +53,17 @@ func newLink(p *Pool, member cluster.Member) *link {
 	return &link{pool: p, member: member, queue: make(chan *outgoing, maxQueued), pending: make(map[uint64]*outgoing)}
 }
 
-var _ owner.Peer = (*link)(nil)
+var _ demand.Peer = (*link)(nil)
 
-// Decide sends call to the owner and fills in answer; see owner.Peer.
-func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
-	span, parent := tracing.HandOn(ctx, string(l.member.ID), call)
-	err := l.ask(ctx, call, parent, answer)
-	span.HandedOn(answer, err)
-	switch failed := (*count.StoreError)(nil); {
+// Decide sends c to the owner and fills in c's decision; see demand.Peer.
+func (l *link) Decide(ctx context.Context, c *demand.Charge) error {
+	span, parent := tracing.HandOn(ctx, string(l.member.ID), c)
+	err := l.ask(ctx, c, parent)
+	span.HandedOn(c, err)
+	switch {
 	case err == nil:
 		l.pool.answered.Add(1)
-	case errors.As(err, &failed):
-		l.pool.failed.Add(1)
-	case errors.Is(err, owner.ErrRefused), errors.Is(err, store.ErrNotStored):
+	case demand.IsUndone(err):
 		l.pool.refused.Add(1)
 	default:
 		l.pool.failed.Add(1)
@@ -74,19 +71,14 @@ func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answe
 	return err
 }
 
-func (l *link) ask(ctx context.Context, call *owner.Call, parent tracing.Parent, answer *owner.Answer) error {
-	if !l.connected.Load() {
-		return errGone
-	}
-	o := &outgoing{call: callOf(call), done: make(chan struct{})}
+func (l *link) ask(ctx context.Context, c *demand.Charge, parent tracing.Parent) error {
+	o := &outgoing{call: callOf(c), done: make(chan struct{})}
 	o.call.Traceparent, o.call.Tracestate = parent.Traceparent, parent.Tracestate
 	if deadline, ok := ctx.Deadline(); ok {
 		o.until = deadline
 	}
-	select {
-	case l.queue <- o:
-	default:
-		return errGone
+	if err := l.enqueue(o); err != nil {
+		return err
 	}
 	select {
 	case <-o.done:
@@ -97,18 +89,22 @@ func (l *link) ask(ctx context.Context, call *owner.Call, parent tracing.Parent,
 		return o.err
 	}
 	l.pool.members.Notice(o.answer.GetView())
-	return read(o.answer, answer)
+	return read(o.answer, c)
 }
 
-// Tell sends call to the owner, which does not answer it; see owner.Peer.
-func (l *link) Tell(call *owner.Call) {
-	if !l.connected.Load() {
-		return
+// Tell sends c to the owner, which does not answer it; see demand.Peer.
+func (l *link) Tell(c *demand.Charge) { _ = l.enqueue(&outgoing{call: callOf(c)}) }
+
+// enqueue has o sent, unless the owner can't be reached or too many calls wait.
+func (l *link) enqueue(o *outgoing) error {
+	if l.connected.Load() {
+		select {
+		case l.queue <- o:
+			return nil
+		default:
+		}
 	}
-	select {
-	case l.queue <- &outgoing{call: callOf(call)}:
-	default:
-	}
+	return errGone
 }
 
 // run keeps the connection until ctx ends.
@@ -167,25 +163,33 @@ func (l *link) converse(ctx context.Context) (reached bool, err error) {
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
 	for {
 		var calls peerpb.Calls
-		select {
-		case o := <-l.queue:
-			l.enter(&calls, o)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		runtime.Gosched() // lets other callers queue their calls first: a message costs more than a call
-		for full := false; !full && len(calls.Calls) < maxTogether; {
-			select {
-			case o := <-l.queue:
-				l.enter(&calls, o)
-			default:
-				full = true
-			}
+		if err := together(ctx, l.queue, func(o *outgoing) { l.enter(&calls, o) }); err != nil {
+			return err
 		}
 		if err := stream.Send(&calls); err != nil {
 			return err
 		}
 	}
+}
+
+// together adds the next of queue to a message, and those that wait by then. It returns an error if ctx ends before.
+func together[T any](ctx context.Context, queue <-chan T, add func(T)) error {
+	select {
+	case next := <-queue:
+		add(next)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	runtime.Gosched() // lets others queue theirs first: a message costs more than a call or an answer
+	for range maxTogether - 1 {
+		select {
+		case next := <-queue:
+			add(next)
+		default:
+			return nil
+		}
+	}
+	return nil
 }
 
 // enter adds o to calls, which is about to be sent, unless its time is over.

@@ -1,14 +1,16 @@
 package peer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
@@ -20,69 +22,95 @@ const (
 	maxDefinition = 1 << 16 // bytes
 )
 
-// callOf returns the message of h.
-func callOf(h *owner.Call) *peerpb.Call {
+// callOf returns the message of c. It has no memory in common with c, which may be used anew before the message is sent.
+func callOf(c *demand.Charge) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Definition: h.Definition, Op: string(h.Op), Cost: h.Cost, Limit: h.Limit,
-		HoldMillis: h.Hold.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
+		View: c.View, Op: string(c.Op), Cost: c.Cost, HoldMillis: c.Hold.Milliseconds(), Keys: [][]byte{c.Key.Bytes()},
+		AtOnce: c.AtOnce, Id: bytesOf(&c.ID), Prepare: bytesOf(&c.Prepare),
 	}
-	if h.ID != (store.EventID{}) {
-		call.Id = h.ID[:]
+	for _, key := range c.Old {
+		call.Keys = append(call.Keys, key.Bytes())
 	}
-	if h.Prepare != (store.EventID{}) {
-		call.Prepare = h.Prepare[:]
+	if d := c.Definition; d != nil {
+		call.Policy, call.Print, call.Limit, call.Definition = d.Policy, d.Print, d.Limit, d.Text
 	}
-	if b := h.Back; b != nil {
+	if b := c.Back; b != nil {
 		call.Back = &peerpb.Back{
-			Id: b.ID[:], At: int64(b.At), Cost: b.Cost, Claimed: int64(b.Claimed), Confirmed: b.Confirmed,
+			Id: bytes.Clone(b.ID[:]), At: int64(b.At), Cost: b.Cost, Claimed: int64(b.Claimed), Confirmed: b.Confirmed,
 			Epoch: int64(b.Epoch), Kept: b.Kept, Repeats: b.Repeats, Again: b.Again,
 		}
-	}
-	for _, key := range h.Old {
-		call.Keys = append(call.Keys, key.Bytes())
 	}
 	return call
 }
 
-// peerCallOf returns the call in a message, or an error that names an invalid value.
-func peerCallOf(call *peerpb.Call) (owner.Call, error) {
-	h := owner.Call{
-		Policy: call.GetPolicy(), Print: call.GetPrint(), Definition: call.GetDefinition(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
-		View: call.GetView(), Limit: call.GetLimit(), Hold: time.Duration(call.GetHoldMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
+// chargeOf returns the charge in a message, or an error that names an invalid value.
+func chargeOf(call *peerpb.Call) (c *demand.Charge, err error) {
+	c = &demand.Charge{
+		Op: count.Op(call.GetOp()), Cost: call.GetCost(), Hold: time.Duration(call.GetHoldMillis()) * time.Millisecond,
+		View: call.GetView(), AtOnce: call.GetAtOnce(),
 	}
-	var err error
-	if h.ID, err = idOf(call.GetId()); err != nil {
-		return h, err
+	if c.ID, err = idOf(call.GetId()); err != nil {
+		return c, err
 	}
-	if h.Prepare, err = idOf(call.GetPrepare()); err != nil {
-		return h, err
+	if c.Prepare, err = idOf(call.GetPrepare()); err != nil {
+		return c, err
 	}
 	if b := call.GetBack(); b != nil {
-		id, err := idOf(b.GetId())
-		if err != nil || id == (store.EventID{}) {
-			return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(b.GetId()))
-		}
-		h.Back = &count.Entry{
-			ID: id, At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
+		c.Back = &count.Entry{
+			At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
 			Confirmed: b.GetConfirmed(), Epoch: store.Instant(b.GetEpoch()), Kept: b.GetKept(), Repeats: b.GetRepeats(), Again: b.GetAgain(),
 		}
-	}
-	keys := call.GetKeys()
-	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || len(h.Definition) > maxDefinition || !h.Valid() {
-		return h, fmt.Errorf("%w: out of bounds", owner.ErrRefused)
-	}
-	for i, key := range keys {
-		if len(key) != store.KeySize {
-			return h, fmt.Errorf("%w: a key of %d bytes", owner.ErrRefused, len(key))
-		}
-		of := store.KeyFrom([store.KeySize]byte(key))
-		if i == 0 {
-			h.Key = of
-		} else {
-			h.Old = append(h.Old, of)
+		if c.Back.ID, err = idOf(b.GetId()); err != nil {
+			return c, err
 		}
 	}
-	return h, nil
+	for i, key := range call.GetKeys() {
+		switch {
+		case len(key) != store.KeySize:
+			return c, fmt.Errorf("%w: a key of %d bytes", owner.ErrRefused, len(key))
+		case i == 0:
+			c.Key = store.KeyFrom([store.KeySize]byte(key))
+		default:
+			c.Old = append(c.Old, store.KeyFrom([store.KeySize]byte(key)))
+		}
+	}
+	if c.Op != owner.OpCommit && c.Op != owner.OpAbort {
+		c.Definition = &demand.Definition{
+			Policy: call.GetPolicy(), Print: call.GetPrint(), Limit: call.GetLimit(), Text: call.GetDefinition(),
+		}
+	}
+	n := len(call.GetKeys())
+	if n < 1 || n > maxKeys || len(call.GetPolicy()) > maxPolicy || len(call.GetDefinition()) > maxDefinition || !isValid(c) {
+		return c, fmt.Errorf("%w: out of bounds", owner.ErrRefused)
+	}
+	return c, nil
+}
+
+// isValid reports whether c's operation exists and its fields fit it. It does not look at the policy.
+func isValid(c *demand.Charge) bool {
+	costs := func(units int64) bool { return units >= 1 && units <= policy.MaxCost }
+	switch c.Op {
+	case count.OpCheck: // of nothing, for what remains
+		return c.Cost == 0 || costs(c.Cost)
+	case count.OpRecord, count.OpTake:
+		return costs(c.Cost)
+	case count.OpReserve:
+		return costs(c.Cost) && c.Hold > 0 && c.Hold <= owner.LongestLife
+	case owner.OpCommit, owner.OpAbort:
+		return c.Prepare != store.EventID{}
+	case owner.OpGiveBack, owner.OpSettle:
+		b := c.Back
+		return b != nil && b.ID != store.EventID{} && costs(b.Cost) && b.Kept >= 0 && b.Claimed >= 0
+	}
+	return c.Op == owner.OpReset
+}
+
+// bytesOf returns a copy of id; nil for the zero EventID.
+func bytesOf(id *store.EventID) []byte {
+	if *id == (store.EventID{}) {
+		return nil
+	}
+	return bytes.Clone(id[:])
 }
 
 // idOf returns the id in a message; the zero EventID for none.
@@ -94,11 +122,12 @@ func idOf(b []byte) (id store.EventID, err error) {
 	return id, nil
 }
 
-// answerOf returns the message of a, or of err if that is not nil.
-func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
-	answer := &peerpb.Answer{Number: number}
-	if err != nil {
-		answer.Failure, answer.Reason, answer.Recorded = peerpb.Failure_UNAVAILABLE, reasonOf(err), string(count.RecordedNo)
+// answerOf returns the message of c's decision, or of err if that is not nil.
+func answerOf(number uint64, c *demand.Charge, err error) *peerpb.Answer {
+	answer := &peerpb.Answer{Number: number, Recorded: string(count.RecordedNo)}
+	switch {
+	case err != nil:
+		answer.Failure, answer.Reason = peerpb.Failure_UNAVAILABLE, reasonOf(err)
 		if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
 			answer.Recorded = string(failed.Recorded)
 		}
@@ -109,23 +138,24 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 			answer.Failure = peerpb.Failure_UNDEFINED
 		case errors.Is(err, owner.ErrRefused):
 			answer.Failure = peerpb.Failure_REFUSED
-		case errors.Is(err, counted.ErrInDoubt):
+		case errors.Is(err, prepared.ErrInDoubt):
 			answer.Failure = peerpb.Failure_IN_DOUBT
 		case errors.Is(err, store.ErrOverloaded):
 			answer.Failure = peerpb.Failure_OVERLOADED
 		}
-		return answer
-	}
-	answer.WouldAllow, answer.Remembered, answer.Recorded = a.WouldAllow, a.Remembered, string(a.Recorded)
-	answer.SteadyNanos = int64(a.Steady)
-	for _, v := range a.Verdicts {
-		answer.Verdicts = append(answer.Verdicts, &peerpb.Verdict{
-			Allowed: v.Allowed, Used: v.Used, Remaining: v.Remaining,
-			ResetNanos: int64(v.ResetAfter), RetryNanos: int64(v.RetryAfter),
-		})
-	}
-	if a.Recorded == count.RecordedYes {
-		answer.Entry = &peerpb.Entry{Id: a.Entry.ID[:], At: int64(a.Entry.At), Epoch: int64(a.Entry.Epoch), Cost: a.Entry.Cost}
+	case c.Decides():
+		d := &c.Decision
+		answer.WouldAllow, answer.Remembered, answer.Recorded = d.WouldAllow, d.Remembered, string(d.Recorded)
+		answer.SteadyNanos = int64(c.Steady)
+		for _, v := range d.Limits() {
+			answer.Verdicts = append(answer.Verdicts, &peerpb.Verdict{
+				Allowed: v.Allowed, Used: v.Used, Remaining: v.Remaining,
+				ResetNanos: int64(v.ResetAfter), RetryNanos: int64(v.RetryAfter),
+			})
+		}
+		if e := &d.Entry; d.Recorded == count.RecordedYes {
+			answer.Entry = &peerpb.Entry{Id: e.ID[:], At: int64(e.At), Epoch: int64(e.Epoch), Cost: e.Cost}
+		}
 	}
 	return answer
 }
@@ -143,8 +173,8 @@ func failedOf(recorded count.Recorded, kind error, answer *peerpb.Answer) error 
 	return &count.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
 }
 
-// read fills in a from answer, or returns the error in it.
-func read(answer *peerpb.Answer, a *owner.Answer) error {
+// read fills in c's decision from answer, or returns the error in it.
+func read(answer *peerpb.Answer, c *demand.Charge) error {
 	recorded := count.Recorded(answer.GetRecorded())
 	switch recorded {
 	case count.RecordedYes, count.RecordedNo, count.RecordedUnknown:
@@ -162,24 +192,30 @@ func read(answer *peerpb.Answer, a *owner.Answer) error {
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, store.ErrOverloaded, answer)
 	case peerpb.Failure_IN_DOUBT:
-		return failedOf(recorded, fmt.Errorf("%w: %w", store.ErrUnavailable, counted.ErrInDoubt), answer)
+		return failedOf(recorded, fmt.Errorf("%w: %w", store.ErrUnavailable, prepared.ErrInDoubt), answer)
 	default:
 		return failedOf(recorded, store.ErrUnavailable, answer)
 	}
-	a.WouldAllow, a.Remembered, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
-	a.Steady = time.Duration(answer.GetSteadyNanos())
-	a.Verdicts = make([]count.Verdict, len(answer.GetVerdicts()))
+	if !c.Decides() {
+		return nil
+	}
+	d, e := &c.Decision, answer.GetEntry()
+	limits := c.Plan.Begin(d)
+	if len(answer.GetVerdicts()) != len(limits) || e != nil && len(e.GetId()) != len(d.Entry.ID) {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
+	}
 	for i, v := range answer.GetVerdicts() {
-		a.Verdicts[i] = count.Verdict{
+		limits[i].Verdict = count.Verdict{
 			Allowed: v.GetAllowed(), Used: v.GetUsed(), Remaining: v.GetRemaining(),
 			ResetAfter: time.Duration(v.GetResetNanos()), RetryAfter: time.Duration(v.GetRetryNanos()),
 		}
 	}
-	if e := answer.GetEntry(); e != nil {
-		if len(e.GetId()) != len(a.Entry.ID) {
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
-		}
-		a.Entry = count.Entry{
+	d.Conclude()
+	d.WouldAllow, d.Remembered, d.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
+	d.Allowed = d.WouldAllow || d.Policy.Mode != policy.ModeEnforce
+	c.Steady = time.Duration(answer.GetSteadyNanos())
+	if e != nil {
+		d.Entry = count.Entry{
 			ID: store.EventID(e.GetId()), At: store.Instant(e.GetAt()), Epoch: store.Instant(e.GetEpoch()), Cost: e.GetCost(),
 		}
 	}

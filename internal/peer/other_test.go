@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 )
 
 // TestAnotherMemberAnswers has an address lead to another member than the one that has it, as behind a load balancer: the member is
@@ -16,10 +15,9 @@ func TestAnotherMemberAnswers(t *testing.T) {
 	for self, want := range map[cluster.ID]cluster.Reach{"another": cluster.Unreached, "owner": cluster.Reached, "": cluster.Reached} {
 		asked := make(chan struct{}, 1)
 		known := &views{self: self}
-		address, _ := serveAs(t, "127.0.0.1:0", plain, known, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
-			a.Recorded = count.RecordedNo
+		address, _ := serveAs(t, "127.0.0.1:0", plain, known, func(ctx context.Context, c *demand.Charge) error {
 			asked <- struct{}{}
-			return nil
+			return deny(ctx, c)
 		})
 		pool, members := connect(t, address, plain)
 		members.reach.Store(-1)
@@ -30,11 +28,10 @@ func TestAnotherMemberAnswers(t *testing.T) {
 			}
 		}
 		if want == cluster.Unreached {
-			var a owner.Answer
-			if err := handOn(t.Context(), pool, take(1), &a); err == nil || len(asked) > 0 {
+			if err := handOn(t.Context(), pool, take(1)); err == nil || len(asked) > 0 {
 				t.Errorf("%q was handed the owner's call: %v", self, err)
 			}
-		} else if _, err := await(t, pool, take(1)); err != nil {
+		} else if err := await(t, pool, take(1)); err != nil {
 			t.Errorf("%q: %v", self, err)
 		}
 		handed := pool.HandOver(t.Context(), members.member, 1, nil)

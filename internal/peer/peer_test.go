@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,9 +17,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -39,10 +41,25 @@ func (*one) Others() ([]cluster.Member, <-chan struct{}) { return nil, nil }
 func (o *one) is(how cluster.Reach) bool { return cluster.Reach(o.reach.Load()) == how }
 
 // deciderFunc decides as it says.
-type deciderFunc func(ctx context.Context, h *owner.Call, a *owner.Answer) error
+type deciderFunc func(ctx context.Context, c *demand.Charge) error
 
-func (f deciderFunc) DecideForPeer(ctx context.Context, h *owner.Call, a *owner.Answer) error {
-	return f(ctx, h, a)
+func (f deciderFunc) DecideForPeer(ctx context.Context, c *demand.Charge) error { return f(ctx, c) }
+
+// sms is a plan of two limits.
+var sms = func() *demand.Plan {
+	limits := []policy.Limit{
+		{Name: "hour", Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
+		{Name: "minute", Algorithm: "sliding-log", Limit: 9, Window: time.Minute},
+	}
+	p := demand.NewPlan(policy.Policy{Name: "sms", Limits: limits}, demand.Settings{}.WithDefaults(), false)
+	p.Definition.Print = 5
+	return p
+}()
+
+// deny denies c.
+func deny(_ context.Context, c *demand.Charge) error {
+	sms.Begin(&c.Decision)
+	return nil
 }
 
 // views is what an instance knows of views.
@@ -112,61 +129,63 @@ func run(t *testing.T, pool *Pool) {
 	})
 }
 
-// handOn has the one member decide h.
-func handOn(ctx context.Context, pool *Pool, h *owner.Call, a *owner.Answer) error {
+// handOn has the one member decide c.
+func handOn(ctx context.Context, pool *Pool, c *demand.Charge) error {
 	l := pool.link(pool.members.(*one).member)
 	if l == nil {
 		return errGone
 	}
-	return l.Decide(ctx, h, a)
+	return l.Decide(ctx, c)
 }
 
 // await asks until the pool hands on, and returns what that gives.
-func await(t *testing.T, pool *Pool, h *owner.Call) (owner.Answer, error) {
+func await(t *testing.T, pool *Pool, c *demand.Charge) error {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
-		var a owner.Answer
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		err := handOn(ctx, pool, h, &a)
+		err := handOn(ctx, pool, c)
 		cancel()
 		if !errors.Is(err, errGone) {
-			return a, err
+			return err
 		}
 		<-time.After(5 * time.Millisecond)
 	}
 	t.Fatal("nothing was handed on")
-	return owner.Answer{}, nil
+	return nil
 }
 
 func keyOf(n byte) store.Key { return store.KeyFrom([store.KeySize]byte{n, 1, 2}) }
 
-func take(n byte) *owner.Call {
-	return &owner.Call{
-		Policy: "sms", Print: 5, Key: keyOf(n), Old: []store.Key{keyOf(n + 1)}, Op: count.OpTake, Cost: 3, View: 7,
-		Prepare: store.EventID{n, 4}, AtOnce: true,
+func take(n byte) *demand.Charge {
+	return &demand.Charge{
+		Target: demand.Target{Plan: sms, Key: keyOf(n), Old: []store.Key{keyOf(n + 1)}}, Definition: &sms.Definition,
+		Op: count.OpTake, Cost: 3, View: 7, Prepare: store.EventID{n, 4}, AtOnce: true,
 	}
 }
 
 func TestCallsAndAnswersArriveWhole(t *testing.T) {
-	want := owner.Answer{
-		Verdicts:   []count.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: count.Never, Used: 9}},
-		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
-		Entry: count.Entry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
+	var want count.Decision
+	verdicts := []count.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: count.Never, Used: 9}}
+	for i, limits := 0, sms.Begin(&want); i < len(limits); i++ {
+		limits[i].Verdict = verdicts[i]
 	}
-	var got owner.Call
+	want.Conclude()
+	want.Allowed, want.WouldAllow, want.Remembered, want.Recorded = true, true, true, count.RecordedYes
+	want.Entry = count.Entry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3}
+	var got demand.Charge
 	var left time.Duration
-	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *owner.Call, a *owner.Answer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, c *demand.Charge) error {
 		deadline, _ := ctx.Deadline()
-		got, left, *a = *h, time.Until(deadline), want
+		got, left, c.Decision, c.Steady = *c, time.Until(deadline), want, time.Second
 		return nil
 	})
 	pool, members := connect(t, address, plain)
-	a, err := await(t, pool, take(1))
-	if err != nil || fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
-		t.Errorf("the answer is %+v, error %v; want %+v", a, err, want)
+	c, sent := take(1), take(1)
+	if err := await(t, pool, c); err != nil || !reflect.DeepEqual(c.Decision, want) || c.Steady != time.Second {
+		t.Errorf("the answer is %+v for %v, error %v; want %+v", c.Decision, c.Steady, err, want)
 	}
-	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", *take(1)) {
-		t.Errorf("the owner was asked %+v, want %+v", got, *take(1))
+	if sent.Plan = nil; !reflect.DeepEqual(got, *sent) {
+		t.Errorf("the owner was asked %+v, want %+v", got, *sent)
 	}
 	if left <= 0 || left > 2*time.Second {
 		t.Errorf("the owner has %v, want at most the caller's 2s", left)
@@ -179,7 +198,7 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 // TestErrorsSayWhetherUnitsCount holds that an asker learns of a failure what the owner knows.
 func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	var fail atomic.Pointer[error]
-	address, _ := serve(t, "127.0.0.1:0", plain, func(context.Context, *owner.Call, *owner.Answer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(context.Context, *demand.Charge) error {
 		return *fail.Load()
 	})
 	pool, _ := connect(t, address, plain)
@@ -191,10 +210,10 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 		{&count.StoreError{Recorded: count.RecordedUnknown, Err: store.ErrUnavailable}, store.ErrUnavailable, count.RecordedUnknown},
 		{&count.StoreError{Recorded: count.RecordedNo, Err: store.ErrOverloaded}, store.ErrOverloaded, count.RecordedNo},
 		{fmt.Errorf("%w: the clock", store.ErrUnavailable), store.ErrUnavailable, count.RecordedNo},
-		{&count.StoreError{Recorded: count.RecordedNo, Err: counted.ErrInDoubt}, counted.ErrInDoubt, count.RecordedNo},
+		{&count.StoreError{Recorded: count.RecordedNo, Err: prepared.ErrInDoubt}, prepared.ErrInDoubt, count.RecordedNo},
 	} {
 		fail.Store(&test.err)
-		_, err := await(t, pool, take(1))
+		err := await(t, pool, take(1))
 		var failed *count.StoreError
 		if !errors.Is(err, test.is) || !errors.As(err, &failed) || failed.Recorded != test.recorded {
 			t.Errorf("%v arrives as %v, want %v with recorded %q", test.err, err, test.is, test.recorded)
@@ -202,31 +221,29 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	}
 	refused := fmt.Errorf("%w: another policy", owner.ErrRefused)
 	fail.Store(&refused)
-	var a owner.Answer
-	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, owner.ErrRefused) {
+	if err := handOn(t.Context(), pool, take(1)); !errors.Is(err, owner.ErrRefused) {
 		t.Errorf("what the owner does not decide: %v, want %v", err, owner.ErrRefused)
 	}
 }
 
 // TestWhatIsToldArrives holds that who needs no answer is heard all the same, and that others are answered then.
 func TestWhatIsToldArrives(t *testing.T) {
-	heard := make(chan owner.Call, 8)
-	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
-		a.Recorded = count.RecordedNo
-		heard <- *h
-		return nil
+	heard := make(chan demand.Charge, 8)
+	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, c *demand.Charge) error {
+		heard <- *c
+		return deny(ctx, c)
 	})
 	pool, _ := connect(t, address, plain)
-	if _, err := await(t, pool, take(1)); err != nil {
+	if err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
 	<-heard
-	told := owner.Call{Op: "commit", Key: keyOf(2), Prepare: store.EventID{9}}
+	told := demand.Charge{Target: demand.Target{Key: keyOf(2)}, Op: "commit", Prepare: store.EventID{9}}
 	pool.link(pool.members.(*one).member).Tell(&told)
-	if got := <-heard; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", told) {
+	if got := <-heard; !reflect.DeepEqual(got, told) {
 		t.Errorf("the owner is told %+v, want %+v", got, told)
 	}
-	if _, err := await(t, pool, take(3)); err != nil {
+	if err := await(t, pool, take(3)); err != nil {
 		t.Errorf("a call after what is told: %v", err)
 	}
 }
@@ -235,28 +252,25 @@ func TestWhatIsToldArrives(t *testing.T) {
 // ones are not handed on, until the owner is back.
 func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	held := make(chan struct{}, 1)
-	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *owner.Call, a *owner.Answer) error {
-		a.Recorded = count.RecordedNo
-		if h.Cost == 3 {
-			return nil
+	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, c *demand.Charge) error {
+		if c.Cost == 3 {
+			return deny(ctx, c)
 		}
 		held <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
 	})
 	pool, members := connect(t, address, plain)
-	if _, err := await(t, pool, take(1)); err != nil {
+	if err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
 	failed := make(chan error, 1)
 	go func() {
 		slow := take(2)
 		slow.Cost = 1
-		var a owner.Answer
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		err := handOn(ctx, pool, slow, &a)
-		failed <- err
+		failed <- handOn(ctx, pool, slow)
 	}()
 	<-held
 	began := time.Now()
@@ -270,15 +284,11 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
 		<-time.After(time.Millisecond)
 	}
-	var a owner.Answer
-	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, store.ErrNotStored) {
+	if err := handOn(t.Context(), pool, take(1)); !errors.Is(err, store.ErrNotStored) {
 		t.Errorf("with the owner gone: %v; want that nothing was counted", err)
 	}
-	serve(t, address, plain, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
-		a.Recorded = count.RecordedNo
-		return nil
-	})
-	if _, err := await(t, pool, take(1)); err != nil || !members.is(cluster.Reached) {
+	serve(t, address, plain, deny)
+	if err := await(t, pool, take(1)); err != nil || !members.is(cluster.Reached) {
 		t.Errorf("back again, the owner answers %v, reached %t", err, members.is(cluster.Reached))
 	}
 }
@@ -287,29 +297,28 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 // until the others know that it has left.
 func TestCallsOfTheEndAreAnswered(t *testing.T) {
 	held, goOn := make(chan struct{}), make(chan struct{})
-	address, stop := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
-		a.Recorded = count.RecordedNo
-		if h.Cost == 1 {
+	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, c *demand.Charge) error {
+		if c.Cost == 1 {
 			held <- struct{}{}
 			<-goOn
 		}
-		return nil
+		return deny(ctx, c)
 	})
 	pool, _ := connect(t, address, plain)
-	if _, err := await(t, pool, take(1)); err != nil {
+	if err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
 	failed := make(chan error, 1)
 	go func() {
 		slow := take(2)
 		slow.Cost = 1
-		failed <- handOn(context.Background(), pool, slow, new(owner.Answer))
+		failed <- handOn(context.Background(), pool, slow)
 	}()
 	<-held
 	ended := make(chan struct{})
 	go func() { defer close(ended); stop() }()
 	<-time.After(quietBefore / 2)
-	if err := handOn(t.Context(), pool, take(3), new(owner.Answer)); err != nil {
+	if err := handOn(t.Context(), pool, take(3)); err != nil {
 		t.Errorf("a call that came while the instance ended: %v", err)
 	}
 	close(goOn)
@@ -320,24 +329,23 @@ func TestCallsOfTheEndAreAnswered(t *testing.T) {
 }
 
 func TestManyCallsTravelTogether(t *testing.T) {
-	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
-		a.Recorded, a.Verdicts = count.RecordedNo, []count.Verdict{{Used: h.Cost}}
+	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, c *demand.Charge) error {
+		sms.Begin(&c.Decision)[0].Used = c.Cost
 		return nil
 	})
 	pool, _ := connect(t, address, plain)
-	if _, err := await(t, pool, take(1)); err != nil {
+	if err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	for i := range 2000 {
 		all.Go(func() {
-			h := take(byte(i))
-			h.Cost = int64(i + 1)
-			var a owner.Answer
+			c := take(byte(i))
+			c.Cost = int64(i + 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := handOn(ctx, pool, h, &a); err != nil || a.Verdicts[0].Used != h.Cost {
-				t.Errorf("call %d: error %v, answer %+v", i, err, a)
+			if err := handOn(ctx, pool, c); err != nil || c.Decision.Limits()[0].Used != c.Cost {
+				t.Errorf("call %d: error %v, answer %+v", i, err, c.Decision)
 			}
 		})
 	}
@@ -354,18 +362,16 @@ func TestPeersShareASecret(t *testing.T) {
 	}
 	var asked atomic.Int64
 	known := secret("correct horse battery")
-	address, _ := serve(t, "127.0.0.1:0", known, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
+	address, _ := serve(t, "127.0.0.1:0", known, func(ctx context.Context, c *demand.Charge) error {
 		asked.Add(1)
-		a.Recorded = count.RecordedNo
-		return nil
+		return deny(ctx, c)
 	})
 	for name, creds := range map[string]credentials.TransportCredentials{
 		"another secret": secret("correct horse batteries"), "no secret": plain,
 	} {
 		pool, members := connect(t, address, creds)
-		var a owner.Answer
 		for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
-			if err := handOn(t.Context(), pool, take(1), &a); err == nil {
+			if err := handOn(t.Context(), pool, take(1)); err == nil {
 				t.Errorf("%s: a call was decided", name)
 			}
 			<-time.After(time.Millisecond)
@@ -378,7 +384,7 @@ func TestPeersShareASecret(t *testing.T) {
 		t.Errorf("%d calls were decided for those who do not know the secret", asked.Load())
 	}
 	pool, _ := connect(t, address, secret("correct horse battery"))
-	if _, err := await(t, pool, take(1)); err != nil || asked.Load() != 1 {
+	if err := await(t, pool, take(1)); err != nil || asked.Load() != 1 {
 		t.Errorf("with the secret: error %v, %d decided; want one", err, asked.Load())
 	}
 	if _, err := SharedSecret([]byte("short")); err == nil {
@@ -387,31 +393,37 @@ func TestPeersShareASecret(t *testing.T) {
 }
 
 func TestNonsenseIsRefused(t *testing.T) {
-	for name, change := range map[string]func(*owner.Call){
-		"an operation that there is not": func(h *owner.Call) { h.Op = "steal" },
-		"a cost of none":                 func(h *owner.Call) { h.Cost = 0 },
-		"a cost beyond any":              func(h *owner.Call) { h.Cost = policy.MaxCost + 1 },
-		"very many keys":                 func(h *owner.Call) { h.Old = make([]store.Key, maxKeys) },
+	for name, change := range map[string]func(*demand.Charge){
+		"an operation that there is not": func(c *demand.Charge) { c.Op = "steal" },
+		"a cost of none":                 func(c *demand.Charge) { c.Cost = 0 },
+		"a cost beyond any":              func(c *demand.Charge) { c.Cost = policy.MaxCost + 1 },
+		"very many keys":                 func(c *demand.Charge) { c.Old = make([]store.Key, maxKeys) },
 	} {
-		h := take(1)
-		change(h)
-		if _, err := peerCallOf(callOf(h)); !errors.Is(err, owner.ErrRefused) {
+		c := take(1)
+		change(c)
+		if _, err := chargeOf(callOf(c)); !errors.Is(err, owner.ErrRefused) {
 			t.Errorf("%s: %v, want %v", name, err, owner.ErrRefused)
 		}
 	}
 	call := callOf(take(1))
 	call.Keys[0] = call.Keys[0][1:]
-	if _, err := peerCallOf(call); !errors.Is(err, owner.ErrRefused) {
+	if _, err := chargeOf(call); !errors.Is(err, owner.ErrRefused) {
 		t.Errorf("a short key: %v, want %v", err, owner.ErrRefused)
 	}
-	answer := answerOf(1, &owner.Answer{Recorded: count.RecordedYes}, nil)
+	c := take(1)
+	sms.Begin(&c.Decision)
+	c.Decision.Recorded = count.RecordedYes
+	answer := answerOf(1, c, nil)
 	answer.Entry.Id = answer.Entry.GetId()[1:]
-	var a owner.Answer
-	if err := read(answer, &a); !errors.Is(err, store.ErrUnavailable) {
+	if err := read(answer, c); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a short id: %v, want %v", err, store.ErrUnavailable)
 	}
+	answer.Entry, answer.Verdicts = nil, answer.GetVerdicts()[1:]
+	if err := read(answer, c); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("one verdict for two limits: %v, want %v", err, store.ErrUnavailable)
+	}
 	answer.Recorded = "perhaps"
-	if err := read(answer, &a); !errors.Is(err, store.ErrUnavailable) {
+	if err := read(answer, c); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("recorded perhaps: %v, want %v", err, store.ErrUnavailable)
 	}
 }

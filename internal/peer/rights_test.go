@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -28,8 +29,8 @@ func (l *lasting) Note(store.Key, time.Duration) error { return nil }
 // fixedOwners says of all keys that this instance owns them.
 type fixedOwners struct{ right *lasting }
 
-func (o *fixedOwners) Place(context.Context, store.Key) (owner.Place, error) {
-	return owner.Place{Right: o.right}, nil
+func (o *fixedOwners) Place(context.Context, store.Key) (demand.Place, error) {
+	return demand.Place{Right: o.right}, nil
 }
 
 func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
@@ -40,7 +41,7 @@ func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, 
 func TestMemoryBelongsToOneRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := embedded.New(nil)
-		engine := func(o owner.Owners) *limiter.Engine {
+		engine := func(o demand.Owners) *limiter.Engine {
 			e := limiter.New(struct{ store.Store }{counts}, &limiter.Options{Owners: o})
 			pol := policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}}
 			if err := e.SetPolicies([]policy.Policy{pol}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
@@ -41,9 +40,9 @@ const (
 	endWithin   = 2 * time.Second
 )
 
-// Decider decides calls that are handed to this instance. A limiter.Engine implements it.
+// Decider decides charges that are handed to this instance. A limiter.Engine implements it.
 type Decider interface {
-	DecideForPeer(ctx context.Context, h *owner.Call, answer *owner.Answer) error
+	DecideForPeer(ctx context.Context, c *demand.Charge) error
 }
 
 // Server decides calls that other instances hand on. Make one with NewServer.
@@ -223,15 +222,14 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 	}
 	ctx, cancel := clock.Within(ctx, within)
 	defer cancel()
-	var a owner.Answer
-	h, err := peerCallOf(call)
+	c, err := chargeOf(call)
 	if err == nil {
 		parent := tracing.Parent{Traceparent: call.GetTraceparent(), Tracestate: call.GetTracestate()}
-		within, span := s.tracer.DecideForPeer(ctx, parent, &h)
-		err = s.decider.DecideForPeer(within, &h, &a)
-		span.HandedOn(&a, err)
+		within, span := s.tracer.DecideForPeer(ctx, parent, c)
+		err = s.decider.DecideForPeer(within, c)
+		span.HandedOn(c, err)
 	}
-	answer := answerOf(call.GetNumber(), &a, err)
+	answer := answerOf(call.GetNumber(), c, err)
 	answer.View = s.members.Known()
 	return answer
 }
@@ -239,23 +237,11 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 // sendAnswers sends answers, many in a message, until ctx ends.
 func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.Answer) error {
 	for {
-		var together peerpb.Answers
-		select {
-		case a := <-answers:
-			together.Answers = append(together.Answers, a)
-		case <-ctx.Done():
-			return ctx.Err()
+		var sent peerpb.Answers
+		if err := together(ctx, answers, func(a *peerpb.Answer) { sent.Answers = append(sent.Answers, a) }); err != nil {
+			return err
 		}
-		runtime.Gosched() // lets calls that were decided together be answered together
-		for more := true; more && len(together.Answers) < maxTogether; {
-			select {
-			case a := <-answers:
-				together.Answers = append(together.Answers, a)
-			default:
-				more = false
-			}
-		}
-		if err := stream.Send(&together); err != nil {
+		if err := stream.Send(&sent); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -480,15 +481,15 @@ type simOwners struct {
 	in *simInstance
 }
 
-func (o *simOwners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
+func (o *simOwners) Place(ctx context.Context, key store.Key) (demand.Place, error) {
 	p, err := o.cluster.Enter(ctx, SlotOf(key))
 	switch {
 	case err != nil:
-		return owner.Place{}, notYet(err)
+		return demand.Place{}, notYet(err)
 	case p.Term != nil:
-		return owner.Place{Right: (*right)(p.Term), View: p.View}, nil
+		return demand.Place{Right: right{p.Term}, View: p.View}, nil
 	}
-	return owner.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
+	return demand.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
 }
 
 type simPeer struct {
@@ -496,7 +497,7 @@ type simPeer struct {
 	to   cluster.Member
 }
 
-func (p simPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+func (p simPeer) Decide(ctx context.Context, c *demand.Charge) error {
 	w := p.from.w
 	w.costs.hops.Add(1)
 	if err := w.wait(ctx); err != nil {
@@ -506,19 +507,19 @@ func (p simPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) 
 	if to == nil {
 		return errGone
 	}
-	sent, err := peerCallOf(callOf(call))
+	there, err := chargeOf(callOf(c))
 	if err != nil {
 		return err
 	}
-	err = to.engine.DecideForPeer(ctx, &sent, a)
+	err = to.engine.DecideForPeer(ctx, there)
 	lost := w.fails
-	if call.Op == owner.OpGiveBack { // so that some are lost in a few schedules
+	if c.Op == owner.OpGiveBack { // so that some are lost in a few schedules
 		lost *= 20
 	}
 	if w.wait(ctx) != nil || w.chance(lost) {
 		return errUnanswered
 	}
-	return err
+	return read(answerOf(0, there, err), c)
 }
 
 // dial keeps looking how others are reached until ctx ends.
@@ -540,9 +541,9 @@ func (in *simInstance) dial(ctx context.Context) {
 }
 
 // Tell loses some of what it is told.
-func (p simPeer) Tell(call *owner.Call) {
-	kept := *call
-	go func() { _ = p.Decide(context.Background(), &kept, new(owner.Answer)) }()
+func (p simPeer) Tell(c *demand.Charge) {
+	kept := *c
+	go func() { _ = p.Decide(context.Background(), &kept) }()
 }
 
 func (w *simWorld) start() {

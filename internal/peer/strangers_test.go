@@ -1,15 +1,11 @@
 package peer
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 )
 
 // TestStrangersMakeRoom opens more connections than strangers may have, by each way of saying too little: the oldest
@@ -19,12 +15,9 @@ func TestStrangersMakeRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, _ := serve(t, "127.0.0.1:0", creds, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
-		a.Recorded = count.RecordedNo
-		return nil
-	})
+	address, _ := serve(t, "127.0.0.1:0", creds, deny)
 	before, _ := connect(t, address, creds)
-	if _, err := await(t, before, take(1)); err != nil {
+	if err := await(t, before, take(1)); err != nil {
 		t.Fatal(err)
 	}
 	var oldest net.Conn
@@ -45,7 +38,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 	after, _ := connect(t, address, creds)
 	for _, pool := range []*Pool{before, after} {
-		if _, err := await(t, pool, take(1)); err != nil {
+		if err := await(t, pool, take(1)); err != nil {
 			t.Errorf("a peer among strangers: %v", err)
 		}
 	}

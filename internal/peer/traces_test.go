@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
@@ -24,20 +24,19 @@ func TestEachCallTravelsWithItsOwnTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decide := func(ctx context.Context, h *owner.Call, a *owner.Answer) error {
-		a.Recorded = "no"
-		a.Steady = 1
+	decide := func(ctx context.Context, c *demand.Charge) error {
+		c.Steady = 1
 		if tracing.SampledID(ctx) != "" {
-			a.Steady = 2
+			c.Steady = 2
 		}
-		return nil
+		return deny(ctx, c)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	server := NewServer(listener, plain, deciderFunc(decide), new(views), tracer)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
 	pool, _ := connect(t, listener.Addr().String(), plain)
-	_, err = await(t, pool, take(1)) // not traced
+	err = await(t, pool, take(1)) // not traced
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +54,9 @@ func TestEachCallTravelsWithItsOwnTrace(t *testing.T) {
 				traces[span.TraceID()] = 0
 				mu.Unlock()
 			}
-			var a owner.Answer
-			if err := handOn(ctx, pool, take(byte(i)), &a); err != nil || int(a.Steady) != want {
-				t.Errorf("call %d: traced as %d, want %d, error %v", i, a.Steady, want, err)
+			c := take(byte(i))
+			if err := handOn(ctx, pool, c); err != nil || int(c.Steady) != want {
+				t.Errorf("call %d: traced as %d, want %d, error %v", i, c.Steady, want, err)
 			}
 		})
 	}

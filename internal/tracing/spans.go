@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 )
 
@@ -133,40 +134,40 @@ func (s Span) undecided(err error) {
 	s.span.End()
 }
 
-// HandOn begins the span of having the owner of its key, a member, decide call, and returns what the
+// HandOn begins the span of having the owner of its key, a member, decide c, and returns what the
 // owner goes on by. It is to be ended by HandedOn.
-func HandOn(ctx context.Context, member string, call *owner.Call) (Span, Parent) {
+func HandOn(ctx context.Context, member string, c *demand.Charge) (Span, Parent) {
 	ctx, span := begin(ctx, "hand on", ofClient)
 	if !span.Sampled() {
 		return span, Parent{}
 	}
-	span.ofCall(call)
+	span.of(c)
 	span.span.SetAttributes(attrMember.String(member))
 	return span, parentOf(ctx)
 }
 
-// DecideForPeer begins the span of deciding call, which another instance handed on. It is to be ended by
+// DecideForPeer begins the span of deciding c, which another instance handed on. It is to be ended by
 // HandedOn. Where from is zero, or t is nil, there is none.
-func (t *Tracer) DecideForPeer(ctx context.Context, from Parent, call *owner.Call) (context.Context, Span) {
+func (t *Tracer) DecideForPeer(ctx context.Context, from Parent, c *demand.Charge) (context.Context, Span) {
 	if t == nil || from.Traceparent == "" {
 		return ctx, Span{}
 	}
 	ctx, span := t.enter(ctx, "decide for peer", from)
 	if span.Sampled() {
-		span.ofCall(call)
+		span.of(c)
 	}
 	return ctx, span
 }
 
-func (s Span) ofCall(call *owner.Call) {
-	s.span.SetAttributes(attrOp.String(string(call.Op)), attrView.Int64(call.View))
-	if call.Policy != "" {
-		s.span.SetAttributes(attrPolicy.String(call.Policy))
+func (s Span) of(c *demand.Charge) {
+	s.span.SetAttributes(attrOp.String(string(c.Op)), attrView.Int64(c.View))
+	if c.Definition != nil {
+		s.span.SetAttributes(attrPolicy.String(c.Definition.Policy))
 	}
 }
 
-// HandedOn ends the span of a call that was handed on, to which the owner answered a, unless there is an error.
-func (s Span) HandedOn(a *owner.Answer, err error) {
+// HandedOn ends the span of c, which was handed on and decided, unless there is an error.
+func (s Span) HandedOn(c *demand.Charge, err error) {
 	switch {
 	case !s.Sampled():
 		return
@@ -175,17 +176,14 @@ func (s Span) HandedOn(a *owner.Answer, err error) {
 	case err != nil:
 		s.span.SetAttributes(attrOutcome.String("failed"))
 		s.span.SetStatus(codes.Error, err.Error())
-	case len(a.Verdicts) > 0:
-		s.span.SetAttributes(attrOutcome.String(verdict(a)), attrRemembered.Bool(a.Remembered))
+	case c.Decides():
+		outcome := count.OutcomeDenied
+		if c.Decision.WouldAllow {
+			outcome = count.OutcomeAllowed
+		}
+		s.span.SetAttributes(attrOutcome.String(outcome.String()), attrRemembered.Bool(c.Decision.Remembered))
 	}
 	s.span.End()
-}
-
-func verdict(a *owner.Answer) string {
-	if a.WouldAllow {
-		return count.OutcomeAllowed.String()
-	}
-	return count.OutcomeDenied.String()
 }
 
 // Verify begins the span of finding out whether the right to decide still holds. It is to be ended by

@@ -17,6 +17,7 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -52,7 +53,7 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 	follows, _ := newTracer(trace.ParentBased(trace.AlwaysSample()))
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
 	const excluded, sampled = parent + "00", parent + "01"
-	call, nobody := &owner.Call{Policy: "p", Op: count.OpTake}, context.Context(nil)
+	call, nobody := &demand.Charge{Definition: &demand.Definition{Policy: "p"}, Op: count.OpTake}, context.Context(nil)
 	trip := tracing.Trip{Statement: "SELECT", Statements: 1}
 	for name, c := range map[string]struct {
 		tracer *tracing.Tracer
@@ -74,8 +75,8 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 			verifying, verified := tracing.Verify(at)
 			trip.Add(verifying)
 			verified.Verified(nil)
-			peer.HandedOn(nil, nil)
-			handed.HandedOn(nil, nil)
+			peer.HandedOn(call, nil)
+			handed.HandedOn(call, nil)
 			decided.Decided(nil, 1, nil)
 			called.Returned("ShouldRateLimit", "OK", nil)
 			span.Answered("POST", "/v1/take", 200, nil)
@@ -218,10 +219,9 @@ func TestTripIsPartOfEachTrace(t *testing.T) {
 // of it.
 func TestCallHandedOnIsFollowed(t *testing.T) {
 	down := &count.StoreError{Recorded: count.RecordedNo, Err: store.ErrUnavailable}
-	decided := &owner.Answer{Verdicts: make([]count.Verdict, 1)}
-	admitted := &owner.Answer{Verdicts: make([]count.Verdict, 1), WouldAllow: true, Remembered: true}
+	decided, admitted := count.Decision{}, count.Decision{WouldAllow: true, Remembered: true}
 	for want, c := range map[string]struct {
-		answer *owner.Answer
+		answer count.Decision
 		err    error
 		failed codes.Code
 	}{
@@ -231,11 +231,12 @@ func TestCallHandedOnIsFollowed(t *testing.T) {
 		asker, ofAsker := newTracer(trace.AlwaysSample())
 		other, ofOther := newTracer(trace.ParentBased(trace.NeverSample()))
 		r, request := asker.Request(request())
-		call := &owner.Call{Policy: "p", Op: count.OpTake, View: 7}
+		call := &demand.Charge{Definition: &demand.Definition{Policy: "p"}, Op: count.OpTake, View: 7}
 		span, parent := tracing.HandOn(r.Context(), "member", call)
 		_, peer := other.DecideForPeer(context.Background(), parent, call)
-		peer.HandedOn(c.answer, c.err)
-		span.HandedOn(c.answer, c.err)
+		call.Decision = c.answer
+		peer.HandedOn(call, c.err)
+		span.HandedOn(call, c.err)
 		for name, recorder := range map[string]*tracetest.SpanRecorder{"hand on": ofAsker, "decide for peer": ofOther} {
 			if got := values(recorder, name, "ratelimitd.outcome"); fmt.Sprint(got) != "["+want+"]" {
 				t.Errorf("%s: %s, want %s", name, got, want)

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -134,7 +134,7 @@ func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
 }
 
 // owners returns the owners of keys; nil if this instance owns all.
-func (p *peers) owners() owner.Owners {
+func (p *peers) owners() demand.Owners {
 	if p.cluster == nil {
 		return nil
 	}

@@ -9,12 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
-
-// ErrInDoubt is wrapped by errors of takes whose decision depends on other calls.
-var ErrInDoubt = prepared.ErrInDoubt
 
 // without returns a copy of k's state at now without the units of in.
 func (k *keyState) without(in []count.Entry, now store.Instant) *store.State {

@@ -2,15 +2,37 @@ package demand
 
 import "sync"
 
-// asked has the plans for demands that bring a limit of their own.
-type asked struct {
+// Made keeps plans that are made when they are needed first, by what each is for. It is safe for concurrent use; the zero
+// value is empty.
+type Made[K comparable] struct {
 	mu    sync.RWMutex
-	plans map[int64]*Plan
+	plans map[K]*Plan
 }
 
-// maxAsked is the number of such plans that a plan keeps, of some 1.5 kB each: far more than there are tariffs. Past it,
-// all are made anew.
-const maxAsked = 1 << 10
+// maxMade is the number of plans that are kept, of some 1.5 to 3 kB each: far more than there are tariffs. Past it, all are
+// made anew.
+const maxMade = 1 << 10
+
+// Get returns the plan for key, nil if there is none.
+func (m *Made[K]) Get(key K) *Plan {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.plans[key]
+}
+
+// Put keeps made, unless there is a plan for key already, and returns the plan that is kept.
+func (m *Made[K]) Put(key K, made *Plan) *Plan {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if other := m.plans[key]; other != nil {
+		return other
+	}
+	if m.plans == nil || len(m.plans) >= maxMade {
+		m.plans = make(map[K]*Plan)
+	}
+	m.plans[key] = made
+	return made
+}
 
 // Asked returns the plan for a demand that brings units as its limit, or 0 for none. It counts under the same keys as
 // p, and keeps as much. It is p if no limit of p comes with demands.
@@ -18,45 +40,20 @@ func (p *Plan) Asked(units int64) *Plan {
 	if units == 0 || p.asked == nil {
 		return p
 	}
-	p.asked.mu.RLock()
-	made := p.asked.plans[units]
-	p.asked.mu.RUnlock()
-	if made == nil {
-		made = p.asked.put(units, p.judgingBy(units))
+	if made := p.asked.Get(units); made != nil {
+		return made
 	}
-	return made
-}
-
-// put keeps made, unless there is a plan for units already, and returns the plan that is kept.
-func (a *asked) put(units int64, made *Plan) *Plan {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if other := a.plans[units]; other != nil {
-		return other
-	}
-	if a.plans == nil || len(a.plans) >= maxAsked {
-		a.plans = make(map[int64]*Plan)
-	}
-	a.plans[units] = made
-	return made
+	return p.asked.Put(units, p.judgingBy(units))
 }
 
 // judgingBy makes the plan of Asked.
 func (p *Plan) judgingBy(units int64) *Plan {
 	made := *p
-	made.Plan, made.asked = p.Plan.Asked(units), nil
+	made.Plan, made.asked, made.Definition.Limit = p.Plan.Asked(units), nil, units
 	if p.Local != nil {
 		made.Local = p.Local.Asked(units)
 	}
 	return &made
-}
-
-// AskedLimit returns the limit that came with the demand for which p was made; 0: none. An owner gets it with the key.
-func (p *Plan) AskedLimit() int64 {
-	if p.Base == p {
-		return 0
-	}
-	return p.Limits[p.Base.FromRequest()].Limit
 }
 
 // TakesLimit reports whether a demand may bring units as its limit to p.

@@ -77,7 +77,8 @@ func (t *Target) Adding(counts []store.Count) *store.Write {
 	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 }
 
-// Charge is one demand while it is decided: the demand and its result.
+// Charge is one demand while it is decided, here or by a peer: the demand and its result. It holds keys, never an
+// identifier.
 type Charge struct {
 	Target
 	Op       count.Op
@@ -102,7 +103,13 @@ type Charge struct {
 	Prepare store.EventID // the id under which it is prepared, to be committed or aborted, or of the take to abort; zero: not prepared
 	AtOnce  bool          // it must not wait for other calls: the error then wraps prepared.ErrInDoubt
 	Asked   bool          // an instance was asked to decide it
-	Owner   owner.Peer    // the instance that was asked; nil: this one
+
+	// For an instance that hands it on, and the one that decides it then.
+	Owner      Peer          // the instance that was asked; nil: this one
+	View       int64         // the number of the view by which the owner was chosen
+	Definition *Definition   // of Plan; nil: of a commit or an abort, which need no plan
+	Back       *count.Entry  // of owner.OpGiveBack and owner.OpSettle: the counted or held units
+	Steady     time.Duration // for how long a denial remains true if nothing is given back; 0: unknown
 
 	Memory any // reusable memory of the decider that decides it alone; nil: it allocates some
 
@@ -146,6 +153,11 @@ func (c *Charge) IsDated() bool { return c.ID != store.EventID{} }
 
 // IsAlone reports whether c is decided in a batch of its own.
 func (c *Charge) IsAlone() bool { return c.Alone || c.Hold > 0 || c.IsDated() }
+
+// Decides reports whether c is to be decided. Else it is one of package owner's operations.
+func (c *Charge) Decides() bool {
+	return c.Op.MayDeny() || c.Op == count.OpCheck || c.Op == count.OpRecord
+}
 
 // Prepares reports whether c is a take that is to be committed or aborted.
 func (c *Charge) Prepares() bool { return c.Prepare != (store.EventID{}) && c.Op != owner.OpAbort }

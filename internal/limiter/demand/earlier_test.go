@@ -86,8 +86,8 @@ func TestEarlierPrints(t *testing.T) {
 				"A new member is absent where it says nothing: give it `json:\",omitzero\"`, and no default in WithDefaults. "+
 				"One that is there keeps its name, its place and its type.", e.policy.Name, text, e.text)
 		}
-		if p.Print != e.print {
-			t.Errorf("policy %s has the print %d, and of earlier builds %d", e.policy.Name, p.Print, e.print)
+		if p.Definition.Print != e.print {
+			t.Errorf("policy %s has the print %d, and of earlier builds %d", e.policy.Name, p.Definition.Print, e.print)
 		}
 		if p.Sums != e.sums {
 			t.Errorf("policy %s has the sums %d, and in receipts of earlier builds %d: they could not be refunded",

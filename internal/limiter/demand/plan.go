@@ -22,7 +22,6 @@ type Plan struct {
 	LogWrites []store.LogWrite // the logs of count.Plan, for a Write
 	Promising bool             // by its levels, a read sees earlier writes
 	ResetTTL  time.Duration
-	Print     uint64 // of the policy's Definition
 	Sums      uint64 // identifies the limits whose units are in counters and cells
 	Behind    bool   // owners admit from memory, and write behind
 	TakesBack bool   // only the owner of a key knows what its refunds change: all limits are conversions under GuaranteeLocal, or concurrent
@@ -31,10 +30,12 @@ type Plan struct {
 	Regional  bool   // its guarantee holds within a data centre; so may claims about it
 	ByCell    bool   // compare-and-set on the key's cell decides, not a write and then a read, nor memory
 
+	Definition Definition // without Text
+
 	Local *Plan // of the same policy, for OnStoreErrorLocal; nil: no local decisions
 
 	ByKey map[store.Key]*Plan // plans that replace this one for some keys; nil: none
-	asked *asked              // plans that replace this one for demands with a limit; nil: demands bring none
+	asked *Made[int64]        // plans that replace this one for demands with a limit; nil: demands bring none
 
 	// Base is the plan under which knowledge of keys is kept: the plan itself, or the one whose Asked returned it.
 	Base *Plan
@@ -75,12 +76,12 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	p.TakesBack = !still && p.Releases ||
 		behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
-	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
+	p.Sums, p.Definition = p.sumLimits(), Definition{Policy: p.Name, Print: printOf(&p.Policy)}
 	p.ByCell = p.Cell && !behind
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
 	p.Life = min(p.ResetTTL+time.Minute, owner.LongestLife)
 	if p.Base = p; p.FromRequest() >= 0 {
-		p.asked = new(asked)
+		p.asked = new(Made[int64])
 	}
 	return p
 }
@@ -141,11 +142,16 @@ func (p *Plan) SmallBelow() int64 {
 	if p.WriteFrom == 0 {
 		return 0
 	}
+	return max(2, (p.Smallest()*int64(p.WriteFrom)+99)/100)
+}
+
+// Smallest returns the smallest limit of p, in units.
+func (p *Plan) Smallest() int64 {
 	smallest := int64(policy.MaxLimit)
 	for i := range p.Rules {
 		smallest = min(smallest, p.Rules[i].Capacity)
 	}
-	return max(2, (smallest*int64(p.WriteFrom)+99)/100)
+	return smallest
 }
 
 // HasConversion reports whether a limit of p is a conversion.
@@ -153,9 +159,9 @@ func (p *Plan) HasConversion() bool {
 	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })
 }
 
-// Definition returns the policy in JSON, without what does not matter once a demand has its plan: the description, the
+// Text returns the policy in JSON, without what does not matter once a demand has its plan: the description, the
 // identifiers that have numbers of their own, and a limit that came with the demand.
-func (p *Plan) Definition() []byte {
+func (p *Plan) Text() []byte {
 	told := p.Base.For("")
 	return textOf(&told)
 }

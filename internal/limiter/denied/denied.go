@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -59,7 +58,7 @@ type fullState struct {
 type ownerAnswer struct {
 	plan     *demand.Plan
 	cost     int64
-	verdicts []count.Verdict
+	verdicts []count.LimitDecision
 	at       time.Time // when it came
 	until    time.Time // from when on it may differ
 }
@@ -93,7 +92,7 @@ func (d *Denials) Recall(c *demand.Charge) bool {
 	d.mu.Lock()
 	known := d.of(c.Key)
 	d.mu.Unlock()
-	if known.full == nil && known.answer == nil || c.Op == count.OpRecord {
+	if known.full == nil && known.answer == nil || c.Op == count.OpRecord || !c.Decides() {
 		return false
 	}
 	now, err := d.set.Timing.Checked()
@@ -131,7 +130,7 @@ func (a *ownerAnswer) denies(c *demand.Charge) bool {
 	}
 	passed := now.Sub(a.at)
 	for i, limits := 0, c.Plan.Begin(&c.Decision); i < len(limits); i++ {
-		v := a.verdicts[i]
+		v := a.verdicts[i].Verdict
 		v.ResetAfter = max(0, v.ResetAfter-passed)
 		if v.RetryAfter != count.Never {
 			v.RetryAfter = max(0, v.RetryAfter-passed)
@@ -268,17 +267,17 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.old, key)
 }
 
-// PutAnswer remembers a, the owner's answer to c, if it is a denial. asked is when the owner was asked, after mark.
-func (d *Denials) PutAnswer(c *demand.Charge, a *owner.Answer, asked time.Time, mark uint64) {
-	steady := min(a.Steady, MaxDenialAge)
+// PutAnswer remembers c, as its owner has decided it, if it is a denial. asked is when the owner was asked, after mark.
+func (d *Denials) PutAnswer(c *demand.Charge, asked time.Time, mark uint64) {
+	steady := min(c.Steady, MaxDenialAge)
 	if !d.set.News {
 		steady = min(steady, d.set.StoreTimeout)
 	}
-	if steady <= 0 || a.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
+	if steady <= 0 || c.Decision.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
 		return
 	}
 	d.remember(c.Key, denial{answer: &ownerAnswer{
-		plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
+		plan: c.Plan, cost: c.Cost, verdicts: slices.Clone(c.Decision.Limits()), at: time.Now(), until: asked.Add(steady),
 	}}, mark)
 }
 

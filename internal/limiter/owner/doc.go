@@ -1,3 +1,3 @@
-// Package owner defines what an instance knows of others when it decides: the owner of a key, its own right to count,
-// and the form of a demand that is handed on. Packages internal/cluster and internal/peer implement it.
+// Package owner defines an instance's right to count for a key, as packages internal/cluster and internal/peer implement it,
+// the errors of an instance that lacks it, and what an owner does for a key besides decisions.
 package owner

@@ -16,31 +16,43 @@ import (
 // Resets, refunds, confirmations and ends of holds change what is counted, and decide nothing. The key's owner makes them, as
 // it has the key in memory.
 
-// order makes the owner of t's key do what call says: a peer, which gets call, or else this instance, by do. It asks the
-// owner of that moment again as long as surely nothing was done.
-func (r *Router) order(ctx context.Context, t *demand.Target, call owner.Call, do func(owner.Right) error) error {
-	for {
-		place, err := r.owners.Place(ctx, t.Key)
-		if err != nil {
-			return err
-		}
-		unreached := false
-		if place.Right != nil {
-			err = do(place.Right)
-		} else {
-			var a owner.Answer
-			call.View = place.View
-			err = ask(ctx, place.Owner, t, &call, &a)
-			unreached = isUndone(err)
-			r.Changed(t.Key)
-		}
-		if !unreached && !errors.Is(err, owner.ErrRefused) {
-			return err
-		}
-		if late := clock.Pause(ctx, owner.Pause); late != nil {
-			return fmt.Errorf("%w: the owner of the key can't be reached: %w: %w", store.ErrNotStored, err, store.Unavailable(late))
+// giveBackBy gives back or confirms c's units by right, which it leaves, and then tells of it.
+func (r *Router) giveBackBy(ctx context.Context, c *demand.Charge, right owner.Right) (err error) {
+	if right.Owned() {
+		err = r.shared.Holds(ctx, right)
+	}
+	switch {
+	case errors.Is(err, owner.ErrRightEnded):
+		err = fmt.Errorf("%w: %w", owner.ErrRefused, err)
+	case err != nil:
+		err = &count.StoreError{Recorded: count.RecordedYes, Err: store.Unavailable(err)}
+	default:
+		err = failureOf(c, r.shared.GiveBackBy(ctx, &c.Target, right, c.Back))
+	}
+	right.Leave()
+	if !errors.Is(err, owner.ErrRefused) {
+		r.tell(ctx, &c.Target)
+	}
+	return err
+}
+
+// replaceBy resets c's key by right, or settles its held event. A next owner of the key may have read it before that, unless
+// right still holds after it.
+func (r *Router) replaceBy(ctx context.Context, c *demand.Charge, right owner.Right) (err error) {
+	if !c.Plan.ByCell { // else the key would be new, and its units dated before the reset
+		if err := right.Note(c.Key, c.Plan.Life); err != nil {
+			return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 		}
 	}
+	if c.Op == owner.OpReset {
+		err = r.shared.ResetBy(ctx, &c.Target, right)
+	} else {
+		err = r.shared.SettleBy(ctx, &c.Target, right, c.Back)
+	}
+	if err != nil || c.Plan.ByCell {
+		return failureOf(c, err)
+	}
+	return verify(ctx, right)
 }
 
 // GiveBack removes n's units for t, whose write was acknowledged, from the store, from sums only if sums is true. If the key's
@@ -52,38 +64,27 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 	}
 	e := *n
 	e.Again = n.Again || !sums
+	c := &demand.Charge{Target: *t, Op: owner.OpGiveBack, Back: &e}
 	limited, cancel := clock.Within(ctx, r.set.StoreTimeout)
 	defer cancel()
 	until, _ := limited.Deadline()
 	limited, stop := clock.Within(limited, time.Until(until)/2)
 	defer stop()
-	err := r.giveBackByOwner(limited, t, &e)
+	r.Decide(limited, c)
 	switch {
-	case !isUndone(err):
-		return err
+	case !errors.Is(c.Err, errUnreached):
+		return c.Err
 	case !t.Plan.Behind && !t.Plan.TakesBack:
 		return r.giveBackHere(ctx, t, n, sums)
 	}
-	of := *t
+	failed := c.Err
 	r.shared.Later(func(ctx context.Context) error {
-		if err := r.giveBackByOwner(ctx, &of, &e); isUndone(err) {
-			return err
+		if r.Decide(ctx, c); errors.Is(c.Err, errUnreached) {
+			return c.Err
 		}
 		return nil
 	})
-	return err
-}
-
-// isUndone reports whether err is that of order where surely nothing was done.
-func isUndone(err error) bool {
-	failed := (*count.StoreError)(nil)
-	return errors.Is(err, store.ErrNotStored) && !errors.As(err, &failed)
-}
-
-// giveBackByOwner makes the owner of t's key give e's units back.
-func (r *Router) giveBackByOwner(ctx context.Context, t *demand.Target, e *count.Entry) error {
-	giveBack := func(right owner.Right) error { return r.giveBackBy(ctx, t, right, e) }
-	return r.order(ctx, t, owner.Call{Op: owner.OpGiveBack, Back: e}, giveBack)
+	return failed
 }
 
 // giveBackHere gives n's units back without the owner of t's key.
@@ -92,28 +93,6 @@ func (r *Router) giveBackHere(ctx context.Context, t *demand.Target, n *count.En
 	r.Changed(t.Key)
 	r.tell(ctx, t)
 	return err
-}
-
-// giveBackBy gives back or confirms e's units by right, which it leaves, and then tells of it.
-func (r *Router) giveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	err := r.giveBackUnder(ctx, t, right, e)
-	right.Leave()
-	if !errors.Is(err, owner.ErrRefused) {
-		r.tell(ctx, t)
-	}
-	return err
-}
-
-func (r *Router) giveBackUnder(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	if right.Owned() {
-		switch err := r.shared.Holds(ctx, right); {
-		case errors.Is(err, owner.ErrRightEnded):
-			return fmt.Errorf("%w: %w", owner.ErrRefused, err)
-		case err != nil:
-			return &count.StoreError{Recorded: count.RecordedYes, Err: store.Unavailable(err)}
-		}
-	}
-	return storeError(r.shared.GiveBackBy(ctx, t, right, e))
 }
 
 // tell tells the other instances that units of t were given back, if they know anything that this changes.
@@ -139,53 +118,15 @@ func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Ent
 	if len(t.Plan.Logs) == 0 {
 		return nil
 	}
-	of := demand.Target{Plan: t.Plan, Key: t.Key}
-	settle := func(right owner.Right) error { return r.settleBy(ctx, &of, right, n) }
-	return r.order(ctx, &of, owner.Call{Op: owner.OpSettle, Back: n}, settle)
-}
-
-// settleBy makes n's held event permanent by right, which it leaves. A next owner of the key may have read it after the end
-// of the hold, unless right still holds after that.
-func (r *Router) settleBy(ctx context.Context, t *demand.Target, right owner.Right, n *count.Entry) error {
-	defer right.Leave()
-	if err := right.Note(t.Key, t.Plan.Life); err != nil {
-		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
-	}
-	if err := r.shared.SettleBy(ctx, t, right, n); err != nil {
-		return storeError(err)
-	}
-	return verify(ctx, right)
+	settle := demand.Charge{Target: demand.Target{Plan: t.Plan, Key: t.Key}, Op: owner.OpSettle, Back: n}
+	r.Decide(ctx, &settle)
+	return settle.Err
 }
 
 // Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
 func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
-	defer r.Changed(t.Key)
-	return storeError(r.order(ctx, t, owner.Call{Op: owner.OpReset}, func(right owner.Right) error { return r.resetBy(ctx, t, right) }))
-}
-
-// resetBy resets t by right, which it leaves. A next owner of the key may have read it before the reset, unless right
-// still holds after that.
-func (r *Router) resetBy(ctx context.Context, t *demand.Target, right owner.Right) error {
-	defer right.Leave()
-	if t.Plan.ByCell {
-		return r.shared.ResetBy(ctx, t, right)
-	}
-	if err := right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new, and its units dated before the reset
-		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
-	}
-	if err := r.shared.ResetBy(ctx, t, right); err != nil {
-		return err
-	}
-	return verify(ctx, right)
-}
-
-// storeError returns err, after which it may be unknown what was done, as a StoreError; nil for nil.
-func storeError(err error) error {
-	switch failed := (*count.StoreError)(nil); {
-	case err == nil, errors.As(err, &failed):
-		return err
-	case errors.Is(err, store.ErrNotStored):
-		return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
-	}
-	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(err)}
+	reset := demand.Charge{Target: *t, Op: owner.OpReset}
+	r.Decide(ctx, &reset)
+	r.Changed(t.Key)
+	return reset.Err
 }

@@ -11,21 +11,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
 // on.
 type Router struct {
-	owners owner.Owners
+	owners demand.Owners
 	shared *counted.Decider
 	ids    *store.EventIDs
 	set    *demand.Settings
 }
 
 // New returns a Router that uses owners; nil: all instances decide for all keys.
-func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
+func New(owners demand.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
 	if owners == nil {
 		owners = everyone{}
 	}
@@ -44,7 +43,8 @@ func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastRe
 // Run does the background work until ctx ends, and then finishes it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// Decide makes the owner of c's key decide c, by its clock, and fills in c's decision and error.
+// Decide makes the owner of c's key do what c says, by its clock, and fills in c's decision and error. It asks the owner of
+// that moment again as long as surely nothing was done.
 func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	if r.shared.Denials.Recall(c) {
 		return
@@ -54,92 +54,111 @@ func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	for {
 		place, err := r.owners.Place(ctx, c.Key)
 		if err != nil {
-			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
+			c.Err = failureOf(c, fmt.Errorf("%w: %w", errUnreached, err))
 			return
 		}
-		asked := true
-		if c.Owner = place.Owner; place.Right != nil {
-			r.decideBy(ctx, c, place.Right)
+		if c.Owner, c.View = place.Owner, place.View; c.Owner == nil {
+			c.Err = r.byRight(ctx, c, place.Right)
 		} else {
-			asked = r.askOwner(ctx, c, &place)
+			c.Err = r.byPeer(ctx, c)
 		}
-		if asked {
-			if c.Err == nil || !r.mayAskAgain(ctx, c) {
+		switch {
+		case c.Err == nil:
+			return
+		case r.mayAskAgain(ctx, c):
+		case !demand.IsUndone(c.Err):
+			c.Err = failureOf(c, c.Err)
+			return
+		default:
+			if late := clock.Pause(ctx, owner.Pause); late != nil {
+				c.Err = failureOf(c, fmt.Errorf("%w: %w: %w", errUnreached, c.Err, late))
 				return
 			}
-			c.Err = nil
-			continue
-		}
-		if err := clock.Pause(ctx, owner.Pause); err != nil {
-			err = fmt.Errorf("%w: the owner of the key can't be reached: %w", store.ErrUnavailable, err)
-			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
-			return
 		}
 	}
 }
 
-// ask makes peer do what call says of t, and fills in a. Errors are those of Peer.Decide. peer gets the definition of t's
-// policy only if it does not know it: instances mostly have the same.
-func ask(ctx context.Context, peer owner.Peer, t *demand.Target, call *owner.Call, a *owner.Answer) error {
-	call.Policy, call.Print, call.Key, call.Old = t.Plan.Name, t.Plan.Print, t.Key, t.Old
-	err := peer.Decide(ctx, call, a)
+// errUnreached means that no owner of a key could be asked in time, so that surely nothing was done.
+var errUnreached = fmt.Errorf("%w: the owner of the key can't be reached", store.ErrNotStored)
+
+// failureOf returns err, after which it may be unknown what c did, as a StoreError, unless it says that c must be dated
+// again; nil for nil.
+func failureOf(c *demand.Charge, err error) error {
+	switch failed := (*count.StoreError)(nil); {
+	case err == nil, errors.As(err, &failed), demand.TooEarly(err):
+		return err
+	case errors.Is(err, store.ErrNotStored), c.Op == count.OpCheck:
+		return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
+	}
+	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(err)}
+}
+
+// byPeer makes c.Owner do what c says. Errors are those of Peer.Decide. The peer gets the text of c's definition only if it
+// does not know it: instances mostly have the same.
+func (r *Router) byPeer(ctx context.Context, c *demand.Charge) error {
+	mark, began := r.shared.Denials.Since(c.Key), time.Now()
+	c.Definition = &c.Plan.Definition
+	err := c.Owner.Decide(ctx, c)
 	if errors.Is(err, owner.ErrUndefined) {
-		call.Definition = t.Plan.Definition()
-		err = peer.Decide(ctx, call, a)
+		told := c.Plan.Definition
+		told.Text = c.Plan.Text()
+		c.Definition = &told
+		err = c.Owner.Decide(ctx, c)
+	}
+	switch {
+	case !c.Decides():
+		r.Changed(c.Key)
+	case err == nil:
+		r.shared.Denials.PutAnswer(c, began, mark)
 	}
 	return err
 }
 
-// askOwner asks the owner of c's key, another instance, to decide c. It returns false if it surely did not.
-func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (asked bool) {
-	call := owner.Call{
-		Op: c.Op, Cost: c.Cost, Hold: c.Hold, Limit: c.Plan.AskedLimit(), View: place.View, ID: c.ID,
-		Prepare: c.Prepare, AtOnce: c.AtOnce,
+// DecideForPeer does what c, which another instance handed on, says.
+func (r *Router) DecideForPeer(ctx context.Context, c *demand.Charge) error {
+	if c.Op == owner.OpCommit || c.Op == owner.OpAbort {
+		return r.end(ctx, c)
 	}
-	var a owner.Answer
-	mark, began := r.shared.Denials.Since(c.Key), time.Now()
-	err := ask(ctx, place.Owner, &c.Target, &call, &a)
-	switch failed := (*count.StoreError)(nil); {
-	case err == nil:
-		if c.Err = fill(&c.Decision, &a, c.Plan); c.Err == nil {
-			r.shared.Denials.PutAnswer(c, &a, began, mark)
-		}
-	case errors.As(err, &failed), demand.TooEarly(err):
-		c.Err = err
-	case errors.Is(err, owner.ErrRefused), errors.Is(err, store.ErrNotStored):
-		return false
-	case c.Op == count.OpCheck:
-		c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
-	default:
-		c.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
+	right, err := r.owners.PlaceFor(ctx, c.Key, c.View)
+	if err != nil {
+		return err
 	}
-	return true
+	err = r.byRight(ctx, c, right)
+	if err == nil && c.Decides() && !c.Decision.WouldAllow {
+		c.Steady = r.steadyFor(&c.Target, right)
+	}
+	return err
 }
 
-// decideBy decides c by right, which it leaves. It admits c only if right still holds after that.
-func (r *Router) decideBy(ctx context.Context, c *demand.Charge, right owner.Right) {
+// byRight does what c says by right, which it leaves. It admits c only if right still holds after that.
+func (r *Router) byRight(ctx context.Context, c *demand.Charge, right owner.Right) error {
+	if c.Op == owner.OpGiveBack {
+		return r.giveBackBy(ctx, c, right)
+	}
 	defer right.Leave()
+	if c.Op == owner.OpReset || c.Op == owner.OpSettle {
+		return r.replaceBy(ctx, c, right)
+	}
 	now, err := r.set.Timing.Checked()
 	if err != nil {
-		c.Err = err
-		return
+		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	if c.ID != (store.EventID{}) && now.Sub(c.ID.Instant()) > r.set.StoreTimeout+r.set.Timing.Slack() {
-		c.Err = &demand.DatedError{} // its asker has given up, and others may have removed it
-		return
+		return &demand.DatedError{} // its asker has given up, and others may have removed it
 	}
 	c.Right = right
 	later := c.Plan.Behind && right.Owned() && c.Hold == 0 // admitted units are verified and written later
 	if later && c.Op != count.OpCheck {
 		if err := r.shared.Holds(ctx, right); err != nil {
-			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
-			return
+			return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
 		}
 	}
+	c.Err = nil
 	r.shared.Decide(ctx, c, now)
 	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && !c.Plan.ByCell && !later {
-		c.Err = verify(ctx, right)
+		return verify(ctx, right)
 	}
+	return c.Err
 }
 
 // verify repeats right.Verify until it is known whether right still holds. The error is a StoreError.
@@ -155,81 +174,20 @@ func verify(ctx context.Context, right owner.Right) error {
 	}
 }
 
-// fill sets d to the decision of a under p.
-func fill(d *count.Decision, a *owner.Answer, p *demand.Plan) error {
-	limits := p.Begin(d)
-	if len(a.Verdicts) != len(limits) {
-		err := fmt.Errorf("%w: a peer answered for %d limits of %d", store.ErrUnavailable, len(a.Verdicts), len(limits))
-		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-	}
-	for i := range limits {
-		limits[i].Verdict = a.Verdicts[i]
-	}
-	d.Conclude()
-	d.Remembered, d.Recorded = a.Remembered, a.Recorded
-	d.WouldAllow = a.WouldAllow
-	d.Allowed = a.WouldAllow || p.Mode != policy.ModeEnforce
-	d.Entry = a.Entry
-	return nil
-}
-
 // steadyFor returns for how long a denial of t, decided by right, remains true.
 func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 	now, err := r.set.Timing.Checked()
-	if err != nil || !right.Owned() || t.Plan.Cell {
+	if err != nil || t.Plan.Cell {
 		return 0
 	}
 	return r.shared.SteadyFor(t, right, now)
 }
 
-// DecideForPeer decides a call that another instance handed on, by p, the plan that the call asks for, and fills in a.
-func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, a *owner.Answer) error {
-	switch call.Op {
-	case owner.OpCommit: // under any right, as it is prepared already
-		a.Recorded = count.RecordedYes
-		r.shared.Commit(call.Key, call.Prepare)
-		return nil
-	case owner.OpAbort:
-		a.Recorded = count.RecordedNo
-		return r.shared.Abort(ctx, call.Key, call.Prepare)
-	}
-	right, err := r.owners.PlaceFor(ctx, call.Key, call.View)
-	if err != nil {
-		return err
-	}
-	t := demand.Target{Plan: p, Key: call.Key, Old: call.Old}
-	switch call.Op {
-	case owner.OpReset:
-		a.Recorded = count.RecordedNo
-		return r.resetBy(ctx, &t, right)
-	case owner.OpGiveBack:
-		a.Recorded = count.RecordedNo
-		return r.giveBackBy(ctx, &t, right, call.Back)
-	case owner.OpSettle:
-		a.Recorded = count.RecordedYes
-		return r.settleBy(ctx, &t, right, call.Back)
-	}
-	c := demand.Charge{Target: t, Op: call.Op, Cost: call.Cost, Hold: call.Hold, ID: call.ID}
-	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
-	if r.decideBy(ctx, &c, right); c.Err != nil {
-		return c.Err
-	}
-	d := &c.Decision
-	if !d.WouldAllow {
-		a.Steady = r.steadyFor(&c.Target, right)
-	}
-	for i := range d.Limits() {
-		a.Verdicts = append(a.Verdicts, d.Limits()[i].Verdict)
-	}
-	a.WouldAllow, a.Remembered, a.Recorded, a.Entry = d.WouldAllow, d.Remembered, d.Recorded, d.Entry
-	return nil
-}
-
 // everyone is Owners under which every instance decides for every key, and the right to do so.
 type everyone struct{}
 
-func (e everyone) Place(context.Context, store.Key) (owner.Place, error) {
-	return owner.Place{Right: e}, nil
+func (e everyone) Place(context.Context, store.Key) (demand.Place, error) {
+	return demand.Place{Right: e}, nil
 }
 
 func (everyone) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {

@@ -5,17 +5,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -72,8 +71,8 @@ func (s several) filter(keep func(*demand.Charge) bool) (some several) {
 // prepareAll prepares all, or stops at charges that deny the call. Charges that are likely to deny come first, as they
 // spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
-	last := all.filter(comesLast)
-	slices.SortStableFunc(last, func(a, b *demand.Charge) int { return cmp.Compare(smallestLimit(a), smallestLimit(b)) })
+	last := all.filter(comesLast) // the smallest first: it is the likeliest to deny, and to give a unit back costs another write
+	slices.SortStableFunc(last, func(a, b *demand.Charge) int { return cmp.Compare(a.Plan.Smallest(), b.Plan.Smallest()) })
 	all = all.filter(func(c *demand.Charge) bool { return !comesLast(c) })
 	var first, rest several // decided once for each charge, as Likely may change meanwhile
 	for _, c := range all {
@@ -108,16 +107,6 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 
 // comesLast reports whether c's units leave a trace if they are given back, so that all others are prepared before.
 func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable && c.CanAbort() }
-
-// smallestLimit returns the smallest limit of c, in units. The cells with the smallest ones are decided first: they are the
-// likeliest to deny the call, and to give a unit back costs another conditional write.
-func smallestLimit(c *demand.Charge) int64 {
-	least := int64(math.MaxInt64)
-	for i := range c.Plan.Rules {
-		least = min(least, c.Plan.Rules[i].Capacity)
-	}
-	return least
-}
 
 // foresee denies c, of which nothing counts, if there is no room for it.
 func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
@@ -163,7 +152,7 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 }
 
 // isInDoubt reports whether the decision on c was in doubt.
-func isInDoubt(c *demand.Charge) bool { return c.Err != nil && errors.Is(c.Err, counted.ErrInDoubt) }
+func isInDoubt(c *demand.Charge) bool { return errors.Is(c.Err, prepared.ErrInDoubt) }
 
 // isPrepared reports whether c is prepared, or may be.
 func isPrepared(c *demand.Charge) bool {
@@ -236,7 +225,19 @@ func (r *Router) commit(c *demand.Charge) {
 		r.shared.Commit(c.Key, c.Prepare)
 		return
 	}
-	c.Owner.Tell(&owner.Call{Op: owner.OpCommit, Key: c.Key, Prepare: c.Prepare})
+	c.Owner.Tell(&demand.Charge{Target: demand.Target{Key: c.Key}, Op: owner.OpCommit, Prepare: c.Prepare})
+}
+
+// end commits or aborts what was prepared under c.Prepare, where it was.
+func (r *Router) end(ctx context.Context, c *demand.Charge) error {
+	switch {
+	case c.Owner != nil:
+		return c.Owner.Decide(ctx, c)
+	case c.Op == owner.OpAbort:
+		return r.shared.Abort(ctx, c.Key, c.Prepare)
+	}
+	r.shared.Commit(c.Key, c.Prepare) // under any right, as it is prepared already
+	return nil
 }
 
 // abort gives back the units of all, even after the caller has left. Units that can't be given back in time
@@ -267,18 +268,13 @@ func (r *Router) abort(ctx context.Context, all several) {
 // undoing returns a function that gives back c's prepared units, or those in its cell, and is safe to repeat.
 func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
 	if isPoured(c) {
-		t, e := c.Target, c.Decision.Entry
+		e := c.Decision.Entry
 		e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
-		return func(ctx context.Context) error { return r.giveBackByOwner(ctx, &t, &e) }
+		undo := &demand.Charge{Target: c.Target, Op: owner.OpGiveBack, Back: &e}
+		return func(ctx context.Context) error { r.Decide(ctx, undo); return undo.Err }
 	}
-	key, id, by := c.Key, c.Prepare, c.Owner
-	if by == nil {
-		return func(ctx context.Context) error { return r.shared.Abort(ctx, key, id) }
-	}
-	return func(ctx context.Context) error {
-		var a owner.Answer
-		return by.Decide(ctx, &owner.Call{Op: owner.OpAbort, Key: key, Prepare: id}, &a)
-	}
+	undo := &demand.Charge{Target: demand.Target{Key: c.Key}, Op: owner.OpAbort, Prepare: c.Prepare, Owner: c.Owner}
+	return func(ctx context.Context) error { return r.end(ctx, undo) }
 }
 
 // patience is the part of the store timeout that must remain, as a fraction's denominator, to ask once more about a

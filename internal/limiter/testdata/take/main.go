@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -73,8 +74,8 @@ func write(folder string) error {
 // sole owns all keys, and nobody ever takes that from it.
 type sole struct{}
 
-func (s sole) Place(context.Context, store.Key) (owner.Place, error) {
-	return owner.Place{Right: s}, nil
+func (s sole) Place(context.Context, store.Key) (demand.Place, error) {
+	return demand.Place{Right: s}, nil
 }
 
 func (s sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
