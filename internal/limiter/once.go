@@ -143,8 +143,7 @@ type attempt struct {
 func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error) {
 	cell, known, err := o.read(ctx)
 	if err != nil {
-		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
-		return answer, true, err
+		return o.fail(ctx, count.RecordedNo, err)
 	}
 	if known != nil {
 		switch {
@@ -153,15 +152,13 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
 		case known.State != usagePending && known.State != usageFree:
-			answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown,
+			return o.fail(ctx, count.RecordedUnknown,
 				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", store.ErrUnavailable))
-			return answer, true, err
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
 		case known.State == usagePending && (!o.settleable() || len(known.IDs) == 0):
-			answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown,
+			return o.fail(ctx, count.RecordedUnknown,
 				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", store.ErrUnavailable))
-			return answer, true, err
 		}
 	}
 	if (known == nil || known.State == usageFree) && o.repetitions.judge.DeniedUnasked(o.charges) {
@@ -170,8 +167,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	}
 	now, err := o.repetitions.decider.Instant()
 	if err != nil {
-		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
-		return answer, true, err
+		return o.fail(ctx, count.RecordedNo, err)
 	}
 	mine := o.claim(known, max(now, o.after+1))
 	version, err := o.swap(ctx, cell.Version, mine)
@@ -179,8 +175,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		return Answer{}, false, nil
 	}
 	if err != nil {
-		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
-		return answer, true, err
+		return o.fail(ctx, count.RecordedNo, err)
 	}
 	return o.decide(ctx, version, mine)
 }
@@ -245,8 +240,7 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 // taken over meanwhile.
 func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage) (Answer, bool, error) {
 	if err := o.removeGone(ctx, mine.Gone); err != nil {
-		answer, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
-		return answer, true, err
+		return o.fail(ctx, count.RecordedUnknown, err)
 	}
 	mine.Gone = nil // it is removed
 	for i := range o.charges {
@@ -303,8 +297,7 @@ func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer 
 	case errors.Is(err, store.ErrConflict):
 		return Answer{}, false, nil
 	case err != nil && o.settleable(): // it may be taken over yet
-		failed, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
-		return failed, true, err
+		return o.fail(ctx, count.RecordedUnknown, err)
 	}
 	return answer, true, nil // a claim that can't be settled is never taken over
 }
@@ -338,6 +331,12 @@ func (o *attempt) remove(ctx context.Context, t *demand.Target, gone []store.Eve
 		}
 	}
 	return nil
+}
+
+// fail is failAll for o, which is then done.
+func (o *attempt) fail(ctx context.Context, recorded count.Recorded, cause error) (answer Answer, done bool, err error) {
+	answer, err = failAll(ctx, o.repetitions.judge, o.charges, recorded, cause)
+	return answer, true, err
 }
 
 // failAll is Judge.FailAll. It also returns the answer.

@@ -227,7 +227,7 @@ func (x *Decider) swap(ctx context.Context, t *demand.Target, seal func() store.
 	for ctx.Err() == nil {
 		cell := seal()
 		tried = append(tried, cell.Version)
-		if failed = x.attempt(ctx, &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Cell: &cell}); failed == nil {
+		if failed = Attempt(ctx, x.opts, x.store, &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Cell: &cell}); failed == nil {
 			x.last.wrote(t.Key, &cell)
 			return nil
 		}
@@ -283,11 +283,11 @@ func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.Eve
 	return fateLost
 }
 
-// attempt makes one conditional write, within a part of the store timeout.
-func (x *Decider) attempt(ctx context.Context, w *store.Write) error {
-	ctx, cancel := context.WithTimeout(ctx, x.opts.StoreTimeout/SerialTries)
+// Attempt makes one conditional write, within a part of the store timeout.
+func Attempt(ctx context.Context, o *demand.Settings, s store.Store, w *store.Write) error {
+	ctx, cancel := context.WithTimeout(ctx, o.StoreTimeout/SerialTries)
 	defer cancel()
-	return x.store.Write(ctx, w)
+	return s.Write(ctx, w)
 }
 
 // serialReads is the number of attempts at a serial read: while others compare and set the same cell it is refused at

@@ -419,9 +419,7 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 // give gives back counts that were acknowledged without an admission.
 func (c *counted) give(t *demand.Target, counts []store.Count) {
 	if t.Plan.Tally {
-		c.takeBacks.Push(totals.TakeBack{Write: &store.Write{
-			Key: t.Key, Level: t.Plan.Consistency.Write, Add: c.tallies.Lower(t.Key, counts), Tally: true, Span: t.Plan.Span,
-		}, Then: c.ending(t, false)})
+		c.takeBacks.Push(totals.TakeBack{Write: t.Adding(c.tallies.Lower(t.Key, counts)), Then: c.ending(t, false)})
 		return
 	}
 	c.takeBacks.Subtract(t.Adding(counts))

@@ -72,7 +72,7 @@ func (c *Claims) SwapFor(
 			Claim: ttl > 0, Owner: owner,
 		}
 		tried = append(tried, w.Cell.Version)
-		err := c.attempt(ctx, w)
+		err := cas.Attempt(ctx, c.opts, c.store, w)
 		if err == nil {
 			return w.Cell.Version, nil
 		}
@@ -96,14 +96,8 @@ func (c *Claims) SwapFor(
 
 // Release removes the cell with this version, which is not needed any more. Without an answer it may remain.
 func (c *Claims) Release(ctx context.Context, key store.Key, version store.EventID) {
-	_ = c.attempt(ctx, &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}})
-}
-
-// attempt makes one conditional write, within a part of the store timeout.
-func (c *Claims) attempt(ctx context.Context, w *store.Write) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/cas.SerialTries)
-	defer cancel()
-	return c.store.Write(ctx, w)
+	w := &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}}
+	_ = cas.Attempt(ctx, c.opts, c.store, w)
 }
 
 // Scopes are the two scopes within which something can happen once: a data centre, and the whole cluster.
