@@ -94,6 +94,16 @@ func (c *Claims) SwapFor(
 	}
 }
 
+// first returns the first claim of key: value, unless there is one before.
+func (c *Claims) first(ctx context.Context, key store.Key, value []byte, ttl time.Duration) (cell store.Cell, before bool, err error) {
+	version, err := c.Swap(ctx, key, store.EventID{}, value, ttl)
+	if !errors.Is(err, store.ErrConflict) {
+		return store.Cell{Version: version, Value: value}, false, err
+	}
+	cell, err = c.Get(ctx, key, c.Serial)
+	return cell, true, err
+}
+
 // Release removes the cell with this version, which is not needed any more. Without an answer it may remain.
 func (c *Claims) Release(ctx context.Context, key store.Key, version store.EventID) {
 	w := &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}}
@@ -149,13 +159,8 @@ type Said struct {
 
 // Claim claims that the entry with this id is refunded or confirmed, unless it has a claim already.
 func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (Said, error) {
-	key := c.Key(SpaceRefund, id[:])
-	version, err := c.Swap(ctx, key, store.EventID{}, []byte{byte(what)}, ttl)
-	if !errors.Is(err, store.ErrConflict) {
-		return Said{Fate: what, At: version.Instant()}, err
-	}
-	said := Said{Before: true}
-	cell, err := c.Get(ctx, key, c.Serial)
+	cell, before, err := c.first(ctx, c.Key(SpaceRefund, id[:]), []byte{byte(what)}, ttl)
+	said := Said{Before: before}
 	if err == nil && len(cell.Value) == 1 {
 		said.Fate, said.At = Fate(cell.Value[0]), cell.Version.Instant()
 	}
@@ -164,12 +169,7 @@ func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl tim
 
 // First reports whether id is the first to claim name in space within ttl. It returns the same for the same id again.
 func (c *Claims) First(ctx context.Context, space string, name []byte, id store.EventID, ttl time.Duration) (first bool, err error) {
-	key := c.Key(space, name)
-	_, err = c.Swap(ctx, key, store.EventID{}, id[:], ttl)
-	if !errors.Is(err, store.ErrConflict) {
-		return err == nil, err
-	}
-	cell, err := c.Get(ctx, key, c.Serial)
+	cell, _, err := c.first(ctx, c.Key(space, name), id[:], ttl)
 	return err == nil && bytes.Equal(cell.Value, id[:]), err
 }
 
@@ -218,15 +218,11 @@ type Ending struct {
 // Reservation claims that t ended as what says, and returns the first claim. Nil costs are the held units.
 func (c *Claims) Reservation(ctx context.Context, t *Token, what byte, costs []int64) (Ending, error) {
 	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
-	version, err := c.Swap(ctx, key, store.EventID{}, AppendCosts([]byte{what}, costs), 2*MaxReserve)
-	if !errors.Is(err, store.ErrConflict) {
-		return Ending{What: what, Costs: costs, At: version.Instant()}, err
-	}
-	cell, err := c.Get(ctx, key, c.Serial)
+	cell, before, err := c.first(ctx, key, AppendCosts([]byte{what}, costs), 2*MaxReserve)
 	if err != nil || len(cell.Value) == 0 {
 		return Ending{}, err
 	}
-	first := Ending{What: cell.Value[0], At: cell.Version.Instant(), Before: true}
+	first := Ending{What: cell.Value[0], At: cell.Version.Instant(), Before: before}
 	first.Costs, err = costsOf(cell.Value[1:], len(t.Entries))
 	return first, err
 }

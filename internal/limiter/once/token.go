@@ -68,13 +68,9 @@ func (s *Secrets) load(ctx context.Context) ([]byte, error) {
 		return cell.Value, err
 	}
 	made := make([]byte, secretLen)
-	_, _ = rand.Read(made) // never fails: crypto/rand ends the process instead
-	_, err = s.Claims.Swap(ctx, key, store.EventID{}, made, 0)
-	if errors.Is(err, store.ErrConflict) { // another instance was first
-		cell, err = s.Claims.Get(ctx, key, s.Claims.Serial)
-		return cell.Value, err
-	}
-	return made, err
+	_, _ = rand.Read(made)                           // never fails: crypto/rand ends the process instead
+	cell, _, err = s.Claims.first(ctx, key, made, 0) // another instance may have been first
+	return cell.Value, err
 }
 
 func newKeyring(secret []byte) (*Keyring, error) {
