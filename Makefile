@@ -15,6 +15,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 10s
 FUZZ      ?= ^Fuzz
 FUZZBUILD ?= -fuzz=.
+FUZZWORKERS ?= 2
 BROKENFLAGS ?=
 
 # The linter on the PATH if it is of this version; else it is built once, into the user's cache.
@@ -80,7 +81,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCe
 	  for target in $$("$$bin/fuzz" -test.list '$(FUZZ)' | grep '^Fuzz' || true); do \
 	    echo "== $$target of $$package"; \
 	    "$$bin/fuzz" -test.run '^$$' -test.fuzz "^$$target$$" -test.fuzztime $(FUZZTIME) \
-	      -test.fuzzminimizetime 10x -test.parallel 2 -test.fuzzcachedir "$$cache/$$package"; \
+	      -test.fuzzminimizetime 10x -test.parallel $(FUZZWORKERS) -test.fuzzcachedir "$$cache/$$package"; \
 	  done; \
 	done
 
