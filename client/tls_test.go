@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
 )
@@ -26,12 +28,18 @@ func TestNothingCountsWithoutTLS(t *testing.T) {
 	defer mutual.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	for name, c := range map[string]struct {
 		url       string
 		transport http.RoundTripper
 	}{
 		"an authority that is not known": {strange.URL, nil},
 		"no certificate":                 {mutual.URL, mutual.Client().Transport},
+		"no answer to a handshake":       {"https://" + silent.Addr().String(), &http.Transport{TLSHandshakeTimeout: time.Millisecond}},
 		"no TLS":                         {strings.Replace(plain.URL, "http:", "https:", 1), nil},
 	} {
 		limits, err := client.New(c.url, &client.Options{Transport: c.transport})

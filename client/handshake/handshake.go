@@ -39,7 +39,7 @@ func FailureOf(err error) Failure {
 		return Untrusted
 	case errors.As(err, new(x509.HostnameError)):
 		return OtherName
-	case errors.As(err, new(*tls.CertificateVerificationError)):
+	case errors.As(err, new(*tls.CertificateVerificationError)), err != nil && strings.Contains(err.Error(), "TLS handshake timeout"):
 		return Failed
 	}
 	alert := (*net.OpError)(nil)
