@@ -302,6 +302,9 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
 		override(t, a, demand.Override{Kind: policy.OverrideBlock}, time.Second)
+		if lasts := feed.published[len(feed.published)-1].TTL; lasts < overrides.Longest { // a store may still have the earlier one
+			t.Errorf("what replaces an override is told for %v, and an override lasts up to %v", lasts, overrides.Longest)
+		}
 		time.Sleep(time.Hour)
 		if d := mustTake(t, anew()); d.Override != "" {
 			t.Errorf("what was replaced is back: %+v", d)
