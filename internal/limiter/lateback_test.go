@@ -126,12 +126,14 @@ func TestRoomIsThereThoughNobodyTellsOfIt(t *testing.T) {
 		shared := &fakeStore{Store: feed.Feed.(*embedded.Store)}
 		opts := limiter.Options{Feed: feed, StoreTimeout: timeout}
 		p, link := policyOf("fixed-window", 1, 24*time.Hour), new(toOwner)
+		p.Counting = policy.CountingCounters
 		owns := ownerOf(t, shared, ownsAll(), opts, p)
 		link.engine = owns
 		asks := ownerOf(t, shared, &owners{other: link}, opts, p)
 		running(t, owns)
 		running(t, asks)
 		receipt := mustDo(t, asks, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}).Receipt
+		link.cut.Store(true) // so that the one that is asked gives back
 		must(t, asks.Refund(t.Context(), receipt))
 		feed.set(func() { feed.deaf = true })
 		roomWithin(t, owns, 4*timeout)

@@ -22,11 +22,15 @@ import (
 type toOwner struct {
 	engine *limiter.Engine
 	asked  atomic.Int64
-	after  func() // is called before an answer is told; nil: nothing is
+	after  func()      // is called before an answer is told; nil: nothing is
+	cut    atomic.Bool // it is not reached
 }
 
 func (o *toOwner) Decide(ctx context.Context, c *demand.Charge) error {
 	o.asked.Add(1)
+	if o.cut.Load() {
+		return errors.Join(store.ErrUnavailable, store.ErrNotStored)
+	}
 	if o.after != nil {
 		defer o.after()
 	}
