@@ -330,6 +330,8 @@ func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		var silent atomic.Bool
+		var aborts atomic.Int64
+		var written atomic.Int64 // cells since the first abort: what was not written yet, and then without the unit
 		unanswered := func() error {
 			if silent.Load() {
 				return store.ErrUnavailable
@@ -339,23 +341,20 @@ func TestAbortOfAConversionThatIsForgotten(t *testing.T) {
 		r.store.set(func() {
 			r.store.afterRead = func(*store.State) error { return unanswered() }
 			r.store.onWrite = func(w *store.Write) error {
-				if silent.Load() && w.Cell != nil {
+				if aborts.Load() > 0 && w.Cell != nil && written.Add(1) == 2 {
+					silent.Store(true)
+					time.AfterFunc(2*timeout, func() { silent.Store(false) })
 					_ = r.store.Store.Write(context.Background(), w)
 				}
 				return unanswered()
 			}
 		})
-		var aborts atomic.Int64
 		r.meet = func(c *demand.Charge) (time.Duration, bool) {
 			if c.Op != owner.OpAbort {
 				return 0, false
 			}
 			n := aborts.Add(1)
 			r.engines[1].Forget(key)
-			if n == 1 {
-				silent.Store(true)
-				time.AfterFunc(2*timeout, func() { silent.Store(false) })
-			}
 			return 0, n < 4
 		}
 		one := limiter.Demand{Policy: "shared", Identifier: shared}
