@@ -8,7 +8,7 @@ import (
 )
 
 // RedateCells gives the time now to what cells hold with a later time.
-func (p *Plan) RedateCells(s *store.State, now store.Instant) {
+func (p *RuleSet) RedateCells(s *store.State, now store.Instant) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.algorithm.redate != nil {
 			r.algorithm.redate(r, s, now)
@@ -17,7 +17,7 @@ func (p *Plan) RedateCells(s *store.State, now store.Instant) {
 }
 
 // CellLasts returns for how long after now the content of the cells in s can affect a decision.
-func (p *Plan) CellLasts(s *store.State, now store.Instant) (longest time.Duration) {
+func (p *RuleSet) CellLasts(s *store.State, now store.Instant) (longest time.Duration) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
 			longest = max(longest, r.algorithm.wait(r, s, now, r.Capacity))
@@ -28,7 +28,7 @@ func (p *Plan) CellLasts(s *store.State, now store.Instant) (longest time.Durati
 
 // RedateCounts moves units of windows later than now's into now's window. It returns the changes to the counters: what
 // they lose and what they gain.
-func (p *Plan) RedateCounts(s *store.State, now store.Instant) (moved []store.Count) {
+func (p *RuleSet) RedateCounts(s *store.State, now store.Instant) (moved []store.Count) {
 	for i := range s.Counts {
 		s.Counts[i].Epoch = min(s.Counts[i].Epoch, now-1)
 		c := s.Counts[i]

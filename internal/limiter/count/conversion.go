@@ -104,7 +104,7 @@ func send(r *Rule, s *store.State, now store.Instant, units int64) {
 
 // Probes returns a bit for each of p's rules, the first rule's the lowest: set if the last unit that s holds for it was
 // a probe.
-func (p *Plan) Probes(s *store.State) (probes uint64) {
+func (p *RuleSet) Probes(s *store.State) (probes uint64) {
 	for i := range p.Rules {
 		if c := s.ConversionOf(p.Rules[i].ID); c != nil && c.Probe {
 			probes |= 1 << i
@@ -114,7 +114,7 @@ func (p *Plan) Probes(s *store.State) (probes uint64) {
 }
 
 // InOneBlock reports whether all conversions of p count units sent at either instant in the same block.
-func (p *Plan) InOneBlock(at, other store.Instant) bool {
+func (p *RuleSet) InOneBlock(at, other store.Instant) bool {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other) {
 			return false
@@ -125,7 +125,7 @@ func (p *Plan) InOneBlock(at, other store.Instant) bool {
 
 // SendAgain adds to the conversions of s units that were sent at an instant, and counted in another state. probes has a
 // bit for each rule, as Probes returns it. A limit whose window they have left by now does not count them.
-func (p *Plan) SendAgain(s *store.State, now, sent store.Instant, units int64, probes uint64) {
+func (p *RuleSet) SendAgain(s *store.State, now, sent store.Instant, units int64, probes uint64) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if r.Kind != policy.Conversion || r.blockStart(sent) <= now.Add(-r.Window) {

@@ -9,7 +9,7 @@ import (
 )
 
 // GiveBack removes e's units from the buckets of s. If e is confirmed, conversions record that instead.
-func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
+func (p *RuleSet) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
 		case e.Confirmed && r.Kind == policy.Conversion:
@@ -25,17 +25,17 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 
 // GivesBack reports whether e's units are removed from p's limits: those of a refund always are, those of a
 // confirmation only from limits that count until it. Either all limits but conversions give them back, or none does.
-func (p *Plan) GivesBack(e *Entry) bool {
+func (p *RuleSet) GivesBack(e *Entry) bool {
 	return !e.Confirmed || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed })
 }
 
 // Confirms reports whether any of p's limits depends on confirmations.
-func (p *Plan) Confirms() bool {
+func (p *RuleSet) Confirms() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed || r.Kind == policy.Conversion })
 }
 
 // ConversionWindow returns the longest window of p's conversions; 0: it has none.
-func (p *Plan) ConversionWindow() (longest time.Duration) {
+func (p *RuleSet) ConversionWindow() (longest time.Duration) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind == policy.Conversion {
 			longest = max(longest, r.Window)
@@ -46,7 +46,7 @@ func (p *Plan) ConversionWindow() (longest time.Duration) {
 
 // ConfirmableFor returns for how long after a unit was counted a confirmation makes a difference: for a conversion a
 // window, for other limits as long as the unit can be refunded.
-func (p *Plan) ConfirmableFor() (longest time.Duration) {
+func (p *RuleSet) ConfirmableFor() (longest time.Duration) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
 		case r.Kind == policy.Conversion:
@@ -59,7 +59,7 @@ func (p *Plan) ConfirmableFor() (longest time.Duration) {
 }
 
 // AppendCounts appends to counts the additions to counters that p's rules make for units at now.
-func (p *Plan) AppendCounts(counts []store.Count, epoch, now store.Instant, units int64) []store.Count {
+func (p *RuleSet) AppendCounts(counts []store.Count, epoch, now store.Instant, units int64) []store.Count {
 	for i := range p.Rules {
 		if p.Rules[i].Kind.Memory == policy.MemoryCounters {
 			counts = append(counts, p.Rules[i].CountOf(epoch, now, units))
@@ -75,7 +75,7 @@ func (r *Rule) CountOf(epoch, now store.Instant, units int64) store.Count {
 }
 
 // RuleOf returns p's rule with this id, nil if it has none.
-func (p *Plan) RuleOf(id policy.LimitID) *Rule {
+func (p *RuleSet) RuleOf(id policy.LimitID) *Rule {
 	for i := range p.Rules {
 		if p.Rules[i].ID == id {
 			return &p.Rules[i]
@@ -85,7 +85,7 @@ func (p *Plan) RuleOf(id policy.LimitID) *Rule {
 }
 
 // LimitID returns the ID that is written as text. It allocates nothing for one of p's own limits.
-func (p *Plan) LimitID(text []byte) policy.LimitID {
+func (p *RuleSet) LimitID(text []byte) policy.LimitID {
 	for i := range p.Rules {
 		if id := p.Rules[i].ID; string(text) == string(id) {
 			return id
@@ -95,7 +95,7 @@ func (p *Plan) LimitID(text []byte) policy.LimitID {
 }
 
 // EndsItself reports whether holds under p end without a write, because all of p's limits count in logs.
-func (p *Plan) EndsItself() bool {
+func (p *RuleSet) EndsItself() bool {
 	for i := range p.Rules {
 		if p.Rules[i].Kind.Memory != policy.MemoryEvents {
 			return false

@@ -8,13 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Plan is a policy prepared for counting: all that depends neither on the request nor on the place of its counts is
-// computed when the policy comes into force. Its methods are pure.
-type Plan struct {
+// RuleSet is a policy with its limits as rules, prepared for counting: all that depends neither on the request nor on the
+// place of its counts is computed when the policy comes into force. Its methods are pure.
+type RuleSet struct {
 	policy.Policy
 	Rules    []Rule
 	Fitting  int64      // the largest cost that no limit rules out
-	Logs     []LogPlan  // one for each span of the policy's logs
+	Logs     []LogRules // one for each span of the policy's logs
 	Counters bool       // some rule counts in counters, or in their replacement
 	Tally    bool       // the replacement is running totals
 	Span     store.Span // of the running totals
@@ -22,8 +22,8 @@ type Plan struct {
 	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
-// LogPlan is the part of a log that the limits of one span need.
-type LogPlan struct {
+// LogRules says how much of a log the limits of one span need.
+type LogRules struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
 	CountsFor store.Instant // Window in milliseconds
@@ -34,16 +34,16 @@ type LogPlan struct {
 	slack  time.Duration // how much longer an event counts, for clocks that differ
 }
 
-// NewPlan returns the plan of a policy that has no Problem. Events count for their window and slack.
-func NewPlan(p policy.Policy, slack time.Duration) Plan {
-	c := Plan{Policy: p.WithDefaults(), Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
+// NewRuleSet returns the rules of a policy that has no Problem. Events count for their window and slack.
+func NewRuleSet(p policy.Policy, slack time.Duration) RuleSet {
+	c := RuleSet{Policy: p.WithDefaults(), Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
 	for i := range c.Limits {
 		c.addRule(&c.Limits[i], slack)
 	}
 	return c
 }
 
-func (p *Plan) addRule(l *policy.Limit, slack time.Duration) {
+func (p *RuleSet) addRule(l *policy.Limit, slack time.Duration) {
 	algorithm := countingOf(l.Algorithm)
 	r := Rule{Limit: *l, ID: l.ID(), Kind: algorithm.Algorithm, algorithm: algorithm, Capacity: l.Capacity()}
 	switch algorithm.Memory {
@@ -71,7 +71,7 @@ func (r *Rule) fitting() int64 {
 }
 
 // Asked returns p for a demand that brings units as its limit. It counts in the same places as p, and keeps as much.
-func (p *Plan) Asked(units int64) Plan {
+func (p *RuleSet) Asked(units int64) RuleSet {
 	other := *p
 	other.Limits, other.Rules, other.Fitting = slices.Clone(p.Limits), slices.Clone(p.Rules), policy.MaxCost
 	for i := range other.Rules {
@@ -86,12 +86,12 @@ func (p *Plan) Asked(units int64) Plan {
 }
 
 // logFor returns the index of the log that l counts in. It adds the log if needed.
-func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
+func (p *RuleSet) logFor(l *policy.Limit, slack time.Duration) int {
 	span := store.SpanOf(l.Window)
-	i := slices.IndexFunc(p.Logs, func(log LogPlan) bool { return log.Span == span })
+	i := slices.IndexFunc(p.Logs, func(log LogRules) bool { return log.Span == span })
 	if i < 0 {
 		i = len(p.Logs)
-		p.Logs = append(p.Logs, LogPlan{Span: span, slack: slack})
+		p.Logs = append(p.Logs, LogRules{Span: span, slack: slack})
 	}
 	log := &p.Logs[i]
 	log.Window = max(log.Window, l.Window+slack)
@@ -105,7 +105,7 @@ func (p *Plan) logFor(l *policy.Limit, slack time.Duration) int {
 
 // Query returns the query for the state that p's rules need at now. The caller has written own events itself, so it
 // asks for as many beyond the limit. It reuses logs.
-func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.LogQuery) store.Query {
+func (p *RuleSet) Query(key store.Key, now store.Instant, own int, logs []store.LogQuery) store.Query {
 	for i := range p.Logs {
 		log := &p.Logs[i]
 		logs = append(logs, store.LogQuery{Span: log.Span, After: now - log.CountsFor, Max: log.Limit + own + log.Beyond})
@@ -118,7 +118,7 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 
 // Prune removes from log, which was read for p, what no longer counts at now, and all events beyond the limit and spare. Holds
 // don't take the place of earlier events, which count once the holds have ended.
-func (p *LogPlan) Prune(log *store.Log, now store.Instant, spare int) {
+func (p *LogRules) Prune(log *store.Log, now store.Instant, spare int) {
 	gone := 0
 	for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
 		gone++
@@ -140,7 +140,7 @@ func (p *LogPlan) Prune(log *store.Log, now store.Instant, spare int) {
 }
 
 // TakeOut removes units from the logs and counters of s.
-func (p *Plan) TakeOut(s *store.State, units []Entry) {
+func (p *RuleSet) TakeOut(s *store.State, units []Entry) {
 	for i := range s.Logs {
 		log := &s.Logs[i]
 		log.Sum = 0
@@ -156,7 +156,7 @@ func (p *Plan) TakeOut(s *store.State, units []Entry) {
 }
 
 // IsAhead reports whether anything that p counts in s, whose cell is decoded, has a later time than now.
-func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
+func (p *RuleSet) IsAhead(s *store.State, now store.Instant) bool {
 	if s.Reset > now {
 		return true
 	}
@@ -200,7 +200,7 @@ func (o Op) MayDeny() bool { return o == OpTake || o == OpReserve }
 
 // Decide overwrites d with the decision on cost at now under all of p's rules. If cost is to count, it adds it to s,
 // under id, and sets d.Recorded.
-func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
+func (p *RuleSet) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
 	limits, fits := p.Begin(d), true
 	for i := range limits {
 		r, l := &p.Rules[i], &limits[i]
@@ -239,7 +239,7 @@ func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now 
 }
 
 // Begin overwrites d with an empty decision under p, and returns its limits.
-func (p *Plan) Begin(d *Decision) []LimitDecision {
+func (p *RuleSet) Begin(d *Decision) []LimitDecision {
 	*d = Decision{}
 	d.Policy, d.Recorded = &p.Policy, RecordedNo
 	limits := d.only[:]
@@ -289,7 +289,7 @@ func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Durat
 }
 
 // Add adds a request of cost at now to s.
-func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
+func (p *RuleSet) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
 	for i := range s.Logs {
 		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
 	}
@@ -351,7 +351,7 @@ func tighter(a, b *LimitDecision) bool {
 }
 
 // Unasked returns the decision to allow, made without a look at the counts.
-func (p *Plan) Unasked() Decision {
+func (p *RuleSet) Unasked() Decision {
 	var d Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
 		limits[i].Verdict = p.Rules[i].Unasked()
@@ -361,7 +361,7 @@ func (p *Plan) Unasked() Decision {
 }
 
 // Fits reports whether s has room for cost at now under all rules but shadows.
-func (p *Plan) Fits(s *store.State, now store.Instant, cost int64) bool {
+func (p *RuleSet) Fits(s *store.State, now store.Instant, cost int64) bool {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if !r.Shadow && !r.fits(s, now, r.algorithm.used(r, s, now), cost) {
@@ -373,11 +373,11 @@ func (p *Plan) Fits(s *store.State, now store.Instant, cost int64) bool {
 
 // Full reports whether s has no room for a single unit at now, under a rule that is no shadow. Before it is full,
 // others may have counted more, which an answer would have to include.
-func (p *Plan) Full(s *store.State, now store.Instant) bool { return !p.Fits(s, now, 1) }
+func (p *RuleSet) Full(s *store.State, now store.Instant) bool { return !p.Fits(s, now, 1) }
 
 // FullUntil returns the end of the time in which s has no room for a single unit, under a rule that is no shadow: now
 // if it has room, Distant under a limit of 0.
-func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
+func (p *RuleSet) FullUntil(s *store.State, now store.Instant) store.Instant {
 	until := now
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -395,7 +395,7 @@ func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 }
 
 // Refuse denies cost, and returns true, if s, which is remembered, has no room at an instant that is now or later.
-func (p *Plan) Refuse(d *Decision, s *store.State, cost int64, at, now store.Instant) bool {
+func (p *RuleSet) Refuse(d *Decision, s *store.State, cost int64, at, now store.Instant) bool {
 	if p.Fits(s, at, 1) {
 		return false
 	}
@@ -408,7 +408,7 @@ func (p *Plan) Refuse(d *Decision, s *store.State, cost int64, at, now store.Ins
 }
 
 // SteadyUntil returns the end of the time in which p's verdicts on s at now stay the same if nothing is counted.
-func (p *Plan) SteadyUntil(s *store.State, now store.Instant) store.Instant {
+func (p *RuleSet) SteadyUntil(s *store.State, now store.Instant) store.Instant {
 	until := store.Distant
 	for i := range p.Rules {
 		r := &p.Rules[i]

@@ -12,7 +12,7 @@ import (
 // those beyond the limit and the spare ones are.
 func TestPruneKeepsWhatHoldsHide(t *testing.T) {
 	const now = store.Instant(1_000_000)
-	p := NewPlan(policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}}, time.Second)
+	p := NewRuleSet(policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}}, time.Second)
 	for name, c := range map[string]struct {
 		ends []int64 // of events, in seconds from now; 0: no hold
 		want int

@@ -13,7 +13,7 @@ import (
 type change struct {
 	at     store.Instant
 	units  int64        // sent
-	probes uint64       // see count.Plan.Probes
+	probes uint64       // see count.RuleSet.Probes
 	back   *count.Entry // the entry that was given back, confirmed or, if it is not claimed, aborted; nil: units were sent
 }
 

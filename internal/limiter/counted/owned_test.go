@@ -59,7 +59,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 // TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
 // what is older, is not used once units of it are refunded.
 func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
-	p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Logs: []count.LogPlan{{Limit: 3}}}}
+	p := &demand.Plan{Promising: true, Regional: true, RuleSet: count.RuleSet{Logs: []count.LogRules{{Limit: 3}}}}
 	p.Base = p
 	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
@@ -154,7 +154,7 @@ func TestUnsettledCountersAreReadAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 			right := holder{began: time.Now()}
-			p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Counters: c.counters}}
+			p := &demand.Plan{Promising: true, Regional: true, RuleSet: count.RuleSet{Counters: c.counters}}
 			p.Base = p
 			at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 			time.Sleep(c.owns)

@@ -18,7 +18,7 @@ type units struct {
 	counts []store.Count // the sum of the batch, for each counter
 	totals []store.Count // this process's running total for each of counts; nil: with counters
 	dated  bool          // events are stored and valid; only counts must be written
-	probes uint64        // of conversions in memory: the rules by which the last unit is a probe, as in count.Plan.Probes
+	probes uint64        // of conversions in memory: the rules by which the last unit is a probe, as in count.RuleSet.Probes
 
 	small, grown bool // the owner has them in memory alone, and they are to be written after all: see small.go
 

@@ -49,7 +49,7 @@ func (p *Plan) Asked(units int64) *Plan {
 // judgingBy makes the plan of Asked.
 func (p *Plan) judgingBy(units int64) *Plan {
 	made := *p
-	made.Plan, made.asked, made.Definition.Limit = p.Plan.Asked(units), nil, units
+	made.RuleSet, made.asked, made.Definition.Limit = p.RuleSet.Asked(units), nil, units
 	if p.Local != nil {
 		made.Local = p.Local.Asked(units)
 	}

@@ -27,7 +27,7 @@ func (p *Plan) Serves(other *Plan) bool {
 func (p *Plan) sharesStateWith(other *Plan) bool {
 	return !p.Cell && !other.Cell && p.Sums == other.Sums && p.Counters == other.Counters && p.Tally == other.Tally &&
 		p.Span == other.Span && p.Behind == other.Behind && p.Releases == other.Releases && p.Consistency == other.Consistency &&
-		slices.EqualFunc(p.Logs, other.Logs, func(a, b count.LogPlan) bool {
+		slices.EqualFunc(p.Logs, other.Logs, func(a, b count.LogRules) bool {
 			return a.Span == b.Span && (!p.Behind || a.Window == b.Window)
 		})
 }

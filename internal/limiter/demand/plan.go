@@ -17,9 +17,9 @@ import (
 // Plan is a policy prepared for decisions: all that does not depend on the request is computed when the policy comes
 // into force.
 type Plan struct {
-	count.Plan
+	count.RuleSet
 	Keys      []*keys.Keys     // writes use the first, reads use all
-	LogWrites []store.LogWrite // the logs of count.Plan, for a Write
+	LogWrites []store.LogWrite // the logs of count.RuleSet, for a Write
 	Promising bool             // by its levels, a read sees earlier writes
 	ResetTTL  time.Duration
 	Sums      uint64 // identifies the limits whose units are in counters and cells
@@ -54,7 +54,7 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	if behind {
 		pol.Counting = policy.CountingRows // a write behind that is repeated must not count twice
 	}
-	p := &Plan{Plan: count.NewPlan(pol, o.Timing.Slack()), Behind: behind}
+	p := &Plan{RuleSet: count.NewRuleSet(pol, o.Timing.Slack()), Behind: behind}
 	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone

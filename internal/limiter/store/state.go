@@ -15,8 +15,8 @@ type State struct {
 	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
 	Cell   Cell
 
-	Levels      []Bucket     // the levels of a plan's buckets, decoded from the cell
-	Conversions []Conversion // the conversions of a plan, decoded from the cell
+	Levels      []Bucket     // the levels of a policy's buckets, decoded from the cell
+	Conversions []Conversion // the conversions of a policy, decoded from the cell
 	Applied     Applied      // the receipts that were returned, decoded from the cell
 }
 
