@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// sole is the right of an owner of all keys, and knows the keys that something was counted for
+// sole is the term of an owner of all keys, and knows the keys that something was counted for
 // since it began.
 type sole struct {
 	mu    sync.Mutex
@@ -48,16 +48,16 @@ func (s *sole) Note(key store.Key, _ time.Duration) error {
 }
 
 func (s *sole) Place(context.Context, store.Key) (demand.Place, error) {
-	return demand.Place{Right: s}, nil
+	return demand.Place{Term: s}, nil
 }
 
-func (s *sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
+func (s *sole) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) { return s, nil }
 
 // localOwner returns an engine that owns all keys, and decides by one policy under guarantee local.
-func localOwner(t testing.TB, store store.Store, namespace string, right *sole, limit policy.Limit) *limiter.Engine {
+func localOwner(t testing.TB, store store.Store, namespace string, term *sole, limit policy.Limit) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
-		Keyer: keys.Keyer{Namespace: namespace}, StoreTimeout: 5 * time.Second, Owners: right,
+		Keyer: keys.Keyer{Namespace: namespace}, StoreTimeout: 5 * time.Second, Owners: term,
 	})
 	p := policy.Policy{Name: "p", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{limit}}
 	if err := e.SetPolicies([]policy.Policy{p}); err != nil {

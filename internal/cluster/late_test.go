@@ -119,13 +119,13 @@ func TestCallsOfALaterViewWait(t *testing.T) {
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if right, err := c.EnterFor(ctx, 0, c.Known()+1); right != nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it decides by %+v, error %v; want none before it knows that view", right, err)
+		if term, err := c.EnterFor(ctx, 0, c.Known()+1); term != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it decides by %+v, error %v; want none before it knows that view", term, err)
 		}
-		if right, err := c.EnterFor(t.Context(), 0, c.Known()); err != nil {
+		if term, err := c.EnterFor(t.Context(), 0, c.Known()); err != nil {
 			t.Errorf("by the view that it knows: %v", err)
 		} else {
-			right.Leave()
+			term.Leave()
 		}
 	})
 }

@@ -24,9 +24,9 @@ func takesOf(t *testing.T, e *limiter.Engine, most int) (admitted int, err error
 }
 
 // owning returns an engine that owns all keys, with one fixed window of an hour in rows.
-func owning(t *testing.T, s store.Store, right owner.Right, limit int64) *limiter.Engine {
+func owning(t *testing.T, s store.Store, term owner.Term, limit int64) *limiter.Engine {
 	t.Helper()
-	return asking(t, s, &owners{right: right}, limit)
+	return asking(t, s, &owners{term: term}, limit)
 }
 
 // asking returns an engine with these owners, and the same policy.
@@ -88,13 +88,13 @@ func TestReadsHaveNothingAhead(t *testing.T) {
 	})
 }
 
-// TestUnitsAheadAreAcknowledged holds that nobody is admitted by units that the store may not have, nor by a right that is over.
+// TestUnitsAheadAreAcknowledged holds that nobody is admitted by units that the store may not have, nor under a term that is over.
 func TestUnitsAheadAreAcknowledged(t *testing.T) {
-	for _, broken := range []string{"no answer", "a right that is over"} {
+	for _, broken := range []string{"no answer", "a term that is over"} {
 		t.Run(broken, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, right := newFakeStore(), &tenancy{}
-				e := owning(t, s, right, 1000)
+				s, term := newFakeStore(), &tenancy{}
+				e := owning(t, s, term, 1000)
 				if n, err := takesOf(t, e, 100); n != 100 || err != nil {
 					t.Fatalf("%d of 100 takes are admitted: %v", n, err)
 				}
@@ -102,7 +102,7 @@ func TestUnitsAheadAreAcknowledged(t *testing.T) {
 					s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 					spend(t, e)
 				} else {
-					right.set(func() { right.fails = store.ErrUnavailable })
+					term.set(func() { term.fails = store.ErrUnavailable })
 				}
 				for range 50 {
 					if n, _ := takesOf(t, e, 1); n > 0 {

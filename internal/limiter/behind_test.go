@@ -62,7 +62,7 @@ func buckets() []string {
 // writtenBehind returns the algorithms that may be decided in memory and written later: all.
 func writtenBehind() []string { return policy.Algorithms() }
 
-// tenancy is the right to all keys, of which nothing was counted before it. It can be told how it ends.
+// tenancy is the term of an owner of all keys, of which nothing was counted before it. It can be told how it ends.
 type tenancy struct {
 	mu       sync.Mutex
 	noted    map[store.Key]bool
@@ -128,11 +128,11 @@ func (a asked) Tell(c *demand.Charge) {
 	_ = handOn(context.Background(), a.Engine, c)
 }
 
-// tenant returns an engine that owns all keys by right, and runs.
-func tenant(t *testing.T, store store.Store, feed store.Feed, right owner.Right, policies ...policy.Policy) *limiter.Engine {
+// tenant returns an engine that owns all keys under term, and runs.
+func tenant(t *testing.T, store store.Store, feed store.Feed, term owner.Term, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	return instanceWith(t, store, &limiter.Options{
-		Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Owners: &owners{right: right},
+		Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Owners: &owners{term: term},
 	}, policies...)
 }
 
@@ -406,19 +406,19 @@ func TestLocalThroughAnOutage(t *testing.T) {
 	}
 }
 
-// TestLocalStopsWithItsRight holds that an owner which is set out, or can't learn whether it is, admits nothing
+// TestLocalStopsWithoutAVerifiedTerm holds that an owner which is set out, or can't learn whether it is, admits nothing
 // from memory after an interval and a store timeout.
-func TestLocalStopsWithItsRight(t *testing.T) {
+func TestLocalStopsWithoutAVerifiedTerm(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
-		for name, fails := range map[string]error{"out": owner.ErrRightEnded, "no answer": store.ErrUnavailable} {
+		for name, fails := range map[string]error{"out": owner.ErrTermEnded, "no answer": store.ErrUnavailable} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
-				right := &tenancy{}
-				e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 100, time.Hour))
+				term := &tenancy{}
+				e := tenant(t, newFakeStore(), nil, term, inMemory(algorithm, 100, time.Hour))
 				takes(t, e, 1)
-				right.set(func() { right.verified, right.fails = time.Now(), fails })
+				term.set(func() { term.verified, term.fails = time.Now(), fails })
 				time.Sleep(demand.DefaultSyncInterval + timeout - time.Millisecond)
-				if allowed := takes(t, e, 1); allowed != 1 || right.asked > 0 {
-					t.Errorf("a right that held a moment ago is asked for %d times, and %d are admitted", right.asked, allowed)
+				if allowed := takes(t, e, 1); allowed != 1 || term.asked > 0 {
+					t.Errorf("a term that held a moment ago is asked for %d times, and %d are admitted", term.asked, allowed)
 				}
 				time.Sleep(time.Millisecond)
 				_, err := e.Take(t.Context(), somebody)
@@ -429,9 +429,9 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 				if used := mustCheck(t, e).Used; used != 2 {
 					t.Errorf("%d used, want 2", used)
 				}
-				right.set(func() { right.fails = nil })
+				term.set(func() { term.fails = nil })
 				if allowed := takes(t, e, 1); allowed != 1 {
-					t.Error("denied though the right holds")
+					t.Error("denied though the term holds")
 				}
 			})
 		}
@@ -442,10 +442,10 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 func TestLocalEndsWithItsTerm(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
-			right := &tenancy{}
-			e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 9, time.Hour))
+			term := &tenancy{}
+			e := tenant(t, newFakeStore(), nil, term, inMemory(algorithm, 9, time.Hour))
 			takes(t, e, 1)
-			right.set(func() { right.ended = owner.ErrRightEnded })
+			term.set(func() { term.ended = owner.ErrTermEnded })
 			_, err := e.Take(t.Context(), somebody)
 			var failed *count.StoreError
 			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
@@ -460,7 +460,7 @@ func TestLocalIsWrittenAtAStop(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s, p := newFakeStore(), inMemory(algorithm, 4, time.Hour)
-			e := limiter.New(s, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: &owners{right: &tenancy{}}})
+			e := limiter.New(s, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: &owners{term: &tenancy{}}})
 			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
@@ -488,7 +488,7 @@ func TestLocalStopsInTime(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = time.Hour
-		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{right: &tenancy{}}})
+		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{term: &tenancy{}}})
 		if err := e.SetPolicies([]policy.Policy{inMemory("sliding-log", 4, time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
@@ -516,11 +516,11 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 			policy := inMemory(all[seed%uint64(len(all))], limit, 31*24*time.Hour)
 			store := newFakeStore()
 			store.readTakes, store.writeTakes = upTo(rnd, 100*time.Millisecond), upTo(rnd, 100*time.Millisecond)
-			total, lost, right := int64(0), int64(0), owner.Right(&tenancy{})
+			total, lost, term := int64(0), int64(0), owner.Term(&tenancy{})
 			for range 1 + rnd.IntN(5) {
 				mine, parted := &partOff{Store: store}, inStore(t, store, policy)
-				e := tenant(t, mine, nil, right, policy)
-				right = &sole{} // of an owner that has to read earlier counts
+				e := tenant(t, mine, nil, term, policy)
+				term = &sole{} // of an owner that has to read earlier counts
 				pace, lives := time.Millisecond<<rnd.IntN(8), upTo(rnd, 2*time.Second)
 				admitted, late := takesUntilParted(t, e, mine, rnd, pace, lives, stretch)
 				unwritten := admitted - (inStore(t, store, policy) - parted)
@@ -581,7 +581,7 @@ func TestLocalWithoutRoom(t *testing.T) {
 			p.Name = algorithm
 			policies = append(policies, p)
 		}
-		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{right: &tenancy{}}})
+		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{term: &tenancy{}}})
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)
 		}
@@ -660,7 +660,7 @@ func TestLocalWithoutOwners(t *testing.T) {
 	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, p := newFakeStore(), inMemory(algorithm, 3, time.Hour)
-			shared := &owners{right: everyones{}}
+			shared := &owners{term: everyones{}}
 			e := limiter.New(store, &limiter.Options{Owners: shared})
 			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)

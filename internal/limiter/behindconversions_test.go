@@ -121,8 +121,8 @@ func TestLocalProbesAreWrittenBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store, p := newFakeStore(), halfInMemory(1, 24*time.Hour)
 		p.Limits[0].Probe = 10 * time.Minute
-		right := &tenancy{}
-		e := tenant(t, store, nil, right, p)
+		term := &tenancy{}
+		e := tenant(t, store, nil, term, p)
 		sent(t, e, somebody)
 		time.Sleep(10 * time.Minute)
 		probe := sent(t, e, somebody)
@@ -130,7 +130,7 @@ func TestLocalProbesAreWrittenBehind(t *testing.T) {
 			t.Fatal("there is not just one probe")
 		}
 		nextSync()
-		next := tenant(t, store, nil, right, p)
+		next := tenant(t, store, nil, term, p)
 		if sent(t, next, somebody) != "" {
 			t.Error("the next owner lets another one pass")
 		}

@@ -183,7 +183,7 @@ func BenchmarkUnaskedTake(b *testing.B) {
 func BenchmarkLocalTake(b *testing.B) {
 	for _, name := range policy.Algorithms() {
 		b.Run(name, func(b *testing.B) {
-			e := limiter.New(struct{ store.Store }{embedded.New(nil)}, &limiter.Options{Owners: &owners{right: &tenancy{}}})
+			e := limiter.New(struct{ store.Store }{embedded.New(nil)}, &limiter.Options{Owners: &owners{term: &tenancy{}}})
 			if err := e.SetPolicies([]policy.Policy{inMemory(name, policy.MaxLogLimit, time.Hour)}); err != nil {
 				b.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func BenchmarkEmbeddedMemory(b *testing.B) {
 func BenchmarkOwnerMemory(b *testing.B) {
 	for _, name := range policy.Algorithms() {
 		benchmarkMemory(b, name, policyOf(name, memoryLimit, time.Hour), func(opts *limiter.Options) *limiter.Engine {
-			opts.Owners = &owners{right: &allNew{}}
+			opts.Owners = &owners{term: &allNew{}}
 			return limiter.New(nowhere{}, opts)
 		})
 	}
@@ -310,7 +310,7 @@ func (n nowhere) WriteThenRead(ctx context.Context, w *store.Write, q *store.Que
 	return store.InTwoSteps(ctx, n, w, q)
 }
 
-// allNew is the right of an owner of all keys, for which nothing was counted.
+// allNew is the term of an owner of all keys, for which nothing was counted.
 type allNew struct{ sole }
 
 func (allNew) IsNew(store.Key, time.Duration) bool { return true }

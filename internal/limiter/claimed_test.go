@@ -254,8 +254,8 @@ func TestClaimedTakeThatWasPlacedInVain(t *testing.T) {
 func TestClaimIsKeptUntilItsEventIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStore()
-		e := ownerOf(t, s, &owners{right: everyones{}}, limiter.Options{}, logOf(1))
-		other := ownerOf(t, s, &owners{right: everyones{}}, limiter.Options{}, logOf(1))
+		e := ownerOf(t, s, &owners{term: everyones{}}, limiter.Options{}, logOf(1))
+		other := ownerOf(t, s, &owners{term: everyones{}}, limiter.Options{}, logOf(1))
 		s.set(func() {
 			s.onWrite = func(w *store.Write) error {
 				if len(w.Remove) > 0 {

@@ -230,7 +230,7 @@ func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 func TestDerivedInMemory(t *testing.T) {
 	policies := ofCountries(1, 2)
 	policies[1].Guarantee = policy.GuaranteeLocal
-	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Owners: &owners{right: &tenancy{}}})
+	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Owners: &owners{term: &tenancy{}}})
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}

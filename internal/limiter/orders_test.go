@@ -34,7 +34,7 @@ func TestOwnerForgetsWhatIsReset(t *testing.T) {
 	for _, p := range inOwnersMemory(2) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared, link := newFakeStore(), new(toOwner)
-			owns := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			owns := ownerOf(t, shared, &owners{term: &tenancy{}}, limiter.Options{}, p)
 			link.engine = owns
 			asks := ownerOf(t, shared, &owners{other: link}, limiter.Options{}, p)
 			of := limiter.Demand{Policy: p.Name, Identifier: "id"}
@@ -90,7 +90,7 @@ func TestResetKeysAreNotNew(t *testing.T) {
 	for _, p := range inOwnersMemory(2) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared, opts := newFakeStore(), limiter.Options{ClockTolerance: time.Second}
-			first := ownerOf(t, shared, &owners{right: &tenancy{}}, opts, p)
+			first := ownerOf(t, shared, &owners{term: &tenancy{}}, opts, p)
 			of := limiter.Demand{Policy: p.Name, Identifier: "id"}
 			must(t, first.Reset(t.Context(), p.Name, "id"))
 			for range 2 {
@@ -126,7 +126,7 @@ func TestOwnerForgetsWhatIsGivenBack(t *testing.T) {
 	for _, p := range inOwnersMemory(2) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared, link := newFakeStore(), new(toOwner)
-			owns := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			owns := ownerOf(t, shared, &owners{term: &tenancy{}}, limiter.Options{}, p)
 			link.engine = owns
 			running(t, owns)
 			asks := ownerOf(t, shared, &owners{other: link}, limiter.Options{}, p)
@@ -210,7 +210,7 @@ func TestRefundIsMadeOnce(t *testing.T) {
 			bubble(t, what+"/"+p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 				feed, link := embedded.New(nil), &unsure{toOwner: new(toOwner)}
 				shared, opts := &fakeStore{Store: feed}, limiter.Options{Feed: feed}
-				owns := ownerOf(t, shared, &owners{right: &tenancy{}}, opts, p)
+				owns := ownerOf(t, shared, &owners{term: &tenancy{}}, opts, p)
 				link.engine = owns
 				asks := ownerOf(t, shared, &owners{other: link}, opts, p)
 				running(t, owns)
@@ -240,7 +240,7 @@ func TestRefundIsMadeOnce(t *testing.T) {
 func TestSettledAfterItsHoldIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared, link, opts := newFakeStore(), new(toOwner), limiter.Options{StoreTimeout: 5 * time.Second}
-		owns := ownerOf(t, shared, &owners{right: &tenancy{}}, opts, logOf(3))
+		owns := ownerOf(t, shared, &owners{term: &tenancy{}}, opts, logOf(3))
 		link.engine = owns
 		others := &owners{other: link}
 		asks := ownerOf(t, shared, others, opts, logOf(3))

@@ -21,14 +21,14 @@ import (
 
 // owners says of all keys what a test wants: this instance owns them, unless another is given.
 type owners struct {
-	right owner.Right
+	term  owner.Term
 	other demand.Peer
 
 	mu   sync.Mutex
 	hold chan struct{} // the next question for a key's owner waits for it
 }
 
-// sole is the right of an owner of all keys.
+// sole is the term of an owner of all keys.
 type sole struct{ began time.Time }
 
 func (s *sole) Owned() bool                  { return true }
@@ -40,7 +40,7 @@ func (s *sole) Leave()                       {}
 func (s *sole) IsNew(store.Key, time.Duration) bool { return false }
 func (s *sole) Note(store.Key, time.Duration) error { return nil }
 
-// everyones is the right of each instance where all decide for every key.
+// everyones is the term of each instance where all decide for every key.
 type everyones struct{}
 
 func (everyones) Owned() bool                  { return false }
@@ -52,7 +52,7 @@ func (everyones) Leave()                       {}
 func (everyones) IsNew(store.Key, time.Duration) bool { return false }
 func (everyones) Note(store.Key, time.Duration) error { return nil }
 
-func ownsAll() *owners { return &owners{right: &sole{}} }
+func ownsAll() *owners { return &owners{term: &sole{}} }
 
 func (o *owners) Place(context.Context, store.Key) (demand.Place, error) {
 	o.mu.Lock()
@@ -65,7 +65,7 @@ func (o *owners) Place(context.Context, store.Key) (demand.Place, error) {
 	if o.other != nil {
 		return demand.Place{Owner: o.other}, nil
 	}
-	return demand.Place{Right: o.right}, nil
+	return demand.Place{Term: o.term}, nil
 }
 
 // handOn makes e decide c as if a message had carried it.
@@ -81,8 +81,8 @@ func handOn(ctx context.Context, e *limiter.Engine, c *demand.Charge) error {
 	return err
 }
 
-func (o *owners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
-	return o.right, nil
+func (o *owners) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
+	return o.term, nil
 }
 
 func logOf(limit int64) policy.Policy {
@@ -234,7 +234,7 @@ func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
 // before.
 func TestResetByAnOwnerThatIsOutIsUnknown(t *testing.T) {
 	for _, p := range []policy.Policy{logOf(2), inMemory("token-bucket", 2, time.Hour)} {
-		e := ownerOf(t, newFakeStore(), &owners{right: &tenancy{fails: owner.ErrRightEnded}}, limiter.Options{}, p)
+		e := ownerOf(t, newFakeStore(), &owners{term: &tenancy{fails: owner.ErrTermEnded}}, limiter.Options{}, p)
 		var failed *count.StoreError
 		if err := e.Reset(t.Context(), p.Name, "id"); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%s: the error is %v, want one that says unknown", p.Limits[0].Algorithm, err)
@@ -279,7 +279,7 @@ func TestOwnerDoesNotDenyForLongByWhatIsTakenBack(t *testing.T) {
 	})
 }
 
-// doubtful is the right of an owner that can't learn whether it still holds.
+// doubtful is the term of an owner that can't learn whether it still holds.
 type doubtful struct {
 	sole
 	asked atomic.Int64
@@ -293,27 +293,27 @@ func (d *doubtful) Verify(context.Context) error {
 // TestWhoCantVerifyWaitsBeforeItAsksAgain holds that a store which fails at once is not asked in a
 // tight loop.
 func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
-	right := &doubtful{}
-	e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{StoreTimeout: 100 * time.Millisecond}, logOf(2))
+	term := &doubtful{}
+	e := ownerOf(t, newFakeStore(), &owners{term: term}, limiter.Options{StoreTimeout: 100 * time.Millisecond}, logOf(2))
 	_, err := takeOne(t.Context(), e)
 	var failed *count.StoreError
 	if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
 	}
-	if n := right.asked.Load(); n < 2 || n > 100 {
+	if n := term.asked.Load(); n < 2 || n > 100 {
 		t.Errorf("asked %d times within 100ms", n)
 	}
 }
 
 // TestOwnRowIsReadAfterTheWrite sets an owner out while its unit is written, and holds that it admits nothing.
 func TestOwnRowIsReadAfterTheWrite(t *testing.T) {
-	s, right := newFakeStore(), &tenancy{}
-	e := ownerOf(t, s, &owners{right: right}, limiter.Options{}, logOf(2))
+	s, term := newFakeStore(), &tenancy{}
+	e := ownerOf(t, s, &owners{term: term}, limiter.Options{}, logOf(2))
 	if ok, err := takeOne(t.Context(), e); !ok {
 		t.Fatalf("denied, error %v", err)
 	}
 	s.onWrite = func(*store.Write) error {
-		right.set(func() { right.fails = owner.ErrRightEnded })
+		term.set(func() { term.fails = owner.ErrTermEnded })
 		return nil
 	}
 	_, err := takeOne(t.Context(), e)
@@ -356,7 +356,7 @@ func TestMemoryOfAnyBoundKeepsTheLimit(t *testing.T) {
 		t.Run(policy.Limits[0].Algorithm+"/"+string(policy.Guarantee), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeStore()
-				e := instanceWith(t, s, &limiter.Options{MaxKeys: 1, Owners: &owners{right: &tenancy{}}}, policy)
+				e := instanceWith(t, s, &limiter.Options{MaxKeys: 1, Owners: &owners{term: &tenancy{}}}, policy)
 				var admitted [callers]atomic.Int64
 				var all sync.WaitGroup
 				for round := range asked {
@@ -395,10 +395,10 @@ func TestColdReadsAreCounted(t *testing.T) {
 	poured := inMemory("token-bucket", 3, time.Hour)
 	for _, p := range []policy.Policy{logOf(3), written, poured} {
 		for _, c := range []struct {
-			name  string
-			right owner.Right
-			op    count.Op
-			want  int64
+			name string
+			term owner.Term
+			op   count.Op
+			want int64
 		}{
 			{"take by the owner", &sole{}, count.OpTake, 1},
 			{"check by the owner", &sole{}, count.OpCheck, 4}, // what a check reads is not kept
@@ -408,7 +408,7 @@ func TestColdReadsAreCounted(t *testing.T) {
 			if p.Limits[0].Algorithm == "token-bucket" && (c.op == count.OpCheck || c.want == 0) {
 				continue // a cell is compared and set, or read whatever is known
 			}
-			e := ownerOf(t, newFakeStore(), &owners{right: c.right}, limiter.Options{}, p)
+			e := ownerOf(t, newFakeStore(), &owners{term: c.term}, limiter.Options{}, p)
 			for range 4 {
 				if _, err := e.Do(t.Context(), &limiter.Call{Op: c.op, Demands: []limiter.Demand{{Policy: p.Name, Identifier: "id"}}}); err != nil {
 					t.Fatal(err)

@@ -63,7 +63,7 @@ func TestNewOwnerReadsAgainWhatMayBeTakenBack(t *testing.T) {
 		if _, err := former.Take(t.Context(), somebody); err == nil {
 			t.Fatal("the read did not fail")
 		}
-		next := ownerOf(t, s, &owners{right: &sole{began: time.Now()}}, limiter.Options{StoreTimeout: timeout}, p)
+		next := ownerOf(t, s, &owners{term: &sole{began: time.Now()}}, limiter.Options{StoreTimeout: timeout}, p)
 		if d := mustTake(t, next); d.Allowed {
 			t.Fatalf("allowed before it is taken back: %+v", d.Verdict)
 		}

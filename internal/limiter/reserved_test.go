@@ -24,7 +24,7 @@ func TestReservationsAreDecidedByOwners(t *testing.T) {
 	for _, p := range inOwnersMemory(2) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared, link := newFakeStore(), new(toOwner)
-			owns := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			owns := ownerOf(t, shared, &owners{term: &tenancy{}}, limiter.Options{}, p)
 			link.engine = owns
 			asks := ownerOf(t, shared, &owners{other: link}, limiter.Options{}, p)
 			running(t, owns)
@@ -60,7 +60,7 @@ func TestSettledHoldStays(t *testing.T) {
 	for _, p := range inOwnersMemory(4) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared, link := newFakeStore(), new(toOwner)
-			owns := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			owns := ownerOf(t, shared, &owners{term: &tenancy{}}, limiter.Options{}, p)
 			link.engine = owns
 			asks := ownerOf(t, shared, &owners{other: link}, limiter.Options{}, p)
 			running(t, owns)
@@ -91,7 +91,7 @@ func TestHeldUnitsAreWrittenFirst(t *testing.T) {
 	for _, p := range append(inOwnersMemory(2), small...) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
 			shared := newFakeStore()
-			dies := ownerOf(t, shared, &owners{right: &tenancy{}}, limiter.Options{}, p)
+			dies := ownerOf(t, shared, &owners{term: &tenancy{}}, limiter.Options{}, p)
 			of := limiter.Demand{Policy: p.Name, Identifier: "id"}
 			if a := mustDo(t, dies, reserving(time.Minute, of)); a.Reservation == "" {
 				t.Fatalf("%+v", a)
@@ -111,8 +111,8 @@ func TestReservationByAnOwnerThatIsOut(t *testing.T) {
 			continue
 		}
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
-			right := &tenancy{fails: owner.ErrRightEnded}
-			e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{}, p)
+			term := &tenancy{fails: owner.ErrTermEnded}
+			e := ownerOf(t, newFakeStore(), &owners{term: term}, limiter.Options{}, p)
 			call := reserving(time.Minute, limiter.Demand{Policy: p.Name, Identifier: "id"})
 			_, err := e.Do(t.Context(), &call)
 			if failed := (*count.StoreError)(nil); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
@@ -126,7 +126,7 @@ func TestReservationByAnOwnerThatIsOut(t *testing.T) {
 // counts all the same.
 func TestHoldsThatHaveEndedHideNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := ownerOf(t, newFakeStore(), &owners{right: &tenancy{}}, limiter.Options{}, logOf(2))
+		e := ownerOf(t, newFakeStore(), &owners{term: &tenancy{}}, limiter.Options{}, logOf(2))
 		of := limiter.Demand{Policy: "log", Identifier: "id"}
 		takesInTurn(t, e, of, true)
 		for range 100 {

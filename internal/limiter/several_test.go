@@ -27,7 +27,7 @@ import (
 type ring struct {
 	store   *fakeStore
 	engines []*limiter.Engine
-	rights  []owner.Right
+	terms   []owner.Term
 	stop    func()
 
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func newRing(t *testing.T, n int, policies ...policy.Policy) *ring {
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)
 		}
-		r.engines, r.rights = append(r.engines, e), append(r.rights, &sole{})
+		r.engines, r.terms = append(r.engines, e), append(r.terms, &sole{})
 		running.Go(func() { _ = e.Run(ctx) })
 	}
 	return r
@@ -92,11 +92,11 @@ func (o *ringOwners) Place(_ context.Context, key store.Key) (demand.Place, erro
 	if n := o.ring.ownerOf(key); n != o.self {
 		return demand.Place{Owner: ringPeer{o.ring, n}}, nil
 	}
-	return demand.Place{Right: o.ring.rights[o.self]}, nil
+	return demand.Place{Term: o.ring.terms[o.self]}, nil
 }
 
-func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
-	return o.ring.rights[o.self], nil
+func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
+	return o.ring.terms[o.self], nil
 }
 
 type ringPeer struct {

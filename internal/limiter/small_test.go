@@ -163,7 +163,7 @@ func TestSmallKeysBeforeAClockIsSetBack(t *testing.T) {
 			var ahead atomic.Int64
 			ahead.Store(int64(time.Minute))
 			e := instanceWith(t, newFakeStore(), &limiter.Options{
-				Owners: &owners{right: &tenancy{}}, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+				Owners: &owners{term: &tenancy{}}, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 			}, writtenFrom(50, algorithm, 30, 24*time.Hour))
 			takes(t, e, 3)
 			ahead.Store(0)
@@ -181,7 +181,7 @@ func TestSmallKeysFallOutOfMemory(t *testing.T) {
 		bubble(t, algorithm, func(t *testing.T) {
 			const limit, callers, asked, most = 4, 600, 6, 512
 			s, p := newFakeStore(), writtenFrom(50, algorithm, limit, 24*time.Hour)
-			e := instanceWith(t, s, &limiter.Options{MaxKeys: most, Owners: &owners{right: &tenancy{}}}, p)
+			e := instanceWith(t, s, &limiter.Options{MaxKeys: most, Owners: &owners{term: &tenancy{}}}, p)
 			var admitted [callers]atomic.Int64
 			for range asked {
 				var all sync.WaitGroup
@@ -216,7 +216,7 @@ func TestSmallKeysThatAreOverAreDropped(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s, p := newFakeStore(), writtenFrom(50, algorithm, 10, time.Minute)
-			e := instanceWith(t, s, &limiter.Options{MaxKeys: 4096, Owners: &owners{right: &tenancy{}}}, p)
+			e := instanceWith(t, s, &limiter.Options{MaxKeys: 4096, Owners: &owners{term: &tenancy{}}}, p)
 			for i := range 10_000 {
 				if d, err := e.Take(t.Context(), callerOf(i)); err != nil || !d.Allowed {
 					t.Fatal(d, err)
@@ -237,7 +237,7 @@ func TestSmallKeysStayWhileTheyCanNotBeWritten(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const most = 2048
 		s, p := newFakeStore(), writtenFrom(50, "fixed-window", 10, 24*time.Hour)
-		e := instanceWith(t, s, &limiter.Options{MaxKeys: most, Owners: &owners{right: &tenancy{}}}, p)
+		e := instanceWith(t, s, &limiter.Options{MaxKeys: most, Owners: &owners{term: &tenancy{}}}, p)
 		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 		admitted := 0
 		for i := range 2 * most {
@@ -323,10 +323,10 @@ func TestUnload(t *testing.T) {
 func TestSmallKeysEndWithTheirTerm(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
-			s, p, right := newFakeStore(), writtenFrom(50, algorithm, 30, 24*time.Hour), &tenancy{}
-			e := tenant(t, s, nil, right, p)
+			s, p, term := newFakeStore(), writtenFrom(50, algorithm, 30, 24*time.Hour), &tenancy{}
+			e := tenant(t, s, nil, term, p)
 			takes(t, e, 2)
-			right.set(func() { right.ended = owner.ErrRightEnded })
+			term.set(func() { term.ended = owner.ErrTermEnded })
 			_, err := e.Take(t.Context(), callerOf(1))
 			var failed *count.StoreError
 			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
@@ -344,10 +344,10 @@ func TestSmallKeysEndWithTheirTerm(t *testing.T) {
 func TestSmallKeysOfAnEarlierTerm(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
-			s, p, of := newFakeStore(), writtenFrom(50, algorithm, 4, 24*time.Hour), &owners{right: &tenancy{}}
+			s, p, of := newFakeStore(), writtenFrom(50, algorithm, 4, 24*time.Hour), &owners{term: &tenancy{}}
 			e := instanceWith(t, s, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: of}, p)
 			takes(t, e, 1)
-			of.right = &tenancy{}
+			of.term = &tenancy{}
 			if allowed := takes(t, e, 5); allowed != 3 {
 				t.Errorf("%d more of 4", allowed)
 			}
@@ -372,11 +372,11 @@ func TestWriteFromOvershootIsBounded(t *testing.T) {
 			total, lost := int64(0), int64(0)
 			for range 1 + rnd.IntN(5) {
 				mine, before := &partOff{Store: s}, inStore(t, s, p)
-				right := &tenancy{noted: make(map[store.Key]bool)}
+				term := &tenancy{noted: make(map[store.Key]bool)}
 				if before > 0 { // the owner knows that the key is counted
-					right.noted = nil
+					term.noted = nil
 				}
-				e := tenant(t, mine, nil, knows(before > 0, right), p)
+				e := tenant(t, mine, nil, knows(before > 0, term), p)
 				pace, lives := time.Millisecond<<rnd.IntN(11), upTo(rnd, 5*time.Second)
 				admitted, late := takesUntilParted(t, e, mine, rnd, pace, lives, stretch)
 				unwritten := admitted - (inStore(t, s, p) - before)
@@ -399,12 +399,12 @@ func TestWriteFromOvershootIsBounded(t *testing.T) {
 	t.Logf("more than the limit in %d of %d runs", beyond, runs)
 }
 
-// knows returns a right under which a key is new unless it is counted.
-func knows(counted bool, right *tenancy) owner.Right {
+// knows returns a term under which a key is new unless it is counted.
+func knows(counted bool, term *tenancy) owner.Term {
 	if counted {
 		return &sole{}
 	}
-	return right
+	return term
 }
 
 // TestWriteFromIsRefused holds that write_from is refused with a sentence where it can't be.

@@ -140,7 +140,7 @@ func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
 	})
 }
 
-// newcomers is the right of an owner that knows which keys are new.
+// newcomers is the term of an owner that knows which keys are new.
 type newcomers struct {
 	sole
 	mu   sync.Mutex
@@ -165,9 +165,9 @@ func (n *newcomers) Note(key store.Key, _ time.Duration) error {
 // nothing, and denies the rest; and that it reads again what it has forgotten.
 func TestNewKeysAreNotRead(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
-		store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool)}
+		store, term := newFakeStore(), &newcomers{seen: make(map[store.Key]bool)}
 		policy := policyOf(algorithm, 2, time.Hour)
-		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policy)
+		e := ownerOf(t, store, &owners{term: term}, limiter.Options{}, policy)
 		for i, want := range []bool{true, true, false, false} {
 			if d := mustTake(t, e); d.Allowed != want {
 				t.Errorf("%s: take %d is allowed: %t, want %t", algorithm, i, d.Allowed, want)
@@ -176,23 +176,23 @@ func TestNewKeysAreNotRead(t *testing.T) {
 		if len(store.reads) > 0 || len(store.writes) != 2 {
 			t.Errorf("%s: %d reads and %d writes, want 0 and 2", algorithm, len(store.reads), len(store.writes))
 		}
-		another := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policy) // which remembers nothing
+		another := ownerOf(t, store, &owners{term: term}, limiter.Options{}, policy) // which remembers nothing
 		if d := mustTake(t, another); d.Allowed || len(store.reads) == 0 {
 			t.Errorf("%s: a key that something was counted for: allowed %t by %d reads", algorithm, d.Allowed, len(store.reads))
 		}
 	}
 }
 
-// TestNothingIsCountedThatTheNextOwnerMayNotKnowOf ends a right between the decision and the write.
+// TestNothingIsCountedThatTheNextOwnerMayNotKnowOf ends a term between the decision and the write.
 func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
-	store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool), over: owner.ErrRightEnded}
+	store, term := newFakeStore(), &newcomers{seen: make(map[store.Key]bool), over: owner.ErrTermEnded}
 	for _, known := range []bool{true, false} {
 		if !known { // it is to be read
 			e := ownerOf(t, store, ownsAll(), limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
 			mustTake(t, e)
 		}
 		before := len(store.writes)
-		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
+		e := ownerOf(t, store, &owners{term: term}, limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
 		_, err := e.Take(t.Context(), somebody)
 		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo || len(store.writes) != before {
@@ -204,9 +204,9 @@ func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
 // TestKeysOfSeveralDemandsAreNotNew has a call of two keys counted, and asks for one of them a while later.
 func TestKeysOfSeveralDemandsAreNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		right := &newcomers{seen: make(map[store.Key]bool)}
+		term := &newcomers{seen: make(map[store.Key]bool)}
 		policy := policyOf("sliding-log", 2, time.Hour)
-		e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{}, policy)
+		e := ownerOf(t, newFakeStore(), &owners{term: term}, limiter.Options{}, policy)
 		other := somebody
 		other.Identifier = "another"
 		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, other}}

@@ -48,7 +48,7 @@ func (o *Owners) Place(ctx context.Context, key store.Key) (demand.Place, error)
 	case err != nil:
 		return demand.Place{}, notYet(err)
 	case p.Term != nil:
-		return demand.Place{Right: right{p.Term}, View: p.View}, nil
+		return demand.Place{Term: term{p.Term}, View: p.View}, nil
 	}
 	l := o.pool.link(p.Peer)
 	if l == nil {
@@ -64,8 +64,8 @@ func notYet(err error) error {
 	return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 }
 
-// PlaceFor returns the right to decide a call for key that a peer handed on; see demand.Owners.
-func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error) {
+// PlaceFor returns the term to decide a call for key that a peer handed on; see demand.Owners.
+func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Term, error) {
 	t, err := o.cluster.EnterFor(ctx, SlotOf(key), view)
 	switch {
 	case errors.Is(err, cluster.ErrMoved):
@@ -73,33 +73,33 @@ func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner
 	case err != nil:
 		return nil, notYet(err)
 	}
-	return right{t}, nil
+	return term{t}, nil
 }
 
-// right is a term as an owner.Right.
-type right struct{ *cluster.Term }
+// term is a cluster.Term as an owner.Term.
+type term struct{ *cluster.Term }
 
 // IsNew reports whether nothing is counted for key.
-func (r right) IsNew(key store.Key, life time.Duration) bool { return r.Term.IsNew(hashOf(key), life) }
+func (t term) IsNew(key store.Key, life time.Duration) bool { return t.Term.IsNew(hashOf(key), life) }
 
 // Note notes that units are about to be counted for key.
-func (r right) Note(key store.Key, life time.Duration) error {
-	if !r.Owned() {
+func (t term) Note(key store.Key, life time.Duration) error {
+	if !t.Owned() {
 		return nil
 	}
-	if err := r.Term.Note(hashOf(key), time.Now().Add(life)); err != nil {
-		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)
+	if err := t.Term.Note(hashOf(key), time.Now().Add(life)); err != nil {
+		return fmt.Errorf("%w: %w", owner.ErrTermEnded, err)
 	}
 	return nil
 }
 
-// Verify returns nil if the right still holds.
-func (r right) Verify(ctx context.Context) error {
+// Verify returns nil if the term still holds.
+func (t term) Verify(ctx context.Context) error {
 	ctx, span := tracing.Verify(ctx)
-	err := r.Term.Verify(ctx)
+	err := t.Term.Verify(ctx)
 	span.Verified(err)
 	if errors.Is(err, cluster.ErrOut) {
-		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)
+		return fmt.Errorf("%w: %w", owner.ErrTermEnded, err)
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// lasting is an owner's right that does not end.
+// lasting is an owner's term that does not end.
 type lasting struct{ _ byte }
 
 func (l *lasting) Owned() bool                  { return true }
@@ -27,18 +27,18 @@ func (l *lasting) IsNew(store.Key, time.Duration) bool { return false }
 func (l *lasting) Note(store.Key, time.Duration) error { return nil }
 
 // fixedOwners says of all keys that this instance owns them.
-type fixedOwners struct{ right *lasting }
+type fixedOwners struct{ term *lasting }
 
 func (o *fixedOwners) Place(context.Context, store.Key) (demand.Place, error) {
-	return demand.Place{Right: o.right}, nil
+	return demand.Place{Term: o.term}, nil
 }
 
-func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
-	return o.right, nil
+func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
+	return o.term, nil
 }
 
-// TestMemoryBelongsToOneRight holds that an owner which gets a key back reads what others counted.
-func TestMemoryBelongsToOneRight(t *testing.T) {
+// TestMemoryBelongsToOneTerm holds that an owner which gets a key back reads what others counted.
+func TestMemoryBelongsToOneTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := embedded.New(nil)
 		engine := func(o demand.Owners) *limiter.Engine {
@@ -49,8 +49,8 @@ func TestMemoryBelongsToOneRight(t *testing.T) {
 			}
 			return e
 		}
-		owns := &fixedOwners{right: &lasting{}}
-		former, between := engine(owns), engine(&fixedOwners{right: &lasting{}})
+		owns := &fixedOwners{term: &lasting{}}
+		former, between := engine(owns), engine(&fixedOwners{term: &lasting{}})
 		admits := func(what string, e *limiter.Engine, want bool) {
 			t.Helper()
 			d, err := e.Take(t.Context(), limiter.Demand{Policy: "log", Identifier: "id"})
@@ -60,7 +60,7 @@ func TestMemoryBelongsToOneRight(t *testing.T) {
 		}
 		admits("the owner's first", former, true)
 		admits("that of the key's owner in between", between, true)
-		owns.right = &lasting{}
+		owns.term = &lasting{}
 		admits("a third", former, false)
 	})
 }

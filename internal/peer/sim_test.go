@@ -487,7 +487,7 @@ func (o *simOwners) Place(ctx context.Context, key store.Key) (demand.Place, err
 	case err != nil:
 		return demand.Place{}, notYet(err)
 	case p.Term != nil:
-		return demand.Place{Right: right{p.Term}, View: p.View}, nil
+		return demand.Place{Term: term{p.Term}, View: p.View}, nil
 	}
 	return demand.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
 }

@@ -186,13 +186,13 @@ func (s Span) HandedOn(c *demand.Charge, err error) {
 	s.span.End()
 }
 
-// Verify begins the span of finding out whether the right to decide still holds. It is to be ended by
+// Verify begins the span of finding out whether the term still holds. It is to be ended by
 // Verified.
 func Verify(ctx context.Context) (context.Context, Span) {
 	return begin(ctx, "fence", ofOwn)
 }
 
-// Verified ends the span of finding out whether the right to decide still holds: it does, unless there is an
+// Verified ends the span of finding out whether the term still holds: it does, unless there is an
 // error.
 func (s Span) Verified(err error) {
 	if s.Sampled() {

@@ -42,7 +42,7 @@ func (s *Decider) checkBeside(ctx context.Context, c *demand.Charge) {
 	}
 	_ = s.alone(ctx, c.Key, func(ctx context.Context) error { // else it stays denied
 		in, _ := s.prepared.Of(c.Key)
-		k, now := s.counted.owned.of(&c.Target, c.Right), s.opts.Timing.Instant()
+		k, now := s.counted.owned.of(&c.Target, c.Term), s.opts.Timing.Instant()
 		if k == nil || s.opts.Timing.IsSetBack(k.latest, now) {
 			s.check(ctx, c)
 			return nil
@@ -57,11 +57,11 @@ func (s *Decider) checkBeside(ctx context.Context, c *demand.Charge) {
 
 // Abort gives back what id has prepared for key, once. It is safe to repeat.
 func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) error {
-	t, right, ok := s.prepared.Aborts(key, id, s.opts)
+	t, term, ok := s.prepared.Aborts(key, id, s.opts)
 	if !ok {
 		return nil
 	}
-	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Right: right, Leaves: true}
+	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Term: term, Leaves: true}
 	if !s.flights.join(ctx, c) {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
 	}
@@ -83,7 +83,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 		case !t.Plan.Cell:
 			ids, gone = append(ids, r.Prepare), append(gone, e)
 		default:
-			if err := s.giveBackPrepared(ctx, t, r.Right, &e); err != nil {
+			if err := s.giveBackPrepared(ctx, t, r.Term, &e); err != nil {
 				failAborts([]*demand.Charge{r}, err)
 			} else {
 				s.prepared.Commit(t.Key, r.Prepare)
@@ -99,7 +99,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	}
 	var storing sync.WaitGroup
 	storing.Go(func() { s.giveAllBack(ctx, t, gone) })
-	k := s.counted.owned.takeOut(t, batch[0].Right, gone)
+	k := s.counted.owned.takeOut(t, batch[0].Term, gone)
 	if k == nil {
 		storing.Wait() // else the next read returns aborted units
 	}
@@ -108,7 +108,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	}
 	return rest, func() {
 		storing.Wait()
-		if k != nil && s.counted.owned.of(t, k.right) != k {
+		if k != nil && s.counted.owned.of(t, k.term) != k {
 			s.counted.owned.change(t.Key)
 		}
 	}
@@ -116,10 +116,10 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 
 // giveBackPrepared gives back e's units, which t's conversions have counted: in memory, which is written behind, or else in
 // the cell. After a failure it may be repeated.
-func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+func (s *Decider) giveBackPrepared(ctx context.Context, t *demand.Target, term owner.Term, e *count.Entry) error {
 	c := s.counted
 	c.denials.Forget(t.Key)
-	if k := c.owned.of(t, right); k != nil {
+	if k := c.owned.of(t, term); k != nil {
 		if at, first := k.giveBack(s.opts.Timing.Instant(), e); first {
 			c.behind.addBack(t, k, at, e)
 		}
@@ -141,9 +141,9 @@ func failAborts(batch []*demand.Charge, err error) {
 	}
 }
 
-// takeOut removes units from what is known of t by right, and returns the rest, nil if t is not known any more.
-func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *keyState {
-	k := o.of(t, right)
+// takeOut removes units from what is known of t under term, and returns the rest, nil if t is not known any more.
+func (o *owned) takeOut(t *demand.Target, term owner.Term, units []count.Entry) *keyState {
+	k := o.of(t, term)
 	if k == nil || !k.takeOut(units) {
 		o.change(t.Key)
 		return nil

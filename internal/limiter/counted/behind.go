@@ -23,7 +23,7 @@ import (
 // behind is the write-behind of units that owners admit from memory under GuaranteeLocal. It writes them every sync
 // interval, many keys at a time, and writes a key's units before the key is read or opened.
 //
-// An owner admits units only while its right was verified within patience. Units that wait for longer than patience are
+// An owner admits units only while its term was verified within patience. Units that wait for longer than patience are
 // written before the key admits more. So an owner that is set out, or can't reach the store, soon admits
 // nothing.
 type behind struct {
@@ -130,15 +130,15 @@ func (b *behind) waitsSince(at time.Time) bool {
 
 func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
 
-// patience is how long units may wait to be written, and how long a right is used after it was verified.
+// patience is how long units may wait to be written, and how long a term is used after it was verified.
 func (b *behind) patience() time.Duration { return b.opts.SyncInterval + b.opts.StoreTimeout }
 
-// holds returns nil if right was verified within patience, and else verifies it. Errors are those of Right.Verify.
-func (b *behind) holds(ctx context.Context, right owner.Right) error {
-	if time.Since(right.Verified()) < b.patience() {
+// holds returns nil if term was verified within patience, and else verifies it. Errors are those of Term.Verify.
+func (b *behind) holds(ctx context.Context, term owner.Term) error {
+	if time.Since(term.Verified()) < b.patience() {
 		return nil
 	}
-	return right.Verify(ctx)
+	return term.Verify(ctx)
 }
 
 // hasRoom reports whether units of key may wait; else they must be written first.

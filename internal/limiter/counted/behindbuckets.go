@@ -16,7 +16,7 @@ import (
 // settleInCell decides batch by compare-and-set on t's cell.
 func (s *Decider) settleInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	if t.Plan.Behind {
-		if err := s.counted.leave(ctx, t, batch[0].Right); err != nil {
+		if err := s.counted.leave(ctx, t, batch[0].Term); err != nil {
 			failAll(batch, count.RecordedNo, err)
 			return
 		}
@@ -25,12 +25,12 @@ func (s *Decider) settleInCell(ctx context.Context, t *demand.Target, batch []*d
 }
 
 // leave drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.
-func (c *counted) leave(ctx context.Context, t *demand.Target, right owner.Right) error {
+func (c *counted) leave(ctx context.Context, t *demand.Target, term owner.Term) error {
 	c.owned.forget(t.Key)
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err
 	}
-	if err := right.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
+	if err := term.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
 		return store.Unavailable(err)
 	}
 	return nil

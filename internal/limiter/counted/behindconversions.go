@@ -61,23 +61,23 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 	return s.Applied.Note(c.back.ID, claimed, c.at, store.MaxApplied)
 }
 
-// giveBackInFlight is GiveBackBy for t, whose limits are in a cell, or in memory and written to it.
-func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
-	k, err := s.counted.known(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Right: right}})
+// giveBackInFlight is GiveBackUnder for t, whose limits are in a cell, or in memory and written to it.
+func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, term owner.Term, e *count.Entry) error {
+	k, err := s.counted.known(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Term: term}})
 	switch {
 	case err != nil:
 		return err
 	case k != nil:
 		return s.giveBackInMemory(t, k, e)
 	case t.Plan.Behind:
-		if err := s.counted.leave(ctx, t, right); err != nil {
+		if err := s.counted.leave(ctx, t, term); err != nil {
 			return err
 		}
 	}
 	return s.serial.GiveBack(ctx, t, e)
 }
 
-// giveBackInMemory is GiveBackBy by what is known of t.
+// giveBackInMemory is GiveBackUnder by what is known of t.
 func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry) error {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
@@ -89,7 +89,7 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry
 		return nil
 	}
 	c.behind.addBack(t, k, at, e) // before Note, as for admitted units
-	if err := k.right.Note(t.Key, t.Plan.Life); err != nil {
+	if err := k.term.Note(t.Key, t.Plan.Life); err != nil {
 		c.owned.forget(t.Key)
 		return store.Unavailable(err)
 	}

@@ -62,7 +62,7 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 		return
 	}
 	batch := []*demand.Charge{r}
-	if r.Right.Owned() {
+	if r.Term.Owned() {
 		c.owned.cold.Add(1)
 	}
 	_, _ = c.foresee(ctx, &r.Target, batch)
@@ -70,18 +70,18 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 
 // settle decides all requests of batch, which are for t, by the store.
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
-	right := batch[0].Right
-	if right.Owned() {
+	term := batch[0].Term
+	if term.Owned() {
 		t = c.owned.widened(t)
 		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
 	}
 	if batch = c.recall(batch); len(batch) == 0 {
 		return
 	}
-	if right.Owned() {
+	if term.Owned() {
 		c.owned.cold.Add(int64(len(batch)))
 	}
-	if err := right.Note(t.Key, t.Plan.Life); err != nil {
+	if err := term.Note(t.Key, t.Plan.Life); err != nil {
 		failAll(batch, count.RecordedNo, store.Unavailable(err))
 		return
 	}
@@ -148,8 +148,8 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 			return append(open, refused.batch...)
 		}
 	}
-	if right := batch[0].Right; right.Owned() && !unsettled && !own.discounted.Unsure {
-		c.owned.Keep(t, right, &state, own.now, changes)
+	if term := batch[0].Term; term.Owned() && !unsettled && !own.discounted.Unsure {
+		c.owned.Keep(t, term, &state, own.now, changes)
 	}
 	return open
 }

@@ -51,7 +51,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 	return s
 }
 
-// Decide decides one charge at now, by its right, and fills in its decision and error. If the decision is in doubt, it
+// Decide decides one charge at now, under its term, and fills in its decision and error. If the decision is in doubt, it
 // tries again once a doubt has been resolved, within half of the remaining time, so that after an ErrInDoubt the caller
 // may ask elsewhere.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
@@ -333,15 +333,15 @@ func (f *flight) dropLate() {
 	})
 }
 
-// travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor by
-// another right.
+// travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor under
+// another term.
 func travelTogether(r *demand.Charge, other *demand.Charge) bool {
-	return !r.IsAlone() && !other.IsAlone() && r.Plan == other.Plan && r.Right == other.Right
+	return !r.IsAlone() && !other.IsAlone() && r.Plan == other.Plan && r.Term == other.Term
 }
 
 // mostJoined returns the largest size of a batch with r.
 func mostJoined(r *demand.Charge) int {
-	if r.Right.Owned() && len(r.Plan.Logs) == 0 {
+	if r.Term.Owned() && len(r.Plan.Logs) == 0 {
 		return maxSummed
 	}
 	return maxJoined
@@ -389,15 +389,15 @@ func (s *Decider) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Holds returns nil if right was verified no longer ago than admitted units may wait to be written, and else verifies
+// Holds returns nil if term was verified no longer ago than admitted units may wait to be written, and else verifies
 // it.
-func (s *Decider) Holds(ctx context.Context, right owner.Right) error {
-	return s.counted.behind.holds(ctx, right)
+func (s *Decider) Holds(ctx context.Context, term owner.Term) error {
+	return s.counted.behind.holds(ctx, term)
 }
 
 // SteadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
-func (s *Decider) SteadyFor(t *demand.Target, right owner.Right, now store.Instant) time.Duration {
-	return s.counted.owned.steadyFor(t, right, now)
+func (s *Decider) SteadyFor(t *demand.Target, term owner.Term, now store.Instant) time.Duration {
+	return s.counted.owned.steadyFor(t, term, now)
 }
 
 // Commit makes the units that id has prepared for key permanent.
@@ -467,8 +467,8 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Charge) {
 			if in, fewer = s.prepared.Of(t.Key); len(in) == 0 {
 				return
 			}
-			if r.Right.Owned() {
-				if known = s.counted.owned.of(t, r.Right); known != nil {
+			if r.Term.Owned() {
+				if known = s.counted.owned.of(t, r.Term); known != nil {
 					without = known.without(in, s.opts.Timing.Instant())
 				}
 			}

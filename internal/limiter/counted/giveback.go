@@ -56,21 +56,21 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	return failed
 }
 
-// GiveBackBy gives back or confirms by right, once, the units of e, the entry of a claimed receipt, for t, whose policy has
+// GiveBackUnder gives back or confirms under term, once, the units of e, the entry of a claimed receipt, for t, whose policy has
 // one part. Conversions and buckets under GuaranteeLocal change in memory, and are written behind.
-func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+func (s *Decider) GiveBackUnder(ctx context.Context, t *demand.Target, term owner.Term, e *count.Entry) error {
 	switch {
 	case t.Plan.Cell:
-		return s.alone(ctx, t.Key, func(ctx context.Context) error { return s.giveBackInFlight(ctx, t, right, e) })
+		return s.alone(ctx, t.Key, func(ctx context.Context) error { return s.giveBackInFlight(ctx, t, term, e) })
 	case !t.Plan.GivesBack(e):
 		return nil
 	}
-	return s.counted.giveBackBy(ctx, t, right, e)
+	return s.counted.giveBackUnder(ctx, t, term, e)
 }
 
-// giveBackBy gives e's units back in the store, and then in memory. If this instance dies in between, the store has that.
+// giveBackUnder gives e's units back in the store, and then in memory. If this instance dies in between, the store has that.
 // Sums are subtracted from later, so what is in memory of them is dropped.
-func (c *counted) giveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+func (c *counted) giveBackUnder(ctx context.Context, t *demand.Target, term owner.Term, e *count.Entry) error {
 	if err := c.behind.writeKey(ctx, t.Key); err != nil { // a removal before the event's write would leave it
 		return err
 	}
@@ -79,15 +79,15 @@ func (c *counted) giveBackBy(ctx context.Context, t *demand.Target, right owner.
 		return err
 	}
 	c.owned.changes.Note(&t.Key) // a read that is under way may have the event
-	c.owned.takeOut(t, right, []count.Entry{*e})
+	c.owned.takeOut(t, term, []count.Entry{*e})
 	c.denials.Forget(t.Key)
 	return nil
 }
 
-// SettleBy makes n's held event permanent by right, while no batch of t's key is in progress.
-func (s *Decider) SettleBy(ctx context.Context, t *demand.Target, right owner.Right, n *count.Entry) error {
+// SettleUnder makes n's held event permanent under term, while no batch of t's key is in progress.
+func (s *Decider) SettleUnder(ctx context.Context, t *demand.Target, term owner.Term, n *count.Entry) error {
 	return s.alone(ctx, t.Key, func(ctx context.Context) error {
-		known := s.counted.owned.of(t, right)
+		known := s.counted.owned.of(t, term)
 		err := s.Store.Write(ctx, t.Settling(n))
 		if known == nil || err != nil || !known.settle(n) { // the hold may have left memory
 			s.counted.owned.change(t.Key)

@@ -20,7 +20,7 @@ import (
 )
 
 // owned holds the states of the keys that this instance owns, which are all that is counted for them. It decides from
-// memory, and writes admitted units before it answers. A state belongs to the right under which it was read, and is not
+// memory, and writes admitted units before it answers. A state belongs to the term under which it was read, and is not
 // used under another.
 type owned struct {
 	opts     *demand.Settings
@@ -58,10 +58,10 @@ type keyState struct {
 	counts []store.Count
 }
 
-// common is the part of a key's state beside its units, which most keys of a right and a plan share. It is immutable.
+// common is the part of a key's state beside its units, which most keys of a term and a plan share. It is immutable.
 type common struct {
-	right owner.Right
-	plan  *demand.Plan // for which the state is kept; calls may be judged by all plans that it serves
+	term owner.Term
+	plan *demand.Plan // for which the state is kept; calls may be judged by all plans that it serves
 
 	// Fields that few keys use, each key with a common of its own. The targets of the last two change, under the lock of
 	// the units.
@@ -78,30 +78,30 @@ type commons struct {
 }
 
 type commonID struct {
-	right owner.Right
-	plan  *demand.Plan
+	term owner.Term
+	plan *demand.Plan
 }
 
 // maxCommons bounds the shared ones, of 150 bytes each: as many as 16 policies need in all slots.
 const maxCommons = 1 << 16
 
-// get returns the shared common of right and plan.
-func (b *commons) get(right owner.Right, plan *demand.Plan) *common {
+// get returns the shared common of term and plan.
+func (b *commons) get(term owner.Term, plan *demand.Plan) *common {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	id := commonID{right, plan}
+	id := commonID{term, plan}
 	shared := b.of[id]
 	if shared == nil {
 		if b.of == nil || len(b.of) >= maxCommons {
 			b.of = make(map[commonID]*common)
 		}
-		shared = &common{right: right, plan: plan}
+		shared = &common{term: term, plan: plan}
 		b.of[id] = shared
 	}
 	return shared
 }
 
-// clear drops all, so that rights that have ended can be collected.
+// clear drops all, so that terms that have ended can be collected.
 func (b *commons) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,16 +122,16 @@ type inCell struct {
 }
 
 // newKnown returns the known of a key with this state, which has all that is counted and was read just now.
-func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
+func (o *owned) newKnown(term owner.Term, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
 	k := &keyState{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
 	if len(state.Logs) > 0 {
 		k.events = state.Logs[0].Events
 	}
 	if until == 0 && state.Reset == 0 && len(state.Logs) <= 1 && !plan.Cell {
-		k.common = o.commons.get(right, plan.Base)
+		k.common = o.commons.get(term, plan.Base)
 		return k
 	}
-	k.common = &common{right: right, plan: plan.Base, until: until, reset: state.Reset}
+	k.common = &common{term: term, plan: plan.Base, until: until, reset: state.Reset}
 	if len(state.Logs) > 1 {
 		k.further = slices.Clone(state.Logs[1:])
 	}
@@ -185,8 +185,8 @@ const (
 
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
-// of returns the state of t under right, nil if it must be read.
-func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
+// of returns the state of t under term, nil if it must be read.
+func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -199,7 +199,7 @@ func (o *owned) of(t *demand.Target, right owner.Right) *keyState {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
-	if !ok || k.right != right || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) ||
+	if !ok || k.term != term || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) ||
 		len(t.Old) > 0 || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
@@ -315,25 +315,25 @@ func remembers(t *demand.Target) bool {
 	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && !t.Plan.ByCell
 }
 
-// new returns the empty state of t under right, nil if it is not sure that nothing is counted for t.
-func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *keyState {
-	if o.small.number.Load() > 0 && o.outgrow(t.Key) { // under another right or plan
-		_ = right.Note(t.Key, t.Plan.Life)
+// new returns the empty state of t under term, nil if it is not sure that nothing is counted for t.
+func (o *owned) new(t *demand.Target, term owner.Term, now store.Instant) *keyState {
+	if o.small.number.Load() > 0 && o.outgrow(t.Key) { // under another term or plan
+		_ = term.Note(t.Key, t.Plan.Life)
 		return nil
 	}
-	if !remembers(t) || !right.IsNew(t.Key, t.Plan.Life) {
+	if !remembers(t) || !term.IsNew(t.Key, t.Plan.Life) {
 		return nil
 	}
 	var empty store.State
 	if n := len(t.Plan.Logs); n > 1 {
 		empty.Logs = make([]store.Log, n)
 	}
-	return o.newKnown(right, t.Plan, &empty, now, 0)
+	return o.newKnown(term, t.Plan, &empty, now, 0)
 }
 
-// Keep keeps state as t's under right, if it surely is all that is counted. changes is the number of changes before it
+// Keep keeps state as t's under term, if it surely is all that is counted. changes is the number of changes before it
 // was read. Keep keeps state's memory.
-func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
+func (o *owned) Keep(t *demand.Target, term owner.Term, state *store.State, now store.Instant, changes uint64) {
 	if !remembers(t) {
 		return
 	}
@@ -345,22 +345,22 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 	}
 	var again time.Duration
 	// Other instances may still take back units that they counted before this instance owned the key.
-	if t.Plan.Counters && time.Since(right.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
+	if t.Plan.Counters && time.Since(term.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
 		again = time.Since(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
 	}
-	sh.put(t.Key, o.newKnown(right, t.Plan, state, now, again), o.mostKnown())
+	sh.put(t.Key, o.newKnown(term, t.Plan, state, now, again), o.mostKnown())
 }
 
 // answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.
 func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
 	check := c.Op == count.OpCheck
-	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Right.Owned() || c.Plan.ByCell {
+	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Term.Owned() || c.Plan.ByCell {
 		return false
 	}
 	changed := o.prepared.Changes.Of(&c.Key)
-	k := o.of(&c.Target, c.Right)
+	k := o.of(&c.Target, c.Term)
 	if k == nil && check {
-		k = o.new(&c.Target, c.Right, now)
+		k = o.new(&c.Target, c.Term, now)
 	}
 	if k == nil {
 		return false
@@ -402,11 +402,11 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Inst
 // written before they are admitted, or find no room in memory, and for other limits that must be written and read. For a dated
 // request, whose id is good for one write, that is so only if what is read can't be kept.
 func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*keyState, error) {
-	right := batch[0].Right
-	if !right.Owned() || t.Plan.Cell && (batch[0].Hold > 0 || !remembers(t) || !c.behind.hasRoom(t.Key)) {
+	term := batch[0].Term
+	if !term.Owned() || t.Plan.Cell && (batch[0].Hold > 0 || !remembers(t) || !c.behind.hasRoom(t.Key)) {
 		return nil, nil
 	}
-	k := c.owned.of(t, right)
+	k := c.owned.of(t, term)
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		return nil, err
@@ -415,7 +415,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.C
 		now = batch[0].ID.Instant()
 	}
 	if k == nil {
-		if k = c.owned.new(t, right, now); k != nil {
+		if k = c.owned.new(t, term, now); k != nil {
 			if t.Plan.Cell {
 				c.behind.serial.SawNone(t.Key)
 			}
@@ -448,9 +448,9 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.C
 	c.owned.forget(t.Key)
 	c.denials.Forget(t.Key) // memory has later units
 	if !unsure {
-		c.owned.Keep(of, right, &state, now, changes)
+		c.owned.Keep(of, term, &state, now, changes)
 	}
-	return c.owned.of(t, right), nil
+	return c.owned.of(t, term), nil
 }
 
 // readToKeep returns the state of t for a batch of this size. It is unsure if units in it may yet be taken back.
@@ -555,7 +555,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		unnoted = count.RecordedUnknown
 	}
 	if !own.small && (later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts)) {
-		if err := k.right.Note(t.Key, k.plan.Life); err != nil {
+		if err := k.term.Note(t.Key, k.plan.Life); err != nil {
 			c.owned.forget(t.Key)
 			failAll(own.batch, unnoted, store.Unavailable(err))
 			return
@@ -601,8 +601,8 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 }
 
 // steadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
-func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant) time.Duration {
-	k := o.of(t, right)
+func (o *owned) steadyFor(t *demand.Target, term owner.Term, now store.Instant) time.Duration {
+	k := o.of(t, term)
 	if k == nil {
 		return 0
 	}

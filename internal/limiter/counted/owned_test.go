@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// holder is the right of a key's owner.
+// holder is the term of a key's owner.
 type holder struct {
-	owner.Right
+	owner.Term
 	began time.Time
 }
 
@@ -104,7 +104,7 @@ func TestKeyThatBecameSmallIsKept(t *testing.T) {
 	}
 }
 
-// TestKeysHaveMuchInCommon holds that keys of one right and plan share what is the same of them, and one that
+// TestKeysHaveMuchInCommon holds that keys of one term and plan share what is the same of them, and one that
 // was reset, or is to be read again, does not.
 func TestKeysHaveMuchInCommon(t *testing.T) {
 	another := func() *demand.Plan {
@@ -153,25 +153,25 @@ func TestUnsettledCountersAreReadAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
-			right := holder{began: time.Now()}
+			term := holder{began: time.Now()}
 			p := &demand.Plan{Promising: true, Regional: true, RuleSet: count.RuleSet{Counters: c.counters}}
 			p.Base = p
 			at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 			time.Sleep(c.owns)
-			o.Keep(at, right, &store.State{}, 1, 0)
-			if o.of(at, right) == nil {
+			o.Keep(at, term, &store.State{}, 1, 0)
+			if o.of(at, term) == nil {
 				t.Fatalf("%s: nothing is known of it", name)
 			}
 			time.Sleep(time.Second)
-			if again := o.of(at, right) == nil; again != c.again {
+			if again := o.of(at, term) == nil; again != c.again {
 				t.Errorf("%s: read again %t, want %t", name, again, c.again)
 			}
 		})
 	}
 }
 
-// TestEndedRightsAreLetGo holds that nothing is left of a right that ends, where no key is known by it.
-func TestEndedRightsAreLetGo(t *testing.T) {
+// TestEndedTermsAreLetGo holds that nothing is left of a term that ends, where no key is known by it.
+func TestEndedTermsAreLetGo(t *testing.T) {
 	s := New(nil, store.NewEventIDs(), demand.Settings{}.WithDefaults())
 	commons := &s.counted.owned.commons
 	commons.get(holder{}, &demand.Plan{})

@@ -9,14 +9,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// ResetBy removes all that is counted for t by right, while no batch of t's key is in progress. It forgets the key before
+// ResetUnder removes all that is counted for t under term, while no batch of t's key is in progress. It forgets the key before
 // it writes: after a failure it is not known what the store has. The error is a StoreError.
-func (s *Decider) ResetBy(ctx context.Context, t *demand.Target, right owner.Right) error {
+func (s *Decider) ResetUnder(ctx context.Context, t *demand.Target, term owner.Term) error {
 	return s.alone(ctx, t.Key, func(ctx context.Context) error {
 		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
-		known := s.counted.owned.of(t, right)
+		known := s.counted.owned.of(t, term)
 		s.counted.owned.change(t.Key)
 		if t.Plan.Cell {
 			return s.serial.Reset(ctx, t)

@@ -107,11 +107,11 @@ func (c *counted) settleSmall(ctx context.Context, t *demand.Target, own *units,
 	if own.grown {
 		room := c.behind.hasRoom(t.Key)
 		c.owned.outgrow(t.Key)
-		if err = k.right.Note(t.Key, k.plan.Life); err == nil && !room {
+		if err = k.term.Note(t.Key, k.plan.Life); err == nil && !room {
 			err = c.behind.writeKey(ctx, t.Key)
 		}
-	} else if k.right.Verified().IsZero() { // the end of the term may not have found own
-		err = owner.ErrRightEnded
+	} else if k.term.Verified().IsZero() { // the end of the term may not have found own
+		err = owner.ErrTermEnded
 	}
 	if err != nil {
 		c.owned.forget(t.Key)
@@ -138,7 +138,7 @@ func (o *owned) outgrow(key store.Key) bool {
 
 // outgrowIn moves the units of k, the small key of sh, to behind. The shard is locked.
 func (o *owned) outgrowIn(sh *ownedShard, key store.Key, k *keyState) {
-	_ = k.right.Note(key, k.plan.Life) // before they can be written; those of a term that has ended are written, too
+	_ = k.term.Note(key, k.plan.Life) // before they can be written; those of a term that has ended are written, too
 	o.dropSmall(sh, key)
 	k.mu.Lock()
 	k.small = false
@@ -256,7 +256,7 @@ func (o *owned) outgrowAll(ctx context.Context, which func(store.Key, *keyState)
 }
 
 // isEnded reports whether the term of k's owner has ended.
-func isEnded(_ store.Key, k *keyState) bool { return k.right.Verified().IsZero() }
+func isEnded(_ store.Key, k *keyState) bool { return k.term.Verified().IsZero() }
 
 // outgrowEnded is outgrowAll for keys of terms that have ended. Those that it does not reach follow later.
 func (o *owned) outgrowEnded(ctx context.Context) {

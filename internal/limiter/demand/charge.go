@@ -98,7 +98,7 @@ type Charge struct {
 
 	Placed bool // its event may have been written to a log, whether it counts or not
 
-	Right owner.Right // by which it is decided; nil: keys have no owners
+	Term owner.Term // under which it is decided; nil: keys have no owners
 
 	Prepare store.EventID // the id under which it is prepared, to be committed or aborted, or of the take to abort; zero: not prepared
 	AtOnce  bool          // it must not wait for other calls: the error then wraps prepared.ErrInDoubt

@@ -13,14 +13,14 @@ import (
 type Owners interface {
 	// Place returns the place that decides for key. It waits until there is one. An error wraps store.ErrNotStored.
 	Place(ctx context.Context, key store.Key) (Place, error)
-	// PlaceFor returns the right by which this instance decides for key, for a charge that a peer handed on under the
+	// PlaceFor returns the term under which this instance decides for key, for a charge that a peer handed on under the
 	// view with that number. An error that wraps owner.ErrRefused means that it does not decide for key.
-	PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error)
+	PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Term, error)
 }
 
-// Place is the decider for a key: this instance by Right, or else Owner.
+// Place is the decider for a key: this instance by Term, or else Owner.
 type Place struct {
-	Right owner.Right // the caller must call Leave
+	Term  owner.Term // the caller must call Leave
 	Owner Peer
 	View  int64 // the number of the view that is the reason
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Right is an instance's right to count for a key. Before an instance admits a call, the store must have acknowledged
+// Term is an instance's right to count for a key. Before an instance admits a call, the store must have acknowledged
 // its units, and after that Verify must have returned nil.
-type Right interface {
+type Term interface {
 	// Owned reports whether this instance alone counts for the key, so that its memory is complete for as long as it
-	// has the right.
+	// has the term.
 	Owned() bool
-	// Began returns when the right began, by the monotonic clock.
+	// Began returns when the term began, by the monotonic clock.
 	Began() time.Time
-	// Verified returns when the latest successful check of the right began, by the monotonic clock; the zero Time if
-	// there was none, or the right has ended.
+	// Verified returns when the latest successful check of the term began, by the monotonic clock; the zero Time if
+	// there was none, or the term has ended.
 	Verified() time.Time
-	// Verify returns nil if the right had not ended when it was called. An error that wraps ErrRightEnded means that it
+	// Verify returns nil if the term had not ended when it was called. An error that wraps ErrTermEnded means that it
 	// had; after any other error it is not known.
 	Verify(ctx context.Context) error
 	// IsNew reports whether nothing is counted for key. Units of key matter for life.
 	IsNew(key store.Key, life time.Duration) bool
-	// Note notes that units are about to be counted for key, which matter for life. An error that wraps ErrRightEnded
+	// Note notes that units are about to be counted for key, which matter for life. An error that wraps ErrTermEnded
 	// means that the key's present owner may not know of them.
 	Note(key store.Key, life time.Duration) error
-	// Leave ends this use of the right.
+	// Leave ends this use of the term.
 	Leave()
 }
 
-// ErrRightEnded means that a right has ended: another instance decides for the key.
-var ErrRightEnded = errors.New("this instance no longer decides for the key")
+// ErrTermEnded means that a term has ended: another instance decides for the key.
+var ErrTermEnded = errors.New("this instance no longer decides for the key")
 
 // ErrRefused means that an instance does not decide a charge, as it does not own the key. Nothing was counted.
 var ErrRefused = errors.New("this instance does not decide this call")

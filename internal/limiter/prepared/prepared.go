@@ -40,7 +40,7 @@ type keyUnits struct {
 // unit is the prepared units of one take.
 type unit struct {
 	demand.Target
-	right owner.Right
+	term  owner.Term
 	state unitState
 	entry count.Entry // what was counted; zero while it is being decided
 	until time.Time   // the end of the state
@@ -113,7 +113,7 @@ func (p *Units) enter(t *demand.Target, r *demand.Charge, o *demand.Settings) er
 	if k.units[r.Prepare] != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: it was aborted before it arrived", store.ErrUnavailable)}
 	}
-	k.units[r.Prepare] = &unit{Target: *t, right: r.Right, until: r.Until.Add(doubtFor * o.StoreTimeout)}
+	k.units[r.Prepare] = &unit{Target: *t, term: r.Term, until: r.Until.Add(doubtFor * o.StoreTimeout)}
 	k.doubts++
 	p.Number.Add(1)
 	return nil
@@ -189,12 +189,12 @@ func (p *Units) resolve(key store.Key, k *keyUnits) {
 
 // Aborts returns where the unit to abort was counted. ok is false if its take has not arrived yet, which will then not
 // be decided.
-func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, right owner.Right, ok bool) {
+func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, term owner.Term, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(o)
 	if k := p.keys[key]; k != nil && k.units[id] != nil && k.units[id].state != unitAborted {
-		return k.units[id].Target, k.units[id].right, true
+		return k.units[id].Target, k.units[id].term, true
 	}
 	if p.Number.Load() < maxPrepared {
 		p.key(key).units[id] = &unit{state: unitAborted, until: time.Now().Add(doubtFor * o.StoreTimeout)}

@@ -16,43 +16,43 @@ import (
 // Resets, refunds, confirmations and ends of holds change what is counted, and decide nothing. The key's owner makes them, as
 // it has the key in memory.
 
-// giveBackBy gives back or confirms c's units by right, which it leaves, and then tells of it.
-func (r *Router) giveBackBy(ctx context.Context, c *demand.Charge, right owner.Right) (err error) {
-	if right.Owned() {
-		err = r.shared.Holds(ctx, right)
+// giveBackUnder gives back or confirms c's units under term, which it leaves, and then tells of it.
+func (r *Router) giveBackUnder(ctx context.Context, c *demand.Charge, term owner.Term) (err error) {
+	if term.Owned() {
+		err = r.shared.Holds(ctx, term)
 	}
 	switch {
-	case errors.Is(err, owner.ErrRightEnded):
+	case errors.Is(err, owner.ErrTermEnded):
 		err = fmt.Errorf("%w: %w", owner.ErrRefused, err)
 	case err != nil:
 		err = &count.StoreError{Recorded: count.RecordedYes, Err: store.Unavailable(err)}
 	default:
-		err = failureOf(c, r.shared.GiveBackBy(ctx, &c.Target, right, c.Back))
+		err = failureOf(c, r.shared.GiveBackUnder(ctx, &c.Target, term, c.Back))
 	}
-	right.Leave()
+	term.Leave()
 	if !errors.Is(err, owner.ErrRefused) {
 		r.tell(ctx, &c.Target)
 	}
 	return err
 }
 
-// replaceBy resets c's key by right, or settles its held event. A next owner of the key may have read it before that, unless
-// right still holds after it.
-func (r *Router) replaceBy(ctx context.Context, c *demand.Charge, right owner.Right) (err error) {
+// replaceUnder resets c's key under term, or settles its held event. A next owner of the key may have read it before that, unless
+// term still holds after it.
+func (r *Router) replaceUnder(ctx context.Context, c *demand.Charge, term owner.Term) (err error) {
 	if !c.Plan.ByCell { // else the key would be new, and its units dated before the reset
-		if err := right.Note(c.Key, c.Plan.Life); err != nil {
+		if err := term.Note(c.Key, c.Plan.Life); err != nil {
 			return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 		}
 	}
 	if c.Op == owner.OpReset {
-		err = r.shared.ResetBy(ctx, &c.Target, right)
+		err = r.shared.ResetUnder(ctx, &c.Target, term)
 	} else {
-		err = r.shared.SettleBy(ctx, &c.Target, right, c.Back)
+		err = r.shared.SettleUnder(ctx, &c.Target, term, c.Back)
 	}
 	if err != nil || c.Plan.ByCell {
 		return failureOf(c, err)
 	}
-	return verify(ctx, right)
+	return verify(ctx, term)
 }
 
 // GiveBack removes n's units for t, whose write was acknowledged, from the store, from sums only if sums is true. If the key's

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Router decides charges by the owners of their keys: on this instance, if it has the right, or else by handing them
+// Router decides charges by the owners of their keys: on this instance, if it has the term, or else by handing them
 // on.
 type Router struct {
 	owners demand.Owners
@@ -58,7 +58,7 @@ func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 			return
 		}
 		if c.Owner, c.View = place.Owner, place.View; c.Owner == nil {
-			c.Err = r.byRight(ctx, c, place.Right)
+			c.Err = r.underTerm(ctx, c, place.Term)
 		} else {
 			c.Err = r.byPeer(ctx, c)
 		}
@@ -119,25 +119,25 @@ func (r *Router) DecideForPeer(ctx context.Context, c *demand.Charge) error {
 	if c.Op == owner.OpCommit || c.Op == owner.OpAbort {
 		return r.end(ctx, c)
 	}
-	right, err := r.owners.PlaceFor(ctx, c.Key, c.View)
+	term, err := r.owners.PlaceFor(ctx, c.Key, c.View)
 	if err != nil {
 		return err
 	}
-	err = r.byRight(ctx, c, right)
+	err = r.underTerm(ctx, c, term)
 	if err == nil && c.Decides() && !c.Decision.WouldAllow {
-		c.Steady = r.steadyFor(&c.Target, right)
+		c.Steady = r.steadyFor(&c.Target, term)
 	}
 	return err
 }
 
-// byRight does what c says by right, which it leaves. It admits c only if right still holds after that.
-func (r *Router) byRight(ctx context.Context, c *demand.Charge, right owner.Right) error {
+// underTerm does what c says under term, which it leaves. It admits c only if term still holds after that.
+func (r *Router) underTerm(ctx context.Context, c *demand.Charge, term owner.Term) error {
 	if c.Op == owner.OpGiveBack {
-		return r.giveBackBy(ctx, c, right)
+		return r.giveBackUnder(ctx, c, term)
 	}
-	defer right.Leave()
+	defer term.Leave()
 	if c.Op == owner.OpReset || c.Op == owner.OpSettle {
-		return r.replaceBy(ctx, c, right)
+		return r.replaceUnder(ctx, c, term)
 	}
 	now, err := r.set.Timing.Checked()
 	if err != nil {
@@ -146,51 +146,51 @@ func (r *Router) byRight(ctx context.Context, c *demand.Charge, right owner.Righ
 	if c.ID != (store.EventID{}) && now.Sub(c.ID.Instant()) > r.set.StoreTimeout+r.set.Timing.Slack() {
 		return &demand.DatedError{} // its asker has given up, and others may have removed it
 	}
-	c.Right = right
-	later := c.Plan.Behind && right.Owned() && c.Hold == 0 // admitted units are verified and written later
+	c.Term = term
+	later := c.Plan.Behind && term.Owned() && c.Hold == 0 // admitted units are verified and written later
 	if later && c.Op != count.OpCheck {
-		if err := r.shared.Holds(ctx, right); err != nil {
+		if err := r.shared.Holds(ctx, term); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
 		}
 	}
 	c.Err = nil
 	r.shared.Decide(ctx, c, now)
 	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && !c.Plan.ByCell && !later {
-		return verify(ctx, right)
+		return verify(ctx, term)
 	}
 	return c.Err
 }
 
-// verify repeats right.Verify until it is known whether right still holds. The error is a StoreError.
-func verify(ctx context.Context, right owner.Right) error {
+// verify repeats term.Verify until it is known whether term still holds. The error is a StoreError.
+func verify(ctx context.Context, term owner.Term) error {
 	for {
-		err := right.Verify(ctx)
+		err := term.Verify(ctx)
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, owner.ErrRightEnded) || clock.Pause(ctx, owner.Pause) != nil:
+		case errors.Is(err, owner.ErrTermEnded) || clock.Pause(ctx, owner.Pause) != nil:
 			return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(err)}
 		}
 	}
 }
 
-// steadyFor returns for how long a denial of t, decided by right, remains true.
-func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
+// steadyFor returns for how long a denial of t, decided under term, remains true.
+func (r *Router) steadyFor(t *demand.Target, term owner.Term) time.Duration {
 	now, err := r.set.Timing.Checked()
 	if err != nil || t.Plan.Cell {
 		return 0
 	}
-	return r.shared.SteadyFor(t, right, now)
+	return r.shared.SteadyFor(t, term, now)
 }
 
-// everyone is Owners under which every instance decides for every key, and the right to do so.
+// everyone is Owners under which every instance decides for every key, and the term to do so.
 type everyone struct{}
 
 func (e everyone) Place(context.Context, store.Key) (demand.Place, error) {
-	return demand.Place{Right: e}, nil
+	return demand.Place{Term: e}, nil
 }
 
-func (everyone) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
+func (everyone) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
 	return nil, owner.ErrRefused
 }
 

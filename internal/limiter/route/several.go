@@ -236,7 +236,7 @@ func (r *Router) end(ctx context.Context, c *demand.Charge) error {
 	case c.Op == owner.OpAbort:
 		return r.shared.Abort(ctx, c.Key, c.Prepare)
 	}
-	r.shared.Commit(c.Key, c.Prepare) // under any right, as it is prepared already
+	r.shared.Commit(c.Key, c.Prepare) // under any term, as it is prepared already
 	return nil
 }
 

@@ -75,10 +75,10 @@ func write(folder string) error {
 type sole struct{}
 
 func (s sole) Place(context.Context, store.Key) (demand.Place, error) {
-	return demand.Place{Right: s}, nil
+	return demand.Place{Term: s}, nil
 }
 
-func (s sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
+func (s sole) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) { return s, nil }
 
 func (sole) Owned() bool                         { return true }
 func (sole) Began() time.Time                    { return time.Time{} }
