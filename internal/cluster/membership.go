@@ -26,7 +26,7 @@ type membership struct {
 	learned   time.Time       // when view was learned
 	confirmed int64           // the latest view that its row confirms
 	installed bool            // view is in force
-	settled   map[ID]standing // members for which view need not wait any more
+	cleared   map[ID]standing // members for which view need not wait any more
 	terms     [Slots]*Term
 	all       *Term // of mode Shared
 
@@ -265,7 +265,7 @@ func (s *membership) learn(v View) error {
 		s.heartbeats.hurries.Store(v.hasOwners())
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
-	s.settled = make(map[ID]standing)
+	s.cleared = make(map[ID]standing)
 	s.heartbeats.announce(nil)
 	s.publish()
 	drain(moved)
@@ -334,18 +334,18 @@ func (s *membership) install(ctx context.Context) error {
 // stays so, and is not read again.
 func (s *membership) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	known, err := s.standings(ctx, slices.DeleteFunc(slices.Clone(s.view.Must), func(id ID) bool {
-		_, settled := s.settled[id]
-		return settled
+		_, cleared := s.cleared[id]
+		return cleared
 	}))
 	if err != nil {
 		return nil, err
 	}
 	for id, st := range known {
 		if st.out || st.confirmed >= s.view.Number {
-			s.settled[id] = st
+			s.cleared[id] = st
 		}
 	}
-	maps.Copy(known, s.settled)
+	maps.Copy(known, s.cleared)
 	return known, nil
 }
 

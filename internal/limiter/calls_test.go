@@ -255,10 +255,10 @@ func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 	})
 }
 
-// A claim whose owner died before it answered is settled on logs: what it counted is removed,
+// A claim whose owner died before it answered is taken over on logs: its units are removed,
 // and the call decided anew. Of counters, nobody can tell what they hold: at most once.
 func TestClaimOfTheDead(t *testing.T) {
-	for algorithm, settles := range map[string]bool{"sliding-log": true, "fixed-window": false, "token-bucket": false} {
+	for algorithm, removable := range map[string]bool{"sliding-log": true, "fixed-window": false, "token-bucket": false} {
 		bubble(t, algorithm, func(t *testing.T) {
 			s := &serialStore{fakeStore: newFakeStore()}
 			policy := policyOf(algorithm, 5, time.Hour)
@@ -284,10 +284,10 @@ func TestClaimOfTheDead(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 			answer, err := living.Do(t.Context(), &call)
-			if settles && (err != nil || !answer.Allowed || answer.Replayed) {
+			if removable && (err != nil || !answer.Allowed || answer.Replayed) {
 				t.Errorf("after the owner's death: %+v, %v", answer.Decision, err)
 			}
-			if !settles && !errors.As(err, &failed) {
+			if !removable && !errors.As(err, &failed) {
 				t.Errorf("after the owner's death: %+v, %v", answer.Decision, err)
 			}
 			if got := usedBy(t, living, somebody); got != 2 {

@@ -43,7 +43,7 @@ func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d count.Decision, n i
 	return d, readsThen + writesThen - reads - writes
 }
 
-// A caller over a limit costs the store nothing once its units are settled, and passes at the
+// A caller over a limit costs the store nothing once its units are final, and passes at the
 // very moment that was told.
 func TestDeniedFromMemory(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestDenialOnYoungUnitsIsShort(t *testing.T) {
 		old       time.Duration // of the units at the denial
 		lasts     time.Duration
 	}{
-		{"settled", "sliding-log", true, 3 * timeout, 10 * time.Second},
+		{"final", "sliding-log", true, 3 * timeout, 10 * time.Second},
 		{"own", "sliding-log", false, 0, timeout},
 		{"of others", "sliding-log", true, 0, timeout / 10},
 		{"counters", "fixed-window", true, 3 * timeout, timeout},

@@ -119,7 +119,7 @@ func roomWithin(t *testing.T, e *limiter.Engine, d time.Duration) {
 }
 
 // TestRoomIsThereThoughNobodyTellsOfIt has the instance that gives back unable to tell so a second time: the first
-// news had the owner take the key for unsettled.
+// news had the owner take the key's units for provisional.
 func TestRoomIsThereThoughNobodyTellsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed := newFakeFeed()

@@ -26,7 +26,7 @@ type usage struct {
 	State        usageState
 	Fingerprints [][]byte        // of the call that used it
 	Started      store.Instant   // when it was claimed
-	IDs          []store.EventID // of its events: one for each charge, then the Spare of each; none of a claim that is not settleable
+	IDs          []store.EventID // of its events: one for each charge, then the Spare of each; none: its units are not removable
 	Gone         []store.EventID `json:",omitempty"` // of earlier claims without an answer: to be removed before anything else
 	Answer       *storedAnswer   `json:",omitempty"`
 }
@@ -156,7 +156,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", store.ErrUnavailable))
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
-		case known.State == usagePending && (!o.settleable() || len(known.IDs) == 0):
+		case known.State == usagePending && (!o.removable() || len(known.IDs) == 0):
 			return o.fail(ctx, count.RecordedUnknown,
 				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", store.ErrUnavailable))
 		}
@@ -213,9 +213,9 @@ func (o *attempt) stale(u *usage) bool {
 	return now.Sub(u.Started) > set.StoreTimeout+3*set.Timing.Slack()+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
-// settleable reports whether units of a claim without an answer can be identified and removed: events can, by their
+// removable reports whether units of a claim without an answer can be identified and removed: events can, by their
 // ids, which the claim fixes. Counters and cells do not show whose units they hold.
-func (o *attempt) settleable() bool {
+func (o *attempt) removable() bool {
 	return !slices.ContainsFunc(o.charges, func(c demand.Charge) bool {
 		return c.Plan.Counters || c.Plan.Cell
 	})
@@ -227,7 +227,7 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	if known != nil {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
-	if !o.settleable() {
+	if !o.removable() {
 		return mine
 	}
 	for range 2 * len(o.charges) {
@@ -296,10 +296,10 @@ func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer 
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return Answer{}, false, nil
-	case err != nil && o.settleable(): // it may be taken over yet
+	case err != nil && o.removable(): // it may be taken over yet
 		return o.fail(ctx, count.RecordedUnknown, err)
 	}
-	return answer, true, nil // a claim that can't be settled is never taken over
+	return answer, true, nil // a claim whose units can't be removed is never taken over
 }
 
 // removeGone removes events that earlier claims of this call may have stored from every log of every demand, by the owners

@@ -54,7 +54,7 @@ func TestTotalsAreTakenBackAtOnce(t *testing.T) {
 	})
 }
 
-// A total whose write failed is settled by the next one, whether it was stored or not.
+// A total whose write failed is corrected by the next one, whether it was stored or not.
 func TestNextTotalMakesUpForALostOne(t *testing.T) {
 	for name, stored := range map[string]bool{"stored": true, "not stored": false} {
 		bubble(t, name, func(t *testing.T) {

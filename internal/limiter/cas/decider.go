@@ -40,8 +40,8 @@ const (
 	maxConflictWait = 64 * time.Millisecond
 )
 
-// Settle decides all requests of batch, which are for t.
-func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
+// DecideBatch decides all requests of batch, which are for t.
+func (x *Decider) DecideBatch(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	mark := x.full.Since(t.Key)
 	var last *store.State
 	var at store.Instant

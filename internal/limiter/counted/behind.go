@@ -256,7 +256,7 @@ func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 		u := sh.keys[key]
 		if u == nil {
 			sh.mu.Unlock()
-			return b.tallies.SettleKey(ctx, key)
+			return b.tallies.DropAheadOf(ctx, key)
 		}
 		trip := u.trip
 		if trip == nil {

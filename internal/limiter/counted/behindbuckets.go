@@ -13,15 +13,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// settleInCell decides batch by compare-and-set on t's cell.
-func (s *Decider) settleInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
+// decideInCell decides batch by compare-and-set on t's cell.
+func (s *Decider) decideInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	if t.Plan.Behind {
 		if err := s.counted.leave(ctx, t, batch[0].Term); err != nil {
 			failAll(batch, count.RecordedNo, err)
 			return
 		}
 	}
-	s.serial.Settle(ctx, t, batch)
+	s.serial.DecideBatch(ctx, t, batch)
 }
 
 // leave drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.

@@ -68,8 +68,8 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 	_, _ = c.foresee(ctx, &r.Target, batch)
 }
 
-// settle decides all requests of batch, which are for t, by the store.
-func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
+// decide decides all requests of batch, which are for t, by the store.
+func (c *counted) decide(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	term := batch[0].Term
 	if term.Owned() {
 		t = c.owned.widened(t)
@@ -127,7 +127,7 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 	if !ok {
 		return open
 	}
-	refused, unsettled := c.judge(t, own, &state)
+	refused, provisional := c.judge(t, own, &state)
 	if len(t.Plan.Logs) > 0 {
 		if until := t.Plan.FullUntil(&state, own.now); until > own.now {
 			c.denials.Expect(t.Key, until) // after the last unit, the next take will be denied
@@ -144,11 +144,11 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 			}
 			return open
 		}
-		if unsettled {
+		if provisional {
 			return append(open, refused.batch...)
 		}
 	}
-	if term := batch[0].Term; term.Owned() && !unsettled && !own.discounted.Unsure {
+	if term := batch[0].Term; term.Owned() && !provisional && !own.discounted.Unsure {
 		c.owned.Keep(t, term, &state, own.now, changes)
 	}
 	return open
@@ -193,7 +193,7 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 	if t.Plan.Count == policy.CountAll || !large && !c.denials.Likely(t.Key) {
 		return batch, nil
 	}
-	unsettled, err := c.foresee(ctx, t, batch)
+	provisional, err := c.foresee(ctx, t, batch)
 	if err != nil {
 		return nil, nil
 	}
@@ -201,7 +201,7 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 		switch {
 		case r.Decision.WouldAllow:
 			rest = append(rest, r)
-		case unsettled:
+		case provisional:
 			open = append(open, r)
 		}
 	}
@@ -217,7 +217,7 @@ func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
 }
 
 // foresee decides batch at the present instant, one request after the other, and records nothing.
-func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Charge) (unsettled bool, err error) {
+func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Charge) (provisional bool, err error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
@@ -230,7 +230,7 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 		failAll(batch, count.RecordedNo, err)
 		return false, err
 	}
-	unsettled = c.hasUnsettled(t.Plan, &state, now)
+	provisional = c.hasProvisional(t.Plan, &state, now)
 	at := max(now, state.Reset+1)
 	c.denials.KeepFull(t, &state, at, mark)
 	denied := true
@@ -241,9 +241,9 @@ func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand
 	}
 	if denied {
 		unsure := discounted.Unsure || c.owned.lately.Within(t.Key, 2*c.opts.StoreTimeout)
-		c.denials.Put(t, &state, unsettled || unsure, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
+		c.denials.Put(t, &state, provisional || unsure, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
 	}
-	return unsettled, nil
+	return provisional, nil
 }
 
 // forgetDenial drops what is remembered of key's denials, as units were given back.
@@ -343,8 +343,8 @@ func (c *counted) complete(t *demand.Target, own *units, state *store.State) boo
 
 // judge decides the batch of own in its order, by state, which lacks own's units. It returns the units that are not
 // admitted, and whether units of others that are counted may yet be taken back.
-func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, unsettled bool) {
-	unsettled = c.hasUnsettled(t.Plan, state, own.now)
+func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, provisional bool) {
+	provisional = c.hasProvisional(t.Plan, state, own.now)
 	ahead := own.now.Sub(c.opts.Timing.Instant())
 	refused = own.filter(func(i int, r *demand.Charge) bool {
 		e := &own.events[i]
@@ -359,19 +359,19 @@ func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refus
 	if slices.ContainsFunc(own.batch, func(r *demand.Charge) bool { return r.Op == count.OpRecord }) {
 		c.denials.Forget(t.Key) // a record counts whatever the limit
 	}
-	return refused, unsettled
+	return refused, provisional
 }
 
-// hasUnsettled reports whether state has events of other instances that are recent enough to be taken back yet.
+// hasProvisional reports whether state has events of other instances that are recent enough to be taken back yet.
 // Counters do not show that.
-func (c *counted) hasUnsettled(p *demand.Plan, state *store.State, now store.Instant) bool {
+func (c *counted) hasProvisional(p *demand.Plan, state *store.State, now store.Instant) bool {
 	if p.Counters {
 		return false
 	}
-	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
+	final := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
 	for i := range state.Logs {
 		for _, e := range state.Logs[i].Events {
-			if e.At > settled && !c.ids.Made(e.ID) {
+			if e.At > final && !c.ids.Made(e.ID) {
 				return true
 			}
 		}

@@ -45,7 +45,7 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 
 		prepared: &counted.prepared,
 	}
-	s.flights.settle, s.checks.settle = s.settle, s.serial.Check
+	s.flights.decide, s.checks.decide = s.decideBatch, s.serial.Check
 	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
 	counted.owned.small.behind = counted.behind
 	return s
@@ -131,7 +131,7 @@ func (s *Decider) check(ctx context.Context, c *demand.Charge) {
 // all of them, and never two batches of a key at the same time in this process.
 type flights struct {
 	timeout  time.Duration
-	settle   func(ctx context.Context, batch []*demand.Charge)                  // decides a batch
+	decide   func(ctx context.Context, batch []*demand.Charge)                  // decides a batch
 	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
 
 	mu   sync.Mutex
@@ -150,7 +150,7 @@ const (
 )
 
 // join adds r to a batch, and returns when r is decided, within the timeout. r waits at most half of it for its batch to
-// begin, so that under any load the leader of a batch has time to settle it. A caller that leaves before its batch has
+// begin, so that under any load the leader of a batch has time to decide it. A caller that leaves before its batch has
 // begun, or whose time is over by then, is not counted, and does not affect others. Later it leaves only if r.Leaves: then
 // join returns false, and r is still used.
 func (f *flights) join(ctx context.Context, r *demand.Charge) (decided bool) {
@@ -274,7 +274,7 @@ func (f *flights) leave(r *demand.Charge) bool {
 	return true
 }
 
-// lead settles batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
+// lead decides batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
 // outlives its leader's context.
 func (f *flights) lead(ctx context.Context, batch []*demand.Charge) {
 	defer func() {
@@ -286,7 +286,7 @@ func (f *flights) lead(ctx context.Context, batch []*demand.Charge) {
 	if f.together != nil && len(batch) > 1 {
 		ctx = f.ofAll(ctx, batch)
 	}
-	f.settle(ctx, batch)
+	f.decide(ctx, batch)
 }
 
 // ofAll returns ctx as the context of all requests of batch.
@@ -347,8 +347,8 @@ func mostJoined(r *demand.Charge) int {
 	return maxJoined
 }
 
-// settle decides all charges of batch, which are for one target.
-func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
+// decideBatch decides all charges of batch, which are for one target.
+func (s *Decider) decideBatch(ctx context.Context, batch []*demand.Charge) {
 	if batch[0].Does != nil {
 		batch[0].Err = batch[0].Does(ctx)
 		return
@@ -366,11 +366,11 @@ func (s *Decider) settle(ctx context.Context, batch []*demand.Charge) {
 	case err != nil:
 		failAll(batch, count.RecordedNo, err)
 	case k != nil:
-		s.counted.settleOwned(ctx, t, batch, k)
+		s.counted.decideOwned(ctx, t, batch, k)
 	case t.Plan.Cell:
-		s.settleInCell(ctx, t, batch)
+		s.decideInCell(ctx, t, batch)
 	default:
-		s.counted.settle(ctx, t, batch)
+		s.counted.decide(ctx, t, batch)
 	}
 	if ofSeveral {
 		s.prepared.End(t.Key, batch)
@@ -447,7 +447,7 @@ func (s *Decider) Behind() Behind {
 func (s *Decider) Flush(ctx context.Context) {
 	s.counted.owned.outgrowEnded(ctx)
 	s.counted.behind.flush(ctx)
-	s.counted.tallies.Settle(ctx)
+	s.counted.tallies.DropAhead(ctx)
 	s.counted.owned.commons.clear()
 }
 

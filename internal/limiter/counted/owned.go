@@ -346,7 +346,7 @@ func (o *owned) Keep(t *demand.Target, term owner.Term, state *store.State, now 
 	var again time.Duration
 	// Other instances may still take back units that they counted before this instance owned the key.
 	if t.Plan.Counters && time.Since(term.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
-		again = time.Since(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
+		again = time.Since(o.began) + o.opts.StoreTimeout/denied.ProvisionalPart
 	}
 	sh.put(t.Key, o.newKnown(term, t.Plan, state, now, again), o.mostKnown())
 }
@@ -465,7 +465,7 @@ func (c *counted) readToKeep(
 	}
 	q := t.Plan.Query(t.Key, now, size, nil)
 	state, discounted, err := c.read(ctx, t, &q)
-	return state, discounted.Unsure || c.hasUnsettled(t.Plan, &state, now), err
+	return state, discounted.Unsure || c.hasProvisional(t.Plan, &state, now), err
 }
 
 // admit decides batch by k, and returns the units to be written.
@@ -517,8 +517,8 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Charge, ids *store.Ev
 	return own
 }
 
-// settleOwned decides batch by k, the state of t.
-func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Charge, k *keyState) {
+// decideOwned decides batch by k, the state of t.
+func (c *counted) decideOwned(ctx context.Context, t *demand.Target, batch []*demand.Charge, k *keyState) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
@@ -543,7 +543,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		c.owned.keepSmall(t, k, now)
 	}
 	own := k.admit(t, batch, c.ids, now, c.opts)
-	if len(own.batch) == 0 || own.small && !c.settleSmall(ctx, t, own, k) {
+	if len(own.batch) == 0 || own.small && !c.admitSmall(ctx, t, own, k) {
 		return
 	}
 	if !own.small && len(t.Plan.Logs) > 0 {

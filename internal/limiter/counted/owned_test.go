@@ -139,9 +139,9 @@ func TestKeysHaveMuchInCommon(t *testing.T) {
 	}
 }
 
-// TestUnsettledCountersAreReadAgain holds that an owner doesn't go for long by counters that others may still take units
+// TestProvisionalCountersAreReadAgain holds that an owner doesn't go for long by counters that others may still take units
 // out of, which they counted before it owned the key.
-func TestUnsettledCountersAreReadAgain(t *testing.T) {
+func TestProvisionalCountersAreReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		counters bool
 		owns     time.Duration // for so long, when the key is read

@@ -100,9 +100,9 @@ func (k *keyState) outgrows(p *demand.Plan, own *units, s *store.State) bool {
 	return slices.ContainsFunc(limits, func(l count.LimitDecision) bool { return l.Used >= p.SmallBelow() })
 }
 
-// settleSmall admits own, which is in k, a small key, or was when own was decided. If the key has grown, it is written
-// behind from now on. settleSmall returns false, and fails the requests, if they are not admitted.
-func (c *counted) settleSmall(ctx context.Context, t *demand.Target, own *units, k *keyState) bool {
+// admitSmall admits own, which is in k, a small key, or was when own was decided. If the key has grown, it is written
+// behind from now on. admitSmall returns false, and fails the requests, if they are not admitted.
+func (c *counted) admitSmall(ctx context.Context, t *demand.Target, own *units, k *keyState) bool {
 	var err error
 	if own.grown {
 		room := c.behind.hasRoom(t.Key)

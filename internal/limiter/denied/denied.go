@@ -77,9 +77,9 @@ const denialMarks = 1 << 10
 // reads, and an operator sees a caller's state of some seconds ago.
 const MaxDenialAge = 10 * time.Second
 
-// UnsettledPart is the part of the store timeout for which a denial is remembered if other instances' units in flight
+// ProvisionalPart is the part of the store timeout for which a denial is remembered if other instances' units in flight
 // may have caused it: they are gone after a few round trips.
-const UnsettledPart = 10
+const ProvisionalPart = 10
 
 // New returns an empty Denials. doubted reports whether a denial of a key may be due to units that are yet to be
 // committed or aborted; nil: none is.
@@ -197,7 +197,7 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 	}
 	until := d.until(t, state, own, now)
 	if others {
-		until = now.Add(d.set.StoreTimeout / UnsettledPart)
+		until = now.Add(d.set.StoreTimeout / ProvisionalPart)
 	}
 	d.keep(t, state, now, until, mark)
 }
@@ -240,15 +240,15 @@ func (d *Denials) remember(key store.Key, part denial, mark uint64) {
 // until returns the end of the time for which a denial of t by state is remembered, if no units of other instances are
 // known to be in flight.
 func (d *Denials) until(t *demand.Target, state *store.State, own bool, now store.Instant) store.Instant {
-	if !d.set.News || len(t.Old) > 0 || !d.settled(t.Plan, state, own, now) {
+	if !d.set.News || len(t.Old) > 0 || !d.isFinal(t.Plan, state, own, now) {
 		return now.Add(d.set.StoreTimeout)
 	}
 	return now.Add(MaxDenialAge)
 }
 
-// settled reports whether none of state's units may yet be taken back. Counters and other instances' running totals
+// isFinal reports whether none of state's units may yet be taken back. Counters and other instances' running totals
 // don't have the age of their units.
-func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now store.Instant) bool {
+func (d *Denials) isFinal(p *demand.Plan, state *store.State, own bool, now store.Instant) bool {
 	bound := now.Add(-2*d.set.StoreTimeout - 2*d.set.ClockTolerance)
 	for i := range state.Logs {
 		if events := state.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > bound {

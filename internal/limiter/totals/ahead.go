@@ -26,7 +26,7 @@ func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) err
 	put := *w
 	put.Put, put.Add = mine.addAhead(w, most, t.timing), nil
 	err := t.Store.Write(ctx, &put)
-	t.settle(w, err)
+	t.undoUnstored(w, err)
 	if err == nil {
 		mine.gain(put.Put[0].Stamp)
 	}
@@ -85,24 +85,24 @@ func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	return true
 }
 
-// SettleKey stores key's totals without units ahead, if it has any.
-func (t *Totals) SettleKey(ctx context.Context, key store.Key) error {
+// DropAheadOf stores key's totals without units ahead, if it has any.
+func (t *Totals) DropAheadOf(ctx context.Context, key store.Key) error {
 	if mine := t.known(key); mine != nil {
-		if w := mine.settled(t.timing.Instant()); w != nil {
+		if w := mine.withoutAhead(t.timing.Instant()); w != nil {
 			return t.Write(ctx, w)
 		}
 	}
 	return nil
 }
 
-// Settle is SettleKey for all keys. After a failure the units ahead count as used until their window ends.
-func (t *Totals) Settle(ctx context.Context) {
+// DropAhead is DropAheadOf for all keys. After a failure the units ahead count as used until their window ends.
+func (t *Totals) DropAhead(ctx context.Context) {
 	now := t.timing.Instant()
 	var writes []store.Write
 	t.mu.Lock()
 	for _, generation := range []map[store.Key]*tally{t.young, t.old} {
 		for _, mine := range generation {
-			if w := mine.settled(now); w != nil {
+			if w := mine.withoutAhead(now); w != nil {
 				writes = append(writes, *w)
 			}
 		}
@@ -113,8 +113,8 @@ func (t *Totals) Settle(ctx context.Context) {
 	}
 }
 
-// settled returns the write that stores the totals without units ahead, nil if there are none.
-func (t *tally) settled(now store.Instant) *store.Write {
+// withoutAhead returns the write that stores the totals without units ahead, nil if there are none.
+func (t *tally) withoutAhead(now store.Instant) *store.Write {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.ahead

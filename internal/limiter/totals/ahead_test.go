@@ -44,7 +44,7 @@ func TestAheadEndsWithALaterTotal(t *testing.T) {
 	if err := totals.WriteAhead(t.Context(), w, 100); err != nil || !totals.Spend(w.Key, one) {
 		t.Fatalf("nothing is stored ahead: %v", err)
 	}
-	if err := totals.SettleKey(t.Context(), w.Key); err != nil || totals.Spend(w.Key, one) {
+	if err := totals.DropAheadOf(t.Context(), w.Key); err != nil || totals.Spend(w.Key, one) {
 		t.Errorf("units are spent that the store has no more: %v", err)
 	}
 	s.stored, s.acknowledge = make(chan struct{}), make(chan struct{})
@@ -56,7 +56,7 @@ func TestAheadEndsWithALaterTotal(t *testing.T) {
 	if totals.Spend(w.Key, one) {
 		t.Error("units are spent before they are acknowledged")
 	}
-	if err := totals.SettleKey(t.Context(), w.Key); err != nil {
+	if err := totals.DropAheadOf(t.Context(), w.Key); err != nil {
 		t.Fatal(err)
 	}
 	close(first)

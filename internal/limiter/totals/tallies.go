@@ -62,7 +62,7 @@ func (t *Totals) Write(ctx context.Context, w *store.Write) error {
 	}
 	put := t.totalled(w)
 	err := t.Store.Write(ctx, &put)
-	t.settle(w, err)
+	t.undoUnstored(w, err)
 	return err
 }
 
@@ -73,7 +73,7 @@ func (t *Totals) WriteThenRead(ctx context.Context, w *store.Write, q *store.Que
 	}
 	put := t.totalled(w)
 	if state, wrote, err = t.Store.WriteThenRead(ctx, &put, q); !wrote {
-		t.settle(w, err)
+		t.undoUnstored(w, err)
 	}
 	return state, wrote, err
 }
@@ -92,7 +92,7 @@ func (t *Totals) WriteEach(ctx context.Context, w []store.Write, wrote func(i in
 	}
 	t.Store.WriteEach(ctx, puts, func(i int, err error) {
 		if w[i].Tally {
-			t.settle(&w[i], err)
+			t.undoUnstored(&w[i], err)
 		}
 		wrote(i, err)
 	})
@@ -105,8 +105,8 @@ func (t *Totals) totalled(w *store.Write) store.Write {
 	return put
 }
 
-// settle subtracts w's units from the totals again if err says that w was surely not stored.
-func (t *Totals) settle(w *store.Write, err error) {
+// undoUnstored subtracts w's units from the totals again if err says that w was surely not stored.
+func (t *Totals) undoUnstored(w *store.Write, err error) {
 	if errors.Is(err, store.ErrNotStored) && len(w.Add) > 0 {
 		t.of(w.Key).add(Negated(w.Add), t.timing)
 	}
