@@ -67,18 +67,18 @@ var models = map[string]func(l policy.Limit, events []event, now store.Instant) 
 // drained returns what a bucket holds at now that events were poured into and that
 // loses its limit in every window.
 func drained(l policy.Limit, events []event, now store.Instant) *big.Rat {
-	level, at := new(big.Rat), now
+	fill, at := new(big.Rat), now
 	for _, e := range append(slices.Clone(events), event{at: now}) {
 		if leak := big.NewRat(int64(e.at-at), int64(millis(l.Window))); leak.Sign() > 0 {
-			level.Sub(level, leak.Mul(leak, big.NewRat(l.Limit, 1)))
+			fill.Sub(fill, leak.Mul(leak, big.NewRat(l.Limit, 1)))
 		}
-		if level.Sign() < 0 {
-			level.SetInt64(0)
+		if fill.Sign() < 0 {
+			fill.SetInt64(0)
 		}
-		level.Add(level, big.NewRat(e.cost, 1))
+		fill.Add(fill, big.NewRat(e.cost, 1))
 		at = e.at
 	}
-	return level
+	return fill
 }
 
 func sum(events []event, counts func(event) bool) *big.Rat {

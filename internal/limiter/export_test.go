@@ -39,7 +39,7 @@ func (m *Machine) KnowSums() {
 
 // Reset forgets everything at or before at.
 func (m *Machine) Reset(at store.Instant) {
-	m.state.Reset, m.state.Levels, m.state.Conversions = at, nil, nil
+	m.state.Reset, m.state.Buckets, m.state.Conversions = at, nil, nil
 }
 
 // GiveBack gives back cost units that were counted at an instant, or confirms them.
@@ -49,7 +49,7 @@ func (m *Machine) GiveBack(now, at store.Instant, cost int64, confirmed bool) {
 
 // Fill makes the first limit's bucket hold the largest amount there is.
 func (m *Machine) Fill(at store.Instant) {
-	m.state.SetLevel(store.Bucket{Limit: m.plan.Rules[0].ID, At: at, Level: store.Amount{Hi: ^uint64(0), Lo: ^uint64(0)}})
+	m.state.SetBucket(store.Bucket{Limit: m.plan.Rules[0].ID, At: at, Fill: store.Amount{Hi: ^uint64(0), Lo: ^uint64(0)}})
 }
 
 // WindowAt returns the window of l that holds at: from start on, before end.

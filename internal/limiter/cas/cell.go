@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A key's cell has the levels of a policy's buckets, and its conversions. cellFormat is the first byte of a value; the
+// A key's cell has the fills of a policy's buckets, and its conversions. cellFormat is the first byte of a value; the
 // value of a later version is refused rather than misread.
 const (
 	cellFormat  = 1
@@ -99,9 +99,9 @@ func (v versions) hasOf(node [6]byte) bool {
 	return false
 }
 
-// Open decodes s's cell into s: the buckets' levels, the conversions and the reset. It returns the cell's history.
+// Open decodes s's cell into s: the buckets, the conversions and the reset. It returns the cell's history.
 func Open(p *demand.Plan, s *store.State) (Chain, error) {
-	s.Levels, s.Conversions, s.Applied = s.Levels[:0], s.Conversions[:0], store.Applied{}
+	s.Buckets, s.Conversions, s.Applied = s.Buckets[:0], s.Conversions[:0], store.Applied{}
 	if len(s.Cell.Value) == 0 {
 		return Chain{whole: true}, nil
 	}
@@ -114,9 +114,9 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	c.versions = r.Take(r.Len() * versionSize)
 	reset := store.Instant(r.Int())
 	for range r.Len() {
-		level := store.Bucket{Limit: p.LimitID(r.Text()), At: store.Instant(r.Int())}
-		level.Level = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
-		s.Levels = append(s.Levels, level)
+		bucket := store.Bucket{Limit: p.LimitID(r.Text()), At: store.Instant(r.Int())}
+		bucket.Fill = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
+		s.Buckets = append(s.Buckets, bucket)
 	}
 	if r.Byte() != 0 { // where earlier versions kept windows, under keys that are not read any more
 		r.Bad = true
@@ -151,7 +151,7 @@ func Shut(
 	b = binary.AppendUvarint(b, uint64(1+earlier.Len()))
 	b = append(append(b, version[:]...), earlier...)
 	b = binary.AppendVarint(b, int64(s.Reset))
-	b = appendLevels(p, b, s, now)
+	b = appendBuckets(p, b, s, now)
 	b = append(b, 0) // see Open
 	if format >= conversions {
 		b = appendConversions(b, s)
@@ -173,20 +173,20 @@ func formatOf(s *store.State) byte {
 	return cellFormat
 }
 
-// appendLevels appends to b the buckets of s that are not drained.
-func appendLevels(p *demand.Plan, b []byte, s *store.State, now store.Instant) []byte {
+// appendBuckets appends to b the buckets of s that are not drained.
+func appendBuckets(p *demand.Plan, b []byte, s *store.State, now store.Instant) []byte {
 	live := 0
-	for i := range s.Levels {
-		if isLive(p, &s.Levels[i], s, now) {
+	for i := range s.Buckets {
+		if isLive(p, &s.Buckets[i], s, now) {
 			live++
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(live))
-	for i := range s.Levels {
-		if l := &s.Levels[i]; isLive(p, l, s, now) {
+	for i := range s.Buckets {
+		if l := &s.Buckets[i]; isLive(p, l, s, now) {
 			b = keys.AppendPart(b, string(l.Limit))
 			b = binary.AppendVarint(b, int64(l.At))
-			b = binary.AppendUvarint(binary.AppendUvarint(b, l.Level.Hi), l.Level.Lo)
+			b = binary.AppendUvarint(binary.AppendUvarint(b, l.Fill.Hi), l.Fill.Lo)
 		}
 	}
 	return b
@@ -196,8 +196,8 @@ func appendLevels(p *demand.Plan, b []byte, s *store.State, now store.Instant) [
 func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) bool {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.ID == b.Limit {
-			level, _ := r.LevelAt(s, now)
-			return level != store.Amount{}
+			fill, _ := r.FillAt(s, now)
+			return fill != store.Amount{}
 		}
 	}
 	return true // another version of the policy may still count in it

@@ -110,7 +110,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, func(s *store.State, now store.Instant) bool {
-		s.Reset, s.Levels, s.Conversions = now, nil, nil
+		s.Reset, s.Buckets, s.Conversions = now, nil, nil
 		return true
 	})
 }

@@ -25,8 +25,8 @@ func TestEarlierCells(t *testing.T) {
 		{Algorithm: "conversion", Limit: 3, Window: time.Hour},
 	}}
 	buckets := []store.Bucket{
-		{Limit: "token-bucket-1m/token-bucket/60000", At: fuzzNow, Level: store.Amount{Hi: 0, Lo: 61000}},
-		{Limit: "leaky-bucket-1m/leaky-bucket/60000", At: fuzzNow - 1, Level: store.Amount{Hi: 1, Lo: 2}},
+		{Limit: "token-bucket-1m/token-bucket/60000", At: fuzzNow, Fill: store.Amount{Hi: 0, Lo: 61000}},
+		{Limit: "leaky-bucket-1m/leaky-bucket/60000", At: fuzzNow - 1, Fill: store.Amount{Hi: 1, Lo: 2}},
 	}
 	conversion := store.Conversion{Limit: "conversion-1h/conversion/3600000", Last: fuzzNow - 2, Probe: true}
 	conversion.Blocks[3] = store.ConversionBlock{Start: fuzzNow - 3, Sent: 4, Confirmed: 1}
@@ -38,7 +38,7 @@ func TestEarlierCells(t *testing.T) {
 		want   string
 	}{
 		"buckets": {
-			p, store.State{Reset: fuzzNow - 9, Levels: buckets}, Chain{newest: fuzzNow - 7, versions: versions{8, 15: 0}, whole: true},
+			p, store.State{Reset: fuzzNow - 9, Buckets: buckets}, Chain{newest: fuzzNow - 7, versions: versions{8, 15: 0}, whole: true},
 			"0180a8a894956701020900000000000000000000000000000008000000000000000000000000000000eea7a894956702" +
 				"22746f6b656e2d6275636b65742d316d2f746f6b656e2d6275636b65742f363030303080a8a894956700c8dc03226c65" +
 				"616b792d6275636b65742d316d2f6c65616b792d6275636b65742f3630303030fea7a8949567010200",
@@ -71,7 +71,7 @@ func TestEarlierCells(t *testing.T) {
 			t.Errorf("%s: the cell of an earlier build has the past %+v, %v", name, chain, err)
 		}
 		if s.Reset != c.state.Reset || !reflect.DeepEqual(s.Applied, c.state.Applied) ||
-			!equal(s.Levels, c.state.Levels) || !equal(s.Conversions, c.state.Conversions) {
+			!equal(s.Buckets, c.state.Buckets) || !equal(s.Conversions, c.state.Conversions) {
 			t.Errorf("%s: the cell of an earlier build says\n%+v, want\n%+v", name, s, c.state)
 		}
 	}

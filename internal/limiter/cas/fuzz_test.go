@@ -58,7 +58,7 @@ func FuzzCell(f *testing.F) {
 			}
 			return
 		}
-		if items := c.versions.Len() + len(s.Levels); items > len(value) {
+		if items := c.versions.Len() + len(s.Buckets); items > len(value) {
 			t.Fatalf("%d bytes became %d items", len(value), items)
 		}
 		checkDecisions(t, p, &s)
@@ -68,8 +68,8 @@ func FuzzCell(f *testing.F) {
 		if err != nil || past.versions.At(0) != w.Version || past.newest != max(c.newest, fuzzNow) {
 			t.Fatalf("%x was written as %x: %+v, %v", value, w.Value, past, err)
 		}
-		live := slices.DeleteFunc(slices.Clone(s.Levels), func(b store.Bucket) bool { return !isLive(p, &b, &s, fuzzNow) })
-		if again.Reset != s.Reset || !slices.Equal(again.Levels, live) {
+		live := slices.DeleteFunc(slices.Clone(s.Buckets), func(b store.Bucket) bool { return !isLive(p, &b, &s, fuzzNow) })
+		if again.Reset != s.Reset || !slices.Equal(again.Buckets, live) {
 			t.Fatalf("%x was written as %x: %+v, want %+v", value, w.Value, again, s)
 		}
 		if w.TTL < p.LongestWindow() || w.TTL > longestCell {
@@ -83,7 +83,7 @@ func checkDecisions(t *testing.T, p *demand.Plan, s *store.State) {
 	t.Helper()
 	for _, op := range []count.Op{count.OpCheck, count.OpTake, count.OpRecord} {
 		on := *s
-		on.Logs, on.Counts, on.Levels = slices.Clone(s.Logs), slices.Clone(s.Counts), slices.Clone(s.Levels)
+		on.Logs, on.Counts, on.Buckets = slices.Clone(s.Logs), slices.Clone(s.Counts), slices.Clone(s.Buckets)
 		var d count.Decision
 		p.Decide(&d, &on, op, store.EventID{8}, fuzzNow, 2)
 		for _, l := range append(d.Limits(), count.LimitDecision{Limit: &p.Limits[0], Verdict: d.Verdict}) {

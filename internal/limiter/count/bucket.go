@@ -6,13 +6,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// LevelAt returns the level of r's bucket at now, and the instant of that level. For a clock that stepped back, that is
-// the last level.
-func (r *Rule) LevelAt(s *store.State, now store.Instant) (level store.Amount, at store.Instant) {
-	for i := range s.Levels {
-		if b := &s.Levels[i]; b.Limit == r.ID {
+// FillAt returns the fill of r's bucket at now, and the instant of that fill. For a clock that stepped back, that is
+// the last fill.
+func (r *Rule) FillAt(s *store.State, now store.Instant) (fill store.Amount, at store.Instant) {
+	for i := range s.Buckets {
+		if b := &s.Buckets[i]; b.Limit == r.ID {
 			drained := store.AmountOf(r.Limit.Limit, max(0, int64(now-b.At)))
-			return b.Level.Minus(drained), max(now, b.At)
+			return b.Fill.Minus(drained), max(now, b.At)
 		}
 	}
 	return store.Amount{}, now
@@ -20,34 +20,34 @@ func (r *Rule) LevelAt(s *store.State, now store.Instant) (level store.Amount, a
 
 // Pour adds units to the bucket of r.
 func (r *Rule) Pour(s *store.State, now store.Instant, units int64) {
-	level, at := r.LevelAt(s, now)
-	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
+	fill, at := r.FillAt(s, now)
+	s.SetBucket(store.Bucket{Limit: r.ID, At: at, Fill: fill.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
 }
 
 // scoop removes units that were poured at an instant from the bucket of r, as far as they have not drained. The kept
 // units of the same instant drain first. If poured is later than the bucket's own time, a clock that has since been set
 // back dated it: how much has drained is not known, and the units stay.
 func (r *Rule) scoop(s *store.State, now, poured store.Instant, units, kept int64) {
-	level, at := r.LevelAt(s, now)
+	fill, at := r.FillAt(s, now)
 	if poured > at {
 		return
 	}
 	window := r.Window.Milliseconds()
 	drained := store.AmountOf(r.Limit.Limit, max(0, int64(at-poured))).Minus(store.AmountOf(kept, window))
 	left := store.AmountOf(units, window).Minus(drained)
-	s.SetLevel(store.Bucket{Limit: r.ID, At: at, Level: level.Minus(left)})
+	s.SetBucket(store.Bucket{Limit: r.ID, At: at, Fill: fill.Minus(left)})
 }
 
 // usedOfBucket returns the units in the bucket, rounded up, so that the remaining units can be spent at once.
 func usedOfBucket(r *Rule, s *store.State, now store.Instant) int64 {
-	level, _ := r.LevelAt(s, now)
-	return level.Over(r.Window.Milliseconds())
+	fill, _ := r.FillAt(s, now)
+	return fill.Over(r.Window.Milliseconds())
 }
 
-// redateLevel gives the time now to a level with a later time.
-func (r *Rule) redateLevel(s *store.State, now store.Instant) {
-	for i := range s.Levels {
-		if b := &s.Levels[i]; b.Limit == r.ID {
+// redateBucket gives the time now to a fill with a later time.
+func (r *Rule) redateBucket(s *store.State, now store.Instant) {
+	for i := range s.Buckets {
+		if b := &s.Buckets[i]; b.Limit == r.ID {
 			b.At = min(b.At, now)
 		}
 	}
@@ -55,8 +55,8 @@ func (r *Rule) redateLevel(s *store.State, now store.Instant) {
 
 // waitForBucket returns the time until enough has drained for cost to fit.
 func waitForBucket(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
-	level, at := r.LevelAt(s, now)
-	excess := level.Minus(store.AmountOf(r.Capacity-cost, r.Window.Milliseconds()))
+	fill, at := r.FillAt(s, now)
+	excess := fill.Minus(store.AmountOf(r.Capacity-cost, r.Window.Milliseconds()))
 	if excess == (store.Amount{}) {
 		return 0
 	}

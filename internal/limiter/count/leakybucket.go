@@ -12,5 +12,5 @@ var leakyBucket = &algorithm{
 	wait:      waitForBucket,
 	pour:      (*Rule).Pour,
 	scoop:     (*Rule).scoop,
-	redate:    (*Rule).redateLevel,
+	redate:    (*Rule).redateBucket,
 }

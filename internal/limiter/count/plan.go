@@ -170,8 +170,8 @@ func (p *RuleSet) IsAhead(s *store.State, now store.Instant) bool {
 			return true
 		}
 	}
-	for i := range s.Levels {
-		if b := &s.Levels[i]; b.At > now && p.RuleOf(b.Limit) != nil {
+	for i := range s.Buckets {
+		if b := &s.Buckets[i]; b.At > now && p.RuleOf(b.Limit) != nil {
 			return true
 		}
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// slidingWindow counts in buckets and drops each as soon as its start has left the window. It needs a counter per
-// bucket for any limit. Units from the end of a bucket are dropped early, so up to twice the limit may pass within W·(1
-// − 1/buckets); with more buckets, fewer.
+// slidingWindow counts in sub-windows, which a policy calls buckets, and drops each as soon as its start has left the
+// window. It needs a counter per sub-window for any limit. Units from the end of one are dropped early, so up to twice the
+// limit may pass within W·(1 − 1/buckets); with more buckets, fewer.
 var slidingWindow = &algorithm{
 	Algorithm: policy.SlidingWindow,
-	used:      usedOfBuckets,
-	wait:      waitForBuckets,
-	steady:    steadyBuckets,
+	used:      usedOfSlidingWindow,
+	wait:      waitForSlidingWindow,
+	steady:    steadySlidingWindow,
 }
 
-// usedOfBuckets returns the counts of all buckets that start after now − window, those later than now included, so that
+// usedOfSlidingWindow returns the counts of all sub-windows that start after now − window, those later than now included, so that
 // a clock that stepped back admits nothing more.
-func usedOfBuckets(r *Rule, s *store.State, now store.Instant) int64 {
+func usedOfSlidingWindow(r *Rule, s *store.State, now store.Instant) int64 {
 	return s.UnitsFrom(r.ID, now.Add(-r.Window)+1)
 }
 
-// steadyBuckets returns when the oldest bucket that counts leaves the window.
-func steadyBuckets(r *Rule, s *store.State, now store.Instant) store.Instant {
+// steadySlidingWindow returns when the oldest sub-window that counts leaves the window.
+func steadySlidingWindow(r *Rule, s *store.State, now store.Instant) store.Instant {
 	from, until := now.Add(-r.Window)+1, now.Add(r.Window)
 	for i := range s.Counts {
 		if c := &s.Counts[i]; c.Start >= from && c.Epoch >= s.Reset && c.Limit == r.ID {
@@ -36,9 +36,9 @@ func steadyBuckets(r *Rule, s *store.State, now store.Instant) store.Instant {
 	return until
 }
 
-// waitForBuckets returns the time until enough buckets, the oldest first, have left for cost to fit. It adds up from
-// the newest bucket on: the oldest bucket whose newer ones leave room is the last that has to leave.
-func waitForBuckets(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
+// waitForSlidingWindow returns the time until enough sub-windows, the oldest first, have left for cost to fit. It adds up from
+// the newest one on: the oldest one whose newer ones leave room is the last that has to leave.
+func waitForSlidingWindow(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	var memory [32]store.WindowUnits // most need no more
 	held := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)
 	slices.SortFunc(held, func(a, b store.WindowUnits) int { return cmp.Compare(a.Start, b.Start) })

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// waitOneByOne is what waitForBuckets computes, as it is said: buckets go, the oldest first,
+// waitOneByOne is what waitForSlidingWindow computes, as it is said: sub-windows go, the oldest first,
 // until cost fits.
 func waitOneByOne(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	at := now
@@ -20,9 +20,9 @@ func waitOneByOne(r *Rule, s *store.State, now store.Instant, cost int64) time.D
 	return at.Sub(now)
 }
 
-// TestWaitForBuckets has windows in any order, several rows of one, totals below 0 while they
-// settle, other limits, and what was reset.
-func TestWaitForBuckets(t *testing.T) {
+// TestWaitForSlidingWindow has windows in any order, several rows of one, totals below 0 while they
+// are provisional, other limits, and what was reset.
+func TestWaitForSlidingWindow(t *testing.T) {
 	const now = store.Instant(1_000_000_000)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -38,7 +38,7 @@ func TestWaitForBuckets(t *testing.T) {
 			s.Counts = append(s.Counts, c)
 		}
 		cost := rng.Int64N(l.Limit + 1)
-		if got, want := waitForBuckets(&r, &s, now, cost), waitOneByOne(&r, &s, now, cost); got != want {
+		if got, want := waitForSlidingWindow(&r, &s, now, cost), waitOneByOne(&r, &s, now, cost); got != want {
 			t.Fatalf("%v, want %v: cost %d of %d beside %+v", got, want, cost, l.Limit, s.Counts)
 		}
 	}

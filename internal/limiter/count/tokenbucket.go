@@ -11,5 +11,5 @@ var TokenBucket = &algorithm{
 	wait:      waitForBucket,
 	pour:      (*Rule).Pour,
 	scoop:     (*Rule).scoop,
-	redate:    (*Rule).redateLevel,
+	redate:    (*Rule).redateBucket,
 }

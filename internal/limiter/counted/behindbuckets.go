@@ -66,7 +66,7 @@ func (u *unwritten) into(k *keyState, now store.Instant) *pendingDelta {
 
 // writeBuckets adds u.doubt to u's cell, by one conditional write. It first looks for an earlier attempt, so that
 // nothing is added twice; units added since wait for the next write. It dates all units now, which overstates the
-// level by at most what has drained meanwhile.
+// fill by at most what has drained meanwhile.
 func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p := u.doubt
 	if p == nil {

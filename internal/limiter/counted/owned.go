@@ -115,7 +115,7 @@ const tick = time.Second / 64
 
 // inCell is the state of a key's cell.
 type inCell struct {
-	levels      []store.Bucket
+	buckets     []store.Bucket
 	conversions []store.Conversion
 	applied     store.Applied
 	built       cas.Attempts // versions of the cell that the state includes
@@ -136,7 +136,7 @@ func (o *owned) newKnown(term owner.Term, plan *demand.Plan, state *store.State,
 		k.further = slices.Clone(state.Logs[1:])
 	}
 	if plan.Cell {
-		k.inCell = &inCell{levels: state.Levels, conversions: state.Conversions, applied: state.Applied}
+		k.inCell = &inCell{buckets: state.Buckets, conversions: state.Conversions, applied: state.Applied}
 		k.inCell.built.Add(state.Cell.Version)
 	}
 	return k
@@ -154,7 +154,7 @@ func (k *keyState) open() *store.State {
 		s.Logs = append(append(s.Logs[:0], store.Log{Events: k.events}), k.further...)
 	}
 	if c := k.inCell; c != nil {
-		s.Levels, s.Conversions, s.Applied = c.levels, c.conversions, c.applied
+		s.Buckets, s.Conversions, s.Applied = c.buckets, c.conversions, c.applied
 	}
 	return s
 }
@@ -167,7 +167,7 @@ func (k *keyState) close(s *store.State) {
 		copy(k.further, s.Logs[1:])
 	}
 	if c := k.inCell; c != nil {
-		c.levels, c.conversions, c.applied = s.Levels, s.Conversions, s.Applied
+		c.buckets, c.conversions, c.applied = s.Buckets, s.Conversions, s.Applied
 	}
 	clear(s.Logs)
 	*s = store.State{Logs: s.Logs[:0]}

@@ -217,7 +217,7 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 		return
 	}
 	full := &fullState{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
-	full.state.Levels, full.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
+	full.state.Buckets, full.state.Conversions = slices.Clone(state.Buckets), slices.Clone(state.Conversions)
 	for i := range state.Logs {
 		full.state.Logs = append(full.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})
 		full.events += len(state.Logs[i].Events)

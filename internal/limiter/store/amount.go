@@ -7,22 +7,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Bucket is the level of a leaky or token bucket: units that have not drained yet.
+// Bucket is the fill of a leaky or token bucket: units that have not drained yet.
 type Bucket struct {
 	Limit policy.LimitID
-	At    Instant // when it had Level
-	Level Amount
+	At    Instant // when it had Fill
+	Fill  Amount
 }
 
-// SetLevel replaces the bucket of b's limit in s by b.
-func (s *State) SetLevel(b Bucket) {
-	for i := range s.Levels {
-		if s.Levels[i].Limit == b.Limit {
-			s.Levels[i] = b
+// SetBucket replaces the bucket of b's limit in s by b.
+func (s *State) SetBucket(b Bucket) {
+	for i := range s.Buckets {
+		if s.Buckets[i].Limit == b.Limit {
+			s.Buckets[i] = b
 			return
 		}
 	}
-	s.Levels = append(s.Levels, b)
+	s.Buckets = append(s.Buckets, b)
 }
 
 // Amount is a number of parts of a unit, of 1/W_ms each, where W_ms is the limit's window in milliseconds. A bucket

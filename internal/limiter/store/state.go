@@ -15,7 +15,7 @@ type State struct {
 	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
 	Cell   Cell
 
-	Levels      []Bucket     // the levels of a policy's buckets, decoded from the cell
+	Buckets     []Bucket     // a policy's leaky and token buckets, decoded from the cell
 	Conversions []Conversion // the conversions of a policy, decoded from the cell
 	Applied     Applied      // the receipts that were returned, decoded from the cell
 }

@@ -117,7 +117,7 @@ func calendarTrace() Trace {
 }
 
 // bucketTrace returns the trace of a bucket of limit, empty at first. A unit takes 20 s to drain, so that reset_after
-// shows its level: 1, 1.5, 1, 1.55, 1.05, 1.55 and 1.05.
+// shows its fill: 1, 1.5, 1, 1.55, 1.05, 1.55 and 1.05.
 func bucketTrace(limit policy.Limit) Trace {
 	return Trace{Name: limit.Algorithm, Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
 		{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
