@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/exclusive"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
@@ -112,12 +112,12 @@ func New(s store.Store, opts *Options) *Engine {
 	}
 	e := &Engine{basis: &basis{settings: opts.settings(), ids: store.NewEventIDs()}}
 	e.borrowed.New = func() any { return new(single) }
-	var local *held.Decider
+	var local *exclusive.Decider
 	if opts.Local != nil {
-		local = held.New(opts.Local, e.ids, e.settings)
+		local = exclusive.New(opts.Local, e.ids, e.settings)
 	}
-	if still, ok := s.(store.Exclusive); ok {
-		e.inMemory, e.decider = true, held.New(still, e.ids, e.settings)
+	if locking, ok := s.(store.Exclusive); ok {
+		e.inMemory, e.decider = true, exclusive.New(locking, e.ids, e.settings)
 	} else {
 		e.counted = counted.New(s, e.ids, e.settings)
 		e.shared = route.New(opts.Owners, e.counted, e.ids, e.settings)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/exclusive"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
@@ -27,7 +27,7 @@ type resets struct {
 	*teller
 	plans *plans
 	marks *once.Marks
-	local *held.Decider // decides for OnStoreErrorLocal; nil: there is none
+	local *exclusive.Decider // decides for OnStoreErrorLocal; nil: there is none
 }
 
 // reset is Engine.Reset.

@@ -48,9 +48,9 @@ type Plan struct {
 	Marked      bool                  // it is derived for known parts only
 }
 
-// NewPlan returns the plan of policy for a store that can lock keys if still is true, else for one that can't.
-func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
-	behind := !still && pol.Guarantee == policy.GuaranteeLocal
+// NewPlan returns the plan of policy for a store that can lock keys if exclusive is true, else for one that can't.
+func NewPlan(pol policy.Policy, o *Settings, exclusive bool) *Plan {
+	behind := !exclusive && pol.Guarantee == policy.GuaranteeLocal
 	if behind {
 		pol.Counting = policy.CountingRows // a write behind that is repeated must not count twice
 	}
@@ -58,7 +58,7 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone
-	space := p.space(o, p.Cell && !still)
+	space := p.space(o, p.Cell && !exclusive)
 	p.Keys = []*keys.Keys{o.Keyer.For(space).CachedIn(o.keys)}
 	if !p.Cell { // a cell's condition spans one key: it starts empty under another
 		for i := range o.AlsoRead {
@@ -68,12 +68,12 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 	for _, log := range p.Logs {
 		p.LogWrites = append(p.LogWrites, store.LogWrite{Span: log.Span, TTL: o.Timing.Lasting(log.Window), Keep: log.Limit + 1})
 	}
-	p.Regional = still || p.Consistency.Scope() == policy.ScopeDatacenter
-	if p.Cell && !still {
+	p.Regional = exclusive || p.Consistency.Scope() == policy.ScopeDatacenter
+	if p.Cell && !exclusive {
 		p.Regional = o.Serial.Scope() == policy.ScopeDatacenter
 	}
-	p.Tally = p.Counters && !still && p.Counting == policy.CountingRows
-	p.TakesBack = !still && p.Releases ||
+	p.Tally = p.Counters && !exclusive && p.Counting == policy.CountingRows
+	p.TakesBack = !exclusive && p.Releases ||
 		behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Abortable = !p.Cell || p.TakesBack && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Probe != 0 })
 	p.Sums, p.Definition = p.sumLimits(), Definition{Policy: p.Name, Print: printOf(&p.Policy)}

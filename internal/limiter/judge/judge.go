@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/exclusive"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -20,7 +20,7 @@ type Judge struct {
 	Decider  Decider
 	Denials  *denied.Denials // that are remembered; nil: none are, as a memory of them would be no faster than the store
 	Blocks   *Blocks
-	Local    *held.Decider // decides for OnStoreErrorLocal; nil: such policies deny
+	Local    *exclusive.Decider // decides for OnStoreErrorLocal; nil: such policies deny
 
 	// Observe is called with every decision: see the engine's Observer. Nil: no call.
 	Observe func(op count.Op, key store.Key, cost int64, d *count.Decision)
@@ -28,7 +28,7 @@ type Judge struct {
 	ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
 }
 
-// Decider decides over an engine's store and changes what it counts. Two packages have one: held, for a store in this
+// Decider decides over an engine's store and changes what it counts. Two packages have one: exclusive, for a store in this
 // process's memory, and route, for a store that instances share.
 type Decider interface {
 	// Instant returns the instant to decide at. The error says that this instance's clock is beyond the tolerance.

@@ -1,4 +1,4 @@
-package held
+package exclusive
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type Decider struct {
 	store store.Exclusive
 	ids   *store.EventIDs
 	opts  *demand.Settings
-	calls sync.Pool // of *heldCall
+	calls sync.Pool // of *lockedCall
 }
 
 // New returns a Decider over store.
@@ -38,22 +38,22 @@ func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 		x.done(call)
 		return
 	}
-	still, ok := c.Memory.(*stillCharge)
+	locked, ok := c.Memory.(*lockedCharge)
 	if !ok {
-		still = new(stillCharge)
-		still.judge = still.decide
-		c.Memory = still
+		locked = new(lockedCharge)
+		locked.judge = locked.decide
+		c.Memory = locked
 	}
-	still.decider, still.charge, still.now, still.failed = x, c, now, nil
-	still.query = c.Plan.Query(c.Key, now, 1, still.writes.logs[:0])
-	if c.Err = x.store.Update(ctx, &still.query, still.judge); c.Err == nil {
-		c.Err = still.failed
+	locked.decider, locked.charge, locked.now, locked.failed = x, c, now, nil
+	locked.query = c.Plan.Query(c.Key, now, 1, locked.writes.logs[:0])
+	if c.Err = x.store.Update(ctx, &locked.query, locked.judge); c.Err == nil {
+		c.Err = locked.failed
 	}
-	still.charge = nil
+	locked.charge = nil
 }
 
-// stillCharge is memory for the decision of a charge while its key is locked. It can be reused.
-type stillCharge struct {
+// lockedCharge is memory for the decision of a charge while its key is locked. It can be reused.
+type lockedCharge struct {
 	judge func(*store.State, *store.Write) // the method, bound once
 
 	decider *Decider
@@ -66,7 +66,7 @@ type stillCharge struct {
 }
 
 // decide decides the charge over s, and fills in w.
-func (c *stillCharge) decide(s *store.State, w *store.Write) {
+func (c *lockedCharge) decide(s *store.State, w *store.Write) {
 	ch := c.charge
 	if ch.Plan.Cell {
 		if _, c.failed = cas.Open(ch.Plan, s); c.failed != nil {
@@ -148,8 +148,8 @@ func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *st
 	return now
 }
 
-// heldCall decides charges together over a store that locks their keys.
-type heldCall struct {
+// lockedCall decides charges together over a store that locks their keys.
+type lockedCall struct {
 	judge func([]store.State, []store.Write) // the method, bound once
 
 	decider *Decider
@@ -173,23 +173,23 @@ func (x *Decider) DecideAll(ctx context.Context, charges []demand.Charge) {
 	}
 }
 
-func (x *Decider) call(now store.Instant) *heldCall {
-	c, _ := x.calls.Get().(*heldCall)
+func (x *Decider) call(now store.Instant) *lockedCall {
+	c, _ := x.calls.Get().(*lockedCall)
 	if c == nil {
-		c = &heldCall{decider: x}
+		c = &lockedCall{decider: x}
 		c.judge = c.decide
 	}
 	c.now = now
 	return c
 }
 
-func (x *Decider) done(c *heldCall) {
+func (x *Decider) done(c *lockedCall) {
 	clear(c.charges)
 	c.charges, c.queries = c.charges[:0], c.queries[:0]
 	x.calls.Put(c)
 }
 
-func (c *heldCall) update(ctx context.Context) error {
+func (c *lockedCall) update(ctx context.Context) error {
 	for i, ch := range c.charges {
 		if i == len(c.memory) {
 			c.memory = append(c.memory, writes{})
@@ -208,7 +208,7 @@ func (c *heldCall) update(ctx context.Context) error {
 }
 
 // decide decides all charges over states. Each charge has one state for each of its keys.
-func (c *heldCall) decide(states []store.State, writes []store.Write) {
+func (c *lockedCall) decide(states []store.State, writes []store.Write) {
 	if c.failed = c.open(states, writes); c.failed != nil {
 		return
 	}
@@ -222,7 +222,7 @@ func (c *heldCall) decide(states []store.State, writes []store.Write) {
 
 // open completes each charge's first state from its cell and the states of its older keys. It gives the time now to all
 // later times.
-func (c *heldCall) open(states []store.State, writes []store.Write) error {
+func (c *lockedCall) open(states []store.State, writes []store.Write) error {
 	at := 0
 	for _, ch := range c.charges {
 		s := &states[at]
@@ -245,7 +245,7 @@ func (c *heldCall) open(states []store.State, writes []store.Write) error {
 }
 
 // foresee reports whether one of the charges denies the call.
-func (c *heldCall) foresee(states []store.State) (blocked bool) {
+func (c *lockedCall) foresee(states []store.State) (blocked bool) {
 	at := 0
 	for _, ch := range c.charges {
 		if ch.Op.MayDeny() {
