@@ -64,7 +64,7 @@ var models = map[string]func(l policy.Limit, events []event, now store.Instant) 
 	},
 }
 
-// drained returns what a bucket holds at now that events were poured into and that
+// drained returns what a bucket holds at now that events were added to and that
 // loses its limit in every window.
 func drained(l policy.Limit, events []event, now store.Instant) *big.Rat {
 	fill, at := new(big.Rat), now

@@ -44,7 +44,7 @@ func stall(s *fakeStore, part, every time.Duration) (recovers func()) {
 	}
 }
 
-// TestLocalBucketsAreFilledOnce checks that poured units count once, however often its write has no answer, while
+// TestLocalBucketsAreFilledOnce checks that added units count once, however often its write has no answer, while
 // two instances take turns as owner and the store stands still for most of each second.
 func TestLocalBucketsAreFilledOnce(t *testing.T) {
 	const callers, limit = 20, 30
@@ -142,7 +142,7 @@ func TestLocalBucketsDrainBetweenSyncs(t *testing.T) {
 	}
 }
 
-// TestLocalBucketsThatOthersChange checks that poured units go on top of another instance's change of the cell, and
+// TestLocalBucketsThatOthersChange checks that added units go on top of another instance's change of the cell, and
 // that it is read anew then.
 func TestLocalBucketsThatOthersChange(t *testing.T) {
 	for _, algorithm := range buckets() {

@@ -392,8 +392,8 @@ func TestMemoryOfAnyBoundKeepsTheLimit(t *testing.T) {
 // TestColdReadsAreCounted holds that an owner counts the decisions which had to read their key, and no others.
 func TestColdReadsAreCounted(t *testing.T) {
 	written := inMemory("sliding-log", 3, time.Hour)
-	poured := inMemory("token-bucket", 3, time.Hour)
-	for _, p := range []policy.Policy{logOf(3), written, poured} {
+	inBucket := inMemory("token-bucket", 3, time.Hour)
+	for _, p := range []policy.Policy{logOf(3), written, inBucket} {
 		for _, c := range []struct {
 			name string
 			term owner.Term

@@ -166,7 +166,7 @@ func TestOwnerDiesBeforeASettlement(t *testing.T) {
 	}
 }
 
-// Of what a bucket held, the units that are kept drain first: it gives back what would be there if they alone had been poured.
+// Of what a bucket held, the units that are kept drain first: it gives back what would be there if they alone had been added.
 func TestRestOfABucketDrainsLast(t *testing.T) {
 	for _, algorithm := range []string{"leaky-bucket", "token-bucket"} {
 		for seconds, want := range map[int]int64{0: 30, 10: 20, 30: 0, 35: 0, 45: 0} {

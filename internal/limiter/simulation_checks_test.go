@@ -204,7 +204,7 @@ func checkTail(f *findings, l *policy.Limit, u *unit, admitted []*unit) {
 	}
 }
 
-// checkBucket holds that a bucket that was poured into at these instants, and at no
+// checkBucket holds that a bucket that was added to at these instants, and at no
 // others, never runs over.
 func checkBucket(f *findings, l *policy.Limit, admitted []*unit) {
 	m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{*l}})

@@ -24,35 +24,35 @@ type algorithm struct {
 	// probe returns the time from now until one unit may pass although it does not fit; nil: it never may.
 	probe func(r *Rule, s *store.State, now store.Instant) time.Duration
 
-	// pour adds units at now to the rule's part of a cell, scoop removes at now units that were added at an instant
-	// while kept others of that instant stay, and redate gives the time now to all that has a later time. Memory of
-	// cells only.
-	pour   func(r *Rule, s *store.State, now store.Instant, units int64)
-	scoop  func(r *Rule, s *store.State, now, at store.Instant, units, kept int64)
+	// These are for memory of cells only. add adds units at now to the rule's part of the cell. remove removes, at now,
+	// units that were added at an earlier instant; kept further units of the same addition stay. redate gives the time now
+	// to what has a later time, after a clock was set back.
+	add    func(r *Rule, s *store.State, now store.Instant, units int64)
+	remove func(r *Rule, s *store.State, now, at store.Instant, units, kept int64)
 	redate func(r *Rule, s *store.State, now store.Instant)
 }
 
-// countings lists all algorithms. A new algorithm is a file of its own and a row here.
-var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion, concurrent}
+// algorithms lists all of them. A new one is a file of its own and an element here.
+var algorithms = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion, concurrent}
 
-// countingOf returns the arithmetic of the algorithm called name, which is that of a valid limit.
-func countingOf(name string) *algorithm {
-	i := slices.IndexFunc(countings, func(a *algorithm) bool { return a.Name == name })
-	return countings[i]
+// algorithmOf returns the arithmetic of the algorithm called name, which is that of a valid limit.
+func algorithmOf(name string) *algorithm {
+	i := slices.IndexFunc(algorithms, func(a *algorithm) bool { return a.Name == name })
+	return algorithms[i]
 }
 
-// Rule is a limit made ready to decide.
+// Rule is a limit, with all that can be computed before a request comes.
 type Rule struct {
 	policy.Limit
 	ID        policy.LimitID
-	Kind      *policy.Algorithm // whose limit it is
-	algorithm *algorithm        // its arithmetic
+	Kind      *policy.Algorithm // what policies know of its algorithm
+	algorithm *algorithm        // the arithmetic of that
 	slack     time.Duration     // how much longer a log's event counts, for clocks that differ
 	countsFor store.Instant     // window and slack, in milliseconds
 	log       int               // index into State.Logs; memory of events only
 	Capacity  int64             // the most units at once: the limit, or a token bucket's burst
 	almanac   *almanac          // of calendar windows; nil: all windows have the same length
-	Width     time.Duration     // of one counter; nominal if windows follow a calendar; memory of counters only
+	Width     time.Duration     // of a counter's window; nominal if windows follow a calendar; memory of counters only
 	lasts     time.Duration     // for how long after its start a counter can affect decisions; memory of counters only
 }
 

@@ -18,22 +18,22 @@ func (r *Rule) FillAt(s *store.State, now store.Instant) (fill store.Amount, at 
 	return store.Amount{}, now
 }
 
-// Pour adds units to the bucket of r.
-func (r *Rule) Pour(s *store.State, now store.Instant, units int64) {
+// AddToBucket adds units to the bucket of r.
+func (r *Rule) AddToBucket(s *store.State, now store.Instant, units int64) {
 	fill, at := r.FillAt(s, now)
 	s.SetBucket(store.Bucket{Limit: r.ID, At: at, Fill: fill.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
 }
 
-// scoop removes units that were poured at an instant from the bucket of r, as far as they have not drained. The kept
-// units of the same instant drain first. If poured is later than the bucket's own time, a clock that has since been set
+// removeFromBucket removes units that were added at an instant from the bucket of r, as far as they have not drained. The kept
+// units of the same instant drain first. If added is later than the bucket's own time, a clock that has since been set
 // back dated it: how much has drained is not known, and the units stay.
-func (r *Rule) scoop(s *store.State, now, poured store.Instant, units, kept int64) {
+func (r *Rule) removeFromBucket(s *store.State, now, added store.Instant, units, kept int64) {
 	fill, at := r.FillAt(s, now)
-	if poured > at {
+	if added > at {
 		return
 	}
 	window := r.Window.Milliseconds()
-	drained := store.AmountOf(r.Limit.Limit, max(0, int64(at-poured))).Minus(store.AmountOf(kept, window))
+	drained := store.AmountOf(r.Limit.Limit, max(0, int64(at-added))).Minus(store.AmountOf(kept, window))
 	left := store.AmountOf(units, window).Minus(drained)
 	s.SetBucket(store.Bucket{Limit: r.ID, At: at, Fill: fill.Minus(left)})
 }

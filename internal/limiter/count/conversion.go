@@ -20,8 +20,8 @@ var conversion = &algorithm{
 	used:      usedOfConversion,
 	wait:      waitForConversion,
 	probe:     waitForProbe,
-	pour:      send,
-	scoop:     unsend,
+	add:       send,
+	remove:    unsend,
 	redate:    redateConversion,
 }
 

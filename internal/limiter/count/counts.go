@@ -18,7 +18,7 @@ func (p *RuleSet) GiveBack(s *store.State, e *Entry, now store.Instant) {
 			}
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
-			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost, e.Kept)
+			r.algorithm.remove(r, s, now, e.addedAt(now, s.Reset), e.Cost, e.Kept)
 		}
 	}
 }

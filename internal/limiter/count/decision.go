@@ -152,9 +152,9 @@ type Entry struct {
 	Again     bool          // the receipt was returned before: do only the parts that have no effect if done twice
 }
 
-// poured returns when e's units were poured into a bucket. If a clock that has since been set back dated them, that is
+// addedAt returns when e's units were added to a bucket. If a clock that has since been set back dated them, that is
 // known of held units, unless a reset may have come between.
-func (e *Entry) poured(now, reset store.Instant) store.Instant {
+func (e *Entry) addedAt(now, reset store.Instant) store.Instant {
 	if e.At > now && e.Held > 0 && e.Epoch == reset {
 		return now.Add(-e.Held)
 	}

@@ -10,7 +10,7 @@ var leakyBucket = &algorithm{
 	Algorithm: policy.LeakyBucket,
 	used:      usedOfBucket,
 	wait:      waitForBucket,
-	pour:      (*Rule).Pour,
-	scoop:     (*Rule).scoop,
+	add:       (*Rule).AddToBucket,
+	remove:    (*Rule).removeFromBucket,
 	redate:    (*Rule).redateBucket,
 }

@@ -44,7 +44,7 @@ func NewRuleSet(p policy.Policy, slack time.Duration) RuleSet {
 }
 
 func (p *RuleSet) addRule(l *policy.Limit, slack time.Duration) {
-	algorithm := countingOf(l.Algorithm)
+	algorithm := algorithmOf(l.Algorithm)
 	r := Rule{Limit: *l, ID: l.ID(), Kind: algorithm.Algorithm, algorithm: algorithm, Capacity: l.Capacity()}
 	switch algorithm.Memory {
 	case policy.MemoryEvents:
@@ -298,7 +298,7 @@ func (p *RuleSet) Add(s *store.State, id store.EventID, now store.Instant, cost 
 		case policy.MemoryCounters:
 			s.Add(r.CountOf(s.Reset, now, cost))
 		case policy.MemoryCells:
-			r.algorithm.pour(r, s, now, cost)
+			r.algorithm.add(r, s, now, cost)
 		}
 	}
 }

@@ -9,7 +9,7 @@ var TokenBucket = &algorithm{
 	Algorithm: policy.TokenBucket,
 	used:      usedOfBucket,
 	wait:      waitForBucket,
-	pour:      (*Rule).Pour,
-	scoop:     (*Rule).scoop,
+	add:       (*Rule).AddToBucket,
+	remove:    (*Rule).removeFromBucket,
 	redate:    (*Rule).redateBucket,
 }

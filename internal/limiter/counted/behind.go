@@ -159,7 +159,7 @@ func (b *behind) add(t *demand.Target, own *units, k *keyState) {
 	u := b.waitingFor(sh, t)
 	switch {
 	case t.Plan.Cell:
-		b.events.Add(int64(u.pour(own, k)))
+		b.events.Add(int64(u.addToCell(own, k)))
 	case len(t.Plan.Logs) > 0:
 		u.gathered.events = append(u.gathered.events, own.events...)
 		b.events.Add(int64(len(own.events)))

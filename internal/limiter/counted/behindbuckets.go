@@ -46,9 +46,9 @@ type pendingDelta struct {
 	mixed   bool          // other instances changed the cell, too: the next owner
 }
 
-// pour notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is
+// addToCell notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is
 // locked.
-func (u *unwritten) pour(own *units, k *keyState) (more int) {
+func (u *unwritten) addToCell(own *units, k *keyState) (more int) {
 	units := sumOf(own.batch)
 	p := u.into(k, own.now)
 	p.units = store.AddSaturating(p.units, units)
@@ -82,7 +82,7 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 		}
 		for i := range u.target.Plan.Rules {
 			if r := &u.target.Plan.Rules[i]; r.Kind != policy.Conversion {
-				r.Pour(s, now, p.units)
+				r.AddToBucket(s, now, p.units)
 			}
 		}
 		p.changeAgain(u.target.Plan, s, now)

@@ -18,11 +18,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
-// counted decides over a store that instances share, by writing and then counting: it writes units, reads all units,
-// and takes back those that do not fit. As long as every read sees every acknowledged write, any number of instances
-// never admit more than the limit: of the batches that admit anything, consider the one whose write was acknowledged
-// last; its read saw every unit that the others admitted. docs/design/write-then-count.md has the whole proof, and the
-// reason for each step here.
+// counted decides batches over a store that instances share. An owner decides by the states of its keys in memory: see
+// owned. Else counted writes first and then counts: it writes the batch's units, reads all units of the key, and takes its
+// own back if they do not fit. As long as every read sees every acknowledged write, any number of instances never admit
+// more than the limit: of the batches that admit anything, consider the one whose write was acknowledged last; its read saw
+// every unit that the others admitted. docs/design/write-then-count.md has the whole proof, and the reason for each step.
 type counted struct {
 	store     store.Store
 	tallies   *totals.Totals // the same store, with running totals in place of additions if a policy says so
@@ -65,7 +65,7 @@ func (c *counted) check(ctx context.Context, r *demand.Charge) {
 	if r.Term.Owned() {
 		c.owned.cold.Add(1)
 	}
-	_, _ = c.foresee(ctx, &r.Target, batch)
+	_, _ = c.checkBatch(ctx, &r.Target, batch)
 }
 
 // decide decides all requests of batch, which are for t, by the store.
@@ -193,7 +193,7 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 	if t.Plan.Count == policy.CountAll || !large && !c.denials.Likely(t.Key) {
 		return batch, nil
 	}
-	provisional, err := c.foresee(ctx, t, batch)
+	provisional, err := c.checkBatch(ctx, t, batch)
 	if err != nil {
 		return nil, nil
 	}
@@ -216,8 +216,8 @@ func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
 	return t.Plan.Tally && c.tallies.AreAllOwn(t.Key, state)
 }
 
-// foresee decides batch at the present instant, one request after the other, and records nothing.
-func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Charge) (provisional bool, err error) {
+// checkBatch decides batch at the present instant, one request after the other, and records nothing.
+func (c *counted) checkBatch(ctx context.Context, t *demand.Target, batch []*demand.Charge) (provisional bool, err error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)

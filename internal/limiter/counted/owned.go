@@ -37,7 +37,7 @@ type owned struct {
 // ownedShard is a part of the keys.
 type ownedShard struct {
 	mu         sync.Mutex
-	young, Old map[store.Key]*keyState
+	young, old map[store.Key]*keyState // two generations: keys that were used since the latest age, and those that were not
 	small      map[store.Key]*keyState // see small.go
 	events     int                     // number in young, added ones included
 }
@@ -71,7 +71,7 @@ type common struct {
 	inCell  *inCell     // nil: the plan has no cell
 }
 
-// commons has the shared ones. A key keeps its common after commons has dropped it.
+// commons has the commons that keys share. A key keeps its own after commons has dropped it.
 type commons struct {
 	mu sync.Mutex
 	of map[commonID]*common
@@ -82,10 +82,10 @@ type commonID struct {
 	plan *demand.Plan
 }
 
-// maxCommons bounds the shared ones, of 150 bytes each: as many as 16 policies need in all slots.
+// maxCommons bounds the commons that keys share, of 150 bytes each: as many as 16 policies need in all slots.
 const maxCommons = 1 << 16
 
-// get returns the shared common of term and plan.
+// get returns the common that keys of term and plan share.
 func (b *commons) get(term owner.Term, plan *demand.Plan) *common {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,8 +121,9 @@ type inCell struct {
 	built       cas.Attempts // versions of the cell that the state includes
 }
 
-// newKnown returns the known of a key with this state, which has all that is counted and was read just now.
-func (o *owned) newKnown(term owner.Term, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
+// newKeyState returns the state in memory of a key, from state, which has all that is counted for it and was read just now.
+// latest is the instant of the latest decision, and until that of common.
+func (o *owned) newKeyState(term owner.Term, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
 	k := &keyState{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
 	if len(state.Logs) > 0 {
 		k.events = state.Logs[0].Events
@@ -142,7 +143,7 @@ func (o *owned) newKnown(term owner.Term, plan *demand.Plan, state *store.State,
 	return k
 }
 
-// states are reused by open: plans need whole states, which are far larger than most known.
+// states are reused by open: plans need whole states, which are far larger than most of those in memory.
 var states = sync.Pool{New: func() any { return new(store.State) }}
 
 // open locks k and returns its state, which may be changed until close, but for Reset.
@@ -195,7 +196,7 @@ func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
 		k, ok = sh.young[t.Key]
 	}
 	if !ok {
-		if k, ok = sh.Old[t.Key]; ok {
+		if k, ok = sh.old[t.Key]; ok {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
@@ -212,7 +213,7 @@ func (o *owned) widened(t *demand.Target) *demand.Target {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	k := cmp.Or(sh.young[t.Key], sh.Old[t.Key])
+	k := cmp.Or(sh.young[t.Key], sh.old[t.Key])
 	if k == nil || k.plan == t.Plan.Base {
 		return t
 	}
@@ -238,12 +239,12 @@ func (sh *ownedShard) put(key store.Key, k *keyState, most int) {
 		sh.age()
 	}
 	sh.young[key] = k
-	delete(sh.Old, key)
+	delete(sh.old, key)
 	sh.grow(k.length())
 }
 
 // age begins a new generation: keys that are not used during it are dropped with the next.
-func (sh *ownedShard) age() { sh.Old, sh.young, sh.events = sh.young, make(map[store.Key]*keyState), 0 }
+func (sh *ownedShard) age() { sh.old, sh.young, sh.events = sh.young, make(map[store.Key]*keyState), 0 }
 
 // grow adds events to the number of events in young.
 func (sh *ownedShard) grow(events int) {
@@ -276,7 +277,7 @@ func (o *owned) remembered() (n int) {
 	for i := range o.shards {
 		sh := &o.shards[i]
 		sh.mu.Lock()
-		n += len(sh.young) + len(sh.Old) + len(sh.small)
+		n += len(sh.young) + len(sh.old) + len(sh.small)
 		sh.mu.Unlock()
 	}
 	return n
@@ -287,7 +288,7 @@ func (o *owned) forgetIf(key store.Key, k *keyState) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, generation := range []map[store.Key]*keyState{sh.young, sh.Old} {
+	for _, generation := range []map[store.Key]*keyState{sh.young, sh.old} {
 		if generation[key] == k {
 			delete(generation, key)
 		}
@@ -301,7 +302,7 @@ func (o *owned) forget(key store.Key) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	delete(sh.young, key)
-	delete(sh.Old, key)
+	delete(sh.old, key)
 }
 
 // change drops the state of key and the results of reads in progress, as units were given back.
@@ -328,7 +329,7 @@ func (o *owned) new(t *demand.Target, term owner.Term, now store.Instant) *keySt
 	if n := len(t.Plan.Logs); n > 1 {
 		empty.Logs = make([]store.Log, n)
 	}
-	return o.newKnown(term, t.Plan, &empty, now, 0)
+	return o.newKeyState(term, t.Plan, &empty, now, 0)
 }
 
 // Keep keeps state as t's under term, if it surely is all that is counted. changes is the number of changes before it
@@ -348,7 +349,7 @@ func (o *owned) Keep(t *demand.Target, term owner.Term, state *store.State, now 
 	if t.Plan.Counters && time.Since(term.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
 		again = time.Since(o.began) + o.opts.StoreTimeout/denied.ProvisionalPart
 	}
-	sh.put(t.Key, o.newKnown(term, t.Plan, state, now, again), o.mostKnown())
+	sh.put(t.Key, o.newKeyState(term, t.Plan, state, now, again), o.mostKnown())
 }
 
 // answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.

@@ -28,7 +28,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	p := &demand.Plan{Promising: true, Regional: true}
 	p.Base = p
 	held := func(sh *ownedShard) (events int) {
-		for _, generation := range []map[store.Key]*keyState{sh.young, sh.Old} {
+		for _, generation := range []map[store.Key]*keyState{sh.young, sh.old} {
 			for _, k := range generation {
 				events += k.length()
 			}
@@ -93,7 +93,7 @@ func TestKeyThatBecameSmallIsKept(t *testing.T) {
 	p := &demand.Plan{Behind: true}
 	p.Base = p
 	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
-	sh, k, now := o.shard(at.Key), o.newKnown(holder{}, p, new(store.State), 1, 0), store.InstantOf(time.Now())
+	sh, k, now := o.shard(at.Key), o.newKeyState(holder{}, p, new(store.State), 1, 0), store.InstantOf(time.Now())
 	o.put(at.Key, k)
 	o.keepSmall(at, k, now)
 	if n := o.dropAllOver(sh, 0, o.overBy(now)); n != 1 {
@@ -115,7 +115,7 @@ func TestKeysHaveMuchInCommon(t *testing.T) {
 	plans := []*demand.Plan{another(), another()}
 	o := owned{began: time.Now()}
 	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *keyState {
-		return o.newKnown(holder{}, plan, &store.State{Reset: reset}, 1, until)
+		return o.newKeyState(holder{}, plan, &store.State{Reset: reset}, 1, until)
 	}
 	first := read(plans[0], 0, 0)
 	for name, c := range map[string]struct {

@@ -63,7 +63,7 @@ func (o *owned) keepSmall(t *demand.Target, k *keyState, now store.Instant) {
 	sh.small[t.Key] = k
 	o.small.number.Add(1)
 	delete(sh.young, t.Key)
-	delete(sh.Old, t.Key)
+	delete(sh.old, t.Key)
 }
 
 // overBy returns the instant by which units must be over so that they count for nobody at now: clocks differ, and may be

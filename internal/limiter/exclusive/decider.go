@@ -212,7 +212,7 @@ func (c *lockedCall) decide(states []store.State, writes []store.Write) {
 	if c.failed = c.open(states, writes); c.failed != nil {
 		return
 	}
-	blocked := len(c.charges) > 1 && c.foresee(states)
+	blocked := len(c.charges) > 1 && c.anyDenies(states)
 	at := 0
 	for i, ch := range c.charges {
 		c.decider.judge(ch, ch.OpIf(blocked), c.now, &states[at], &writes[at], &c.memory[i])
@@ -244,8 +244,8 @@ func (c *lockedCall) open(states []store.State, writes []store.Write) error {
 	return nil
 }
 
-// foresee reports whether one of the charges denies the call.
-func (c *lockedCall) foresee(states []store.State) (blocked bool) {
+// anyDenies reports whether one of the charges denies the call.
+func (c *lockedCall) anyDenies(states []store.State) (blocked bool) {
 	at := 0
 	for _, ch := range c.charges {
 		if ch.Op.MayDeny() {

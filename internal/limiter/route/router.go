@@ -26,7 +26,7 @@ type Router struct {
 // New returns a Router that uses owners; nil: all instances decide for all keys.
 func New(owners demand.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
 	if owners == nil {
-		owners = everyone{}
+		owners = noOwners{}
 	}
 	return &Router{owners: owners, shared: shared, ids: ids, set: set}
 }
@@ -183,21 +183,21 @@ func (r *Router) steadyFor(t *demand.Target, term owner.Term) time.Duration {
 	return r.shared.SteadyFor(t, term, now)
 }
 
-// everyone is Owners under which every instance decides for every key, and the term to do so.
-type everyone struct{}
+// noOwners is the Owners of keys without owners, for which every instance decides, and the term under which it does.
+type noOwners struct{}
 
-func (e everyone) Place(context.Context, store.Key) (demand.Place, error) {
+func (e noOwners) Place(context.Context, store.Key) (demand.Place, error) {
 	return demand.Place{Term: e}, nil
 }
 
-func (everyone) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
+func (noOwners) PlaceFor(context.Context, store.Key, int64) (owner.Term, error) {
 	return nil, owner.ErrRefused
 }
 
-func (everyone) Owned() bool                         { return false }
-func (everyone) Began() time.Time                    { return time.Time{} }
-func (everyone) Verified() time.Time                 { return time.Time{} }
-func (everyone) Verify(context.Context) error        { return nil }
-func (everyone) IsNew(store.Key, time.Duration) bool { return false }
-func (everyone) Note(store.Key, time.Duration) error { return nil }
-func (everyone) Leave()                              {}
+func (noOwners) Owned() bool                         { return false }
+func (noOwners) Began() time.Time                    { return time.Time{} }
+func (noOwners) Verified() time.Time                 { return time.Time{} }
+func (noOwners) Verify(context.Context) error        { return nil }
+func (noOwners) IsNew(store.Key, time.Duration) bool { return false }
+func (noOwners) Note(store.Key, time.Duration) error { return nil }
+func (noOwners) Leave()                              {}

@@ -85,7 +85,7 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	first.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
 	for _, c := range last {
 		if r.shared.Denials.Likely(c.Key) {
-			r.foresee(ctx, c)
+			r.checkFirst(ctx, c)
 		}
 	}
 	if all.blocked() || last.blocked() {
@@ -108,9 +108,9 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 // comesLast reports whether c's units leave a trace if they are given back, so that all others are prepared before.
 func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable && c.CanAbort() }
 
-// foresee denies c, of which nothing counts, if there is no room for it.
-func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
-	r.foretell(ctx, c)
+// checkFirst denies c, of which nothing counts, if there is no room for it.
+func (r *Router) checkFirst(ctx context.Context, c *demand.Charge) {
+	r.checkOnly(ctx, c)
 	if c.Asked = c.Err == nil && !c.Decision.Stands(); !c.Asked {
 		c.Decision = count.Decision{}
 	}
@@ -163,8 +163,8 @@ func isPrepared(c *demand.Charge) bool {
 	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || errors.As(c.Err, &failed) && failed.Recorded != count.RecordedNo
 }
 
-// isPoured reports whether c counts in a cell, and must not if other charges deny the call.
-func isPoured(c *demand.Charge) bool {
+// countsInCell reports whether c counts in a cell, and must not if other charges deny the call.
+func countsInCell(c *demand.Charge) bool {
 	return c.Asked && comesLast(c) && c.Err == nil && c.Decision.Recorded == count.RecordedYes
 }
 
@@ -195,14 +195,14 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 			c.Err, c.Asked = nil, false
 		}
 	}
-	undone := all.filter(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) || isPoured(c) })
+	undone := all.filter(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) || countsInCell(c) })
 	r.abort(ctx, undone.filter(func(c *demand.Charge) bool { return c.Asked }))
-	undone.filter(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
+	undone.filter(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.checkOnly(ctx, c) })
 }
 
-// foretell gives c, of which nothing counts, the decision of a check. If the check fails, c keeps its decision or,
+// checkOnly gives c, of which nothing counts, the decision of a check. If the check fails, c keeps its decision or,
 // without one, gets that of an empty key.
-func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
+func (r *Router) checkOnly(ctx context.Context, c *demand.Charge) {
 	check := *c
 	check.Op, check.Hold, check.ID, check.Prepare, check.AtOnce = count.OpCheck, 0, store.EventID{}, store.EventID{}, false
 	check.Decision, check.Err = count.Decision{}, nil
@@ -267,7 +267,7 @@ func (r *Router) abort(ctx context.Context, all several) {
 
 // undoing returns a function that gives back c's prepared units, or those in its cell, and is safe to repeat.
 func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
-	if isPoured(c) {
+	if countsInCell(c) {
 		e := c.Decision.Entry
 		e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
 		undo := &demand.Charge{Target: c.Target, Op: owner.OpGiveBack, Back: &e}

@@ -29,8 +29,7 @@ func (k Key) Bytes() []byte { return append([]byte(nil), k.Sum[:]...) }
 // identifier.
 func KeyFrom(sum [KeySize]byte) Key { return Key{Sum: sum} }
 
-// Prefix returns the first eight bytes as a number, evenly spread; stores choose
-// shards by it.
+// Prefix returns the first eight bytes as a number. Keys are spread evenly over all numbers, so stores choose shards by it.
 func (k Key) Prefix() uint64 { return binary.BigEndian.Uint64(k.Sum[:8]) }
 
 // Rest returns the sixteen bytes after the Prefix as two numbers, which tell keys with the same Prefix apart.
@@ -109,8 +108,8 @@ func (id EventID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// Part returns the id that stands for a part of the event's units, of the same instant. No event has it: its node
-// lacks the bit that those of all processes have.
+// Part returns the id, of the same instant, under which a part of the event's units is given back. No event has it: its
+// node lacks the multicast bit, which those of all processes have.
 func (id EventID) Part() EventID {
 	id[10] &^= multicast
 	return id
@@ -186,8 +185,8 @@ func (e *Event) Redate(now Instant) {
 	e.At = now
 }
 
-// Log is the newest part of one span's events. In an Update the events are the store's memory: decide may append to
-// them, but must not change them.
+// Log is the newest part of a key's events of one span. During an Update they are the store's memory: its decide may append
+// to them, but must not change them.
 type Log struct {
 	Events []Event // oldest first
 	Sum    int64   // of their costs, if an Update's store knows it and none is a hold; 0: not known
@@ -248,7 +247,7 @@ func (l *Log) Redate(now Instant) {
 	}
 }
 
-// SumOf returns the sum of the costs of events. It saturates.
+// SumOf returns the sum of the costs of events, or the nearest int64 where that does not fit.
 func SumOf(events []Event) int64 {
 	sum := int64(0)
 	for i := range events {

@@ -7,26 +7,26 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Feed carries news between instances. A store may implement it.
+// Feed carries news, which are changes of keys, between instances. A store may implement it.
 type Feed interface {
 	// Publish makes c known to every instance for c's time to live.
 	Publish(ctx context.Context, c *Change) error
-	// Changes returns the changes of q that have not expired, in no order. It may return others, too, and the same
-	// change more than once.
+	// Changes returns the changes that q asks for and that have not expired, in no order. It may return others, too, and
+	// the same change more than once.
 	Changes(ctx context.Context, q *ChangeQuery) ([]Change, error)
-	// Overrides returns the latest ChangeOverride of each key that has one without end, read at level. It may return
-	// others, too. An empty level is the feed's own.
+	// Overrides returns the latest ChangeOverride of each key whose override has no end, read at level. It may return
+	// other changes, too. An empty level is the feed's own.
 	Overrides(ctx context.Context, level policy.Level) ([]Change, error)
 }
 
-// ChangeQuery asks for the changes that were published since one instant and have a time before another.
+// ChangeQuery asks for changes by the instant at which they were published, and by the time in their ids.
 type ChangeQuery struct {
-	Since Instant
-	Until Instant      // zero: Distant
+	Since Instant      // they were published then or later
+	Until Instant      // their own time is before this; zero: Distant
 	Level policy.Level // of the read; empty: the feed's own
 }
 
-// Change is an item of news about one key, on which every instance acts.
+// Change is one change of a key, on which every instance acts.
 type Change struct {
 	ID      EventID // its time is that of the change
 	Kind    ChangeKind
@@ -50,8 +50,8 @@ const (
 	ChangeRefund ChangeKind = "refund" // units of the key were refunded
 	ChangeBlock  ChangeKind = "block"  // the key admits nothing before Until
 
-	ChangeHold     ChangeKind = "hold"     // a reservation to end at Until, by another process if the one that made it has died
-	ChangeOverride ChangeKind = "override" // the key has an override until Until, or has none any more: the latest one is in force
+	ChangeHold     ChangeKind = "hold"     // a reservation ends at Until: another process ends it if the one that made it has died
+	ChangeOverride ChangeKind = "override" // the key has an override until Until, or no longer has one; the latest such change is in force
 )
 
 // MaxChangeDetails bounds Change.Details in bytes. An override of 16 limits with names of the longest kind needs half

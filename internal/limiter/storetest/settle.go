@@ -63,7 +63,7 @@ func (h *held) wantUsed(want int64, when string) {
 		h.t.Fatal(err)
 	}
 	for _, l := range d.Limits() {
-		over := l.Used - want // a part of a unit that was poured twice may be left
+		over := l.Used - want // a part of a unit that was added twice may be left
 		if want < l.Limit.Limit && over != 0 && (over != 1 || !strings.HasSuffix(l.Limit.Algorithm, "bucket")) ||
 			want >= l.Limit.Limit && l.Used < l.Limit.Limit {
 			h.t.Errorf("%s, %s: used %d of %s %s, want %d", h.of.Policy, h.of.Identifier, l.Used, l.Limit.Name, when, want)
