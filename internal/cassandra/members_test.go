@@ -42,16 +42,17 @@ func TestBeatsOfMembersAreKeptApartByNamespace(t *testing.T) {
 	store := newStore(t, commonConfig(t))
 	shop, office := store.Members(rand.Text()), store.Members(rand.Text())
 	for count := range int64(3) {
-		if err := shop.Beat(t.Context(), cluster.Beat{Member: cluster.Member{ID: "a", Address: "127.0.0.1:1"}, Count: count}); err != nil {
+		sent := cluster.Heartbeat{Member: cluster.Member{ID: "a", Address: "127.0.0.1:1"}, Count: count}
+		if err := shop.Heartbeat(t.Context(), sent); err != nil {
 			t.Fatal(err)
 		}
 	}
-	beats, err := shop.Beats(t.Context())
+	beats, err := shop.Heartbeats(t.Context())
 	if err != nil || len(beats) != 1 || beats[0].Count != 2 || beats[0].Address != "127.0.0.1:1" {
-		t.Errorf("beats %+v, error %v; want the last of a", beats, err)
+		t.Errorf("heartbeats %+v, error %v; want the last of a", beats, err)
 	}
-	if beats, err := office.Beats(t.Context()); err != nil || len(beats) != 0 {
-		t.Errorf("another namespace has beats %+v, error %v", beats, err)
+	if beats, err := office.Heartbeats(t.Context()); err != nil || len(beats) != 0 {
+		t.Errorf("another namespace has heartbeats %+v, error %v", beats, err)
 	}
 }
 

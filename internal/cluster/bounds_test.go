@@ -29,23 +29,23 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// noBeats is a store in which nobody is alive.
-type noBeats struct{ Store }
+// noHeartbeats is a store in which nobody is alive.
+type noHeartbeats struct{ Store }
 
-func (noBeats) Beats(context.Context) ([]Beat, error) { return nil, nil }
+func (noHeartbeats) Heartbeats(context.Context) ([]Heartbeat, error) { return nil, nil }
 
 // TestRefusalsOfTheDeadAreForgotten holds that members which are gone for good are not told of for
-// ever, beat by beat.
+// ever, heartbeat by heartbeat.
 func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil, nil)
-		p := &heartbeats{store: noBeats{}, ways: &c.ways, heard: map[ID]*heard{"dead": {}}}
+		p := &heartbeats{store: noHeartbeats{}, ways: &c.ways, heard: map[ID]*heard{"dead": {}}}
 		c.Reach("dead", Refused)
 		p.listen(t.Context())
 		if c.ways.to("dead") != Refused {
 			t.Error("a member that was heard of is forgotten")
 		}
-		for range forgetBeatAt/longestDeaf + 2 {
+		for range forgetHeartbeatAt/longestDeaf + 2 {
 			time.Sleep(longestDeaf)
 			p.listen(t.Context())
 		}

@@ -167,7 +167,7 @@ func TestDeathIsKnownSoon(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, end := trio(t, seed)
 			defer end()
-			time.Sleep(time.Duration(seed) * 37 * time.Millisecond) // at any moment between two beats
+			time.Sleep(time.Duration(seed) * 37 * time.Millisecond) // at any moment between two heartbeats
 			w.kill(0)
 			took := w.decides(w.alive[0], 0)
 			if took <= time.Second {
@@ -222,23 +222,23 @@ func TestWhenSilenceIsDeath(t *testing.T) {
 			gone, witness := Member{ID: "gone", Address: "a"}, Member{ID: "witness", Address: "b"}
 			p := &heartbeats{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
 			p.hurries.Store(true)
-			beat := func(b Beat) {
-				if err := c.store.Beat(t.Context(), b); err != nil {
+			beat := func(b Heartbeat) {
+				if err := c.store.Heartbeat(t.Context(), b); err != nil {
 					t.Fatal(err)
 				}
 			}
-			const last = 20 // of its beats
+			const last = 20 // of its heartbeats
 			for count := int64(1); count < 60; count++ {
 				if count == 2 && test.mine {
 					c.Reach(gone.ID, Refused)
 				}
-				of := Beat{Member: witness, Count: count}
+				of := Heartbeat{Member: witness, Count: count}
 				if test.others {
 					of.Refused = []ID{gone.ID}
 				}
 				beat(of)
 				if count <= last {
-					beat(Beat{Member: gone, Count: count})
+					beat(Heartbeat{Member: gone, Count: count})
 				}
 				p.listen(t.Context())
 				silence := time.Duration(count-last) * hurryEvery
@@ -260,7 +260,7 @@ func TestAnAddressIsOneProcess(t *testing.T) {
 		p := &heartbeats{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
 		p.hurries.Store(true)
 		beat := func(m Member, count int64) {
-			if err := c.store.Beat(t.Context(), Beat{Member: m, Count: count}); err != nil {
+			if err := c.store.Heartbeat(t.Context(), Heartbeat{Member: m, Count: count}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -46,12 +46,12 @@ func TestEarlierRows(t *testing.T) {
 		{&row{State: stateIn, Confirmed: 3, Address: "a:1"}, `{"state":"in","confirmed":3,"address":"a:1"}`},
 		{&row{State: stateOut}, `{"state":"out","confirmed":0}`},
 		{
-			&Beat{Member: member, Count: 4, Left: true, Refused: []ID{"B"}, Unreached: []ID{"C"}, Late: []ID{"D"},
+			&Heartbeat{Member: member, Count: 4, Left: true, Refused: []ID{"B"}, Unreached: []ID{"C"}, Late: []ID{"D"},
 				Load: Load{CPU: 0.5, Memory: 0.25}, All: true},
 			`{"id":"A","address":"a:1","joined":2,"count":4,"left":true,"refused":["B"],"unreached":["C"],"late":["D"],` +
 				`"load":{"cpu":0.5,"memory":0.25},"all":true}`,
 		},
-		{&Beat{Member: Member{ID: "A"}, Count: 1}, `{"id":"A","count":1}`},
+		{&Heartbeat{Member: Member{ID: "A"}, Count: 1}, `{"id":"A","count":1}`},
 	} {
 		if text := string(encode(c.kept)); text != c.text {
 			t.Errorf("%T is kept as\n%s\nand by earlier builds as\n%s", c.kept, text, c.text)

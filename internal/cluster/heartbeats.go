@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// heartbeats makes a member's beats, and reads those of others.
+// heartbeats makes a member's heartbeats, and reads those of others.
 type heartbeats struct {
 	store   Store
 	self    Member
@@ -24,18 +24,18 @@ type heartbeats struct {
 	mu    sync.Mutex
 	count int64
 	heard map[ID]*heard
-	at    time.Time     // when beats were read last; zero: never
+	at    time.Time     // when heartbeats were read last; zero: never
 	clock time.Duration // how long this member has listened: time in which it did not listen makes no member silent
 	plan  *Plan         // that this member announces; nil: none
 	done  []uint64      // sums of the plans for which this member has unloaded
 	loud  time.Duration // when the members' total load last was more than one can take, by clock
 }
 
-// heard is the state of one member by its beats. Times are by heartbeats.clock.
+// heard is the state of one member by its heartbeats. Times are by heartbeats.clock.
 type heard struct {
-	beat   Beat
+	beat   Heartbeat
 	last   time.Duration        // when its count last changed
-	steady time.Duration        // when its last beats without a gap began
+	steady time.Duration        // when its last heartbeats without a gap began
 	lost   map[ID]time.Duration // members that it does not reach, and since when
 	beats  int                  // number of changes of its count
 	late   map[ID]time.Duration // lost, and members that answer it late, since when
@@ -43,15 +43,15 @@ type heard struct {
 }
 
 const (
-	beatEvery    = 200 * time.Millisecond
-	hurryEvery   = 100 * time.Millisecond // the interval while a member is not reached
-	beatTimeout  = time.Second            // of one beat, or one read of others'
-	longestDeaf  = 2 * beatEvery          // the most time between two reads that counts as listening
-	gapAfter     = time.Second            // of silence
-	forgetBeatAt = time.Minute            // of silence
+	heartbeatEvery    = 200 * time.Millisecond
+	hurryEvery        = 100 * time.Millisecond // the interval while a member is not reached
+	heartbeatTimeout  = time.Second            // of one heartbeat, or one read of others'
+	longestDeaf       = 2 * heartbeatEvery     // the most time between two reads that counts as listening
+	gapAfter          = time.Second            // of silence
+	forgetHeartbeatAt = time.Minute            // of silence
 )
 
-// The time without a beat after which a member is taken for dead.
+// The time without a heartbeat after which a member is taken for dead.
 const (
 	silentFor  = 2500 * time.Millisecond
 	refusedFor = 900 * time.Millisecond // if this instance's connections to it are refused
@@ -62,16 +62,16 @@ const (
 // member that stood still needs to be reached again.
 const cutFor = time.Second
 
-// BeatTTL is how long a store keeps a beat that is not renewed.
-const BeatTTL = 10 * time.Second
+// HeartbeatTTL is how long a store keeps a heartbeat that is not renewed.
+const HeartbeatTTL = 10 * time.Second
 
-// run reads beats, and beats once this member has joined, until ctx ends.
+// run reads heartbeats, and sends its own once this member has joined, until ctx ends.
 func (p *heartbeats) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p.joined.Load() {
 			p.beat(ctx, false)
 		}
-		pause := beatEvery
+		pause := heartbeatEvery
 		if trouble := p.listen(ctx); trouble && p.hurries.Load() {
 			pause = hurryEvery
 			p.look()
@@ -84,9 +84,9 @@ func (p *heartbeats) run(ctx context.Context) {
 	}
 }
 
-// beat makes one beat. If it is lost, another one follows soon.
+// beat makes one heartbeat. If it is lost, another one follows soon.
 func (p *heartbeats) beat(ctx context.Context, last bool) {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	var load Load
 	if p.load != nil {
@@ -94,20 +94,20 @@ func (p *heartbeats) beat(ctx context.Context, last bool) {
 	}
 	p.mu.Lock()
 	p.count++
-	b := Beat{
+	b := Heartbeat{
 		Member: p.self, Count: p.count, Left: last, Load: load, All: p.all,
 		Refused: p.ways.list(Refused), Unreached: p.ways.list(Unreached), Late: p.ways.list(Late),
 		Unloads: p.unloads != nil && p.unloads(), Unloaded: p.done, Plan: p.plan,
 	}
 	p.mu.Unlock()
-	_ = p.store.Beat(ctx, b)
+	_ = p.store.Heartbeat(ctx, b)
 }
 
-// listen reads others' beats, and reports whether a living member is not reached.
+// listen reads others' heartbeats, and reports whether a living member is not reached.
 func (p *heartbeats) listen(ctx context.Context) (trouble bool) {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	beats, err := p.store.Beats(ctx)
+	beats, err := p.store.Heartbeats(ctx)
 	if err != nil {
 		return false
 	}
@@ -123,7 +123,7 @@ func (p *heartbeats) listen(ctx context.Context) (trouble bool) {
 	}
 	p.measure()
 	for id, h := range p.heard {
-		if p.clock-h.last > forgetBeatAt {
+		if p.clock-h.last > forgetHeartbeatAt {
 			delete(p.heard, id)
 		}
 		trouble = trouble || p.isAlive(h) && p.isLost(id)
@@ -133,7 +133,7 @@ func (p *heartbeats) listen(ctx context.Context) (trouble bool) {
 }
 
 // hear notes b.
-func (p *heartbeats) hear(b *Beat) {
+func (p *heartbeats) hear(b *Heartbeat) {
 	h := p.heard[b.ID]
 	if h == nil {
 		h = &heard{steady: p.clock, last: p.clock, idle: p.clock}
@@ -185,7 +185,7 @@ func (p *heartbeats) silent(m Member) bool {
 	}
 	h := p.heard[m.ID]
 	if h == nil { // it may have been listed a moment ago
-		h = &heard{beat: Beat{Member: m}, last: p.clock, steady: p.clock, idle: p.clock}
+		h = &heard{beat: Heartbeat{Member: m}, last: p.clock, steady: p.clock, idle: p.clock}
 		p.heard[m.ID] = h
 	}
 	return p.isSilent(h)
@@ -213,7 +213,7 @@ func (p *heartbeats) isRefusedByOthers(id ID) bool {
 	return false
 }
 
-// isReplaced reports whether a member that began to beat after h's last beat has its address: two processes can't
+// isReplaced reports whether a member that began to beat after h's last heartbeat has its address: two processes can't
 // listen at the same one.
 func (p *heartbeats) isReplaced(h *heard) bool {
 	if h.beat.Address == "" {
@@ -227,9 +227,9 @@ func (p *heartbeats) isReplaced(h *heard) bool {
 	return false
 }
 
-// rivalBeats is the number of beats of a member with this one's address that prove that two instances have it at the same
+// rivalHeartbeats is the number of heartbeats of a member with this one's address that prove that two instances have it at the same
 // time, rather than one after the other.
-const rivalBeats = 3
+const rivalHeartbeats = 3
 
 // rival returns a living member with this one's address, the zero Member if there is none, and whether it began to beat
 // before this one.
@@ -237,7 +237,7 @@ func (p *heartbeats) rival() (rival Member, earlier bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, h := range p.heard {
-		if p.self.Address != "" && h.beat.Address == p.self.Address && id != p.self.ID && h.beats >= rivalBeats && p.isAlive(h) {
+		if p.self.Address != "" && h.beat.Address == p.self.Address && id != p.self.ID && h.beats >= rivalHeartbeats && p.isAlive(h) {
 			return h.beat.Member, h.beat.Count > p.count || h.beat.Count == p.count && id < p.self.ID
 		}
 	}

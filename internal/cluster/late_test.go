@@ -54,9 +54,9 @@ func (l *late) join(t *testing.T, m Member) {
 	go func() {
 		defer close(ended)
 		for count := int64(1); ctx.Err() == nil; count++ {
-			_ = l.Beat(ctx, Beat{Member: m, Count: count})
+			_ = l.Heartbeat(ctx, Heartbeat{Member: m, Count: count})
 			select {
-			case <-time.After(beatEvery):
+			case <-time.After(heartbeatEvery):
 			case <-ctx.Done():
 			}
 		}

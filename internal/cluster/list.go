@@ -12,7 +12,7 @@ type Listing struct {
 // ListedMember is a member as the store knows it.
 type ListedMember struct {
 	Member
-	Alive     bool  // it beat within BeatTTL
+	Alive     bool  // it beat within HeartbeatTTL
 	In        bool  // it may decide
 	Confirmed int64 // the latest view that it has confirmed
 }
@@ -23,7 +23,7 @@ func List(ctx context.Context, store Store) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	beats, err := store.Beats(ctx)
+	beats, err := store.Heartbeats(ctx)
 	if err != nil {
 		return Listing{}, err
 	}

@@ -108,4 +108,4 @@ func (w *ways) list(how Reach) (ids []ID) {
 }
 
 // lost returns the members that b's member does not reach.
-func (b *Beat) lost() []ID { return slices.Concat(b.Refused, b.Unreached) }
+func (b *Heartbeat) lost() []ID { return slices.Concat(b.Refused, b.Unreached) }

@@ -31,20 +31,20 @@ type Version [16]byte
 // ErrConflict means that the condition of a Set did not hold.
 var ErrConflict = errors.New("the cell has changed")
 
-// Beats has members' signs of life. They expire unless they are renewed.
-type Beats interface {
-	// Beat stores b in place of the member's earlier beat.
-	Beat(ctx context.Context, b Beat) error
-	// Beats returns the latest beat of every member that is alive, and perhaps of some that
+// HeartbeatStore has members' signs of life. They expire unless they are renewed.
+type HeartbeatStore interface {
+	// Heartbeat stores b in place of the member's earlier heartbeat.
+	Heartbeat(ctx context.Context, b Heartbeat) error
+	// Heartbeats returns the latest heartbeat of every member that is alive, and perhaps of some that
 	// died a moment ago.
-	Beats(ctx context.Context) ([]Beat, error)
+	Heartbeats(ctx context.Context) ([]Heartbeat, error)
 }
 
-// Beat is a member's sign of life.
-type Beat struct {
+// Heartbeat is a member's sign of life.
+type Heartbeat struct {
 	Member
-	Count     int64 `json:"count"`               // number of beats so far
-	Left      bool  `json:"left,omitempty"`      // it is the last beat: the member's row says out
+	Count     int64 `json:"count"`               // number of heartbeats so far
+	Left      bool  `json:"left,omitempty"`      // it is the last heartbeat: the member's row says out
 	Refused   []ID  `json:"refused,omitempty"`   // members that refuse this one's connections
 	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer this one
 	Late      []ID  `json:"late,omitempty"`      // members that answer this one late
@@ -59,7 +59,7 @@ type Beat struct {
 // Store keeps members and views.
 type Store interface {
 	Cells
-	Beats
+	HeartbeatStore
 }
 
 // row is the content of a member's own cell. An id without a row counts as out.

@@ -17,7 +17,7 @@ type simStore struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	cells   map[string]*simCell
-	beats   map[ID]simBeat
+	beats   map[ID]simHeartbeat
 	version uint64
 	slow    time.Duration // the longest that half of a request takes
 	loses   float64       // part of the changes whose answers are lost
@@ -32,14 +32,14 @@ type simCell struct {
 	settled, decided Cell
 }
 
-type simBeat struct {
-	beat Beat
+type simHeartbeat struct {
+	beat Heartbeat
 	at   time.Time
 }
 
 func newSimStore(seed uint64) *simStore {
 	return &simStore{
-		rng: rand.New(rand.NewPCG(seed, 1)), cells: make(map[string]*simCell), beats: make(map[ID]simBeat),
+		rng: rand.New(rand.NewPCG(seed, 1)), cells: make(map[string]*simCell), beats: make(map[ID]simHeartbeat),
 		dark: make(map[string]time.Time),
 		slow: 8 * time.Millisecond, loses: 0.02, stalls: 0.02,
 	}
@@ -189,25 +189,25 @@ func (s *simStore) decide(name string, have Version, value []byte) (Version, boo
 	return v, true
 }
 
-// Beat keeps a beat.
-func (s *simStore) Beat(ctx context.Context, b Beat) error {
+// Heartbeat keeps a heartbeat.
+func (s *simStore) Heartbeat(ctx context.Context, b Heartbeat) error {
 	if err := s.delay(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.beats[b.ID] = simBeat{b, time.Now()}
+	s.beats[b.ID] = simHeartbeat{b, time.Now()}
 	s.mu.Unlock()
 	return s.delay(ctx)
 }
 
-// Beats returns the beats that are not too old.
-func (s *simStore) Beats(ctx context.Context) (all []Beat, err error) {
+// Heartbeats returns the heartbeats that are not too old.
+func (s *simStore) Heartbeats(ctx context.Context) (all []Heartbeat, err error) {
 	if err := s.delay(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	for _, b := range s.beats {
-		if time.Since(b.at) < BeatTTL {
+		if time.Since(b.at) < HeartbeatTTL {
 			all = append(all, b.beat)
 		}
 	}

@@ -131,18 +131,18 @@ func (l *link) Set(ctx context.Context, name string, have Version, value []byte)
 	return v, err
 }
 
-func (l *link) Beat(ctx context.Context, b Beat) error {
+func (l *link) Heartbeat(ctx context.Context, b Heartbeat) error {
 	if err := l.pass(ctx); err != nil {
 		return err
 	}
-	return l.simStore.Beat(ctx, b)
+	return l.simStore.Heartbeat(ctx, b)
 }
 
-func (l *link) Beats(ctx context.Context) ([]Beat, error) {
+func (l *link) Heartbeats(ctx context.Context) ([]Heartbeat, error) {
 	if err := l.pass(ctx); err != nil {
 		return nil, err
 	}
-	return l.simStore.Beats(ctx)
+	return l.simStore.Heartbeats(ctx)
 }
 
 // units is what is counted in the store: each unit of a key is there from some moment on.

@@ -19,7 +19,7 @@ const (
 	quietMemory = busyMemory / 2
 	quietFor    = time.Hour
 
-	steadyFor = 30 * time.Second // of beats, after which a member may succeed a sole owner that died
+	steadyFor = 30 * time.Second // of heartbeats, after which a member may succeed a sole owner that died
 )
 
 // Load is the share of its resources that an instance uses. The zero value is that of an idle instance.

@@ -233,7 +233,7 @@ func TestLateAnswersToTheDeadSayNothing(t *testing.T) {
 		sole := w.sole()
 		i := (slices.Index(w.alive, sole) + 1) % 3
 		w.late.Store(&[2]*instance{w.alive[i], sole})
-		time.Sleep(lateFor * 2 / 3) // a beat says so
+		time.Sleep(lateFor * 2 / 3) // a heartbeat says so
 		w.kill(i)
 		time.Sleep(time.Minute)
 		if w.sole() != sole {

@@ -9,7 +9,7 @@ import (
 )
 
 // A member may have units in memory alone, and write them only before their slots move. In a change of owners that
-// nothing forces, such as a join, the member whose turn it is to propose the next view announces it in its beats. The
+// nothing forces, such as a join, the member whose turn it is to propose the next view announces it in its heartbeats. The
 // others write what they would lose by it while they go on deciding, and say so in theirs; then it proposes the view. A
 // member that leaves writes all first.
 
@@ -57,7 +57,7 @@ func (s *membership) isUnloaded(members []Member, own ownership) bool {
 	return false
 }
 
-// announce makes p the plan of this member's beats.
+// announce makes p the plan of this member's heartbeats.
 func (p *heartbeats) announce(plan *Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -223,11 +223,11 @@ type admission struct {
 	units int64
 }
 
-// simCells keeps members and beats.
+// simCells keeps members and heartbeats.
 type simCells struct {
 	mu    sync.Mutex
 	cells map[string]cluster.Cell
-	beats map[cluster.ID]cluster.Beat
+	beats map[cluster.ID]cluster.Heartbeat
 	at    map[cluster.ID]time.Time
 	n     uint64
 }
@@ -306,7 +306,7 @@ func (in *simInstance) Set(ctx context.Context, name string, have cluster.Versio
 	return v, in.pass(ctx)
 }
 
-func (in *simInstance) Beat(ctx context.Context, b cluster.Beat) error {
+func (in *simInstance) Heartbeat(ctx context.Context, b cluster.Heartbeat) error {
 	if err := in.pass(ctx); err != nil {
 		return err
 	}
@@ -316,14 +316,14 @@ func (in *simInstance) Beat(ctx context.Context, b cluster.Beat) error {
 	return nil
 }
 
-func (in *simInstance) Beats(ctx context.Context) (all []cluster.Beat, err error) {
+func (in *simInstance) Heartbeats(ctx context.Context) (all []cluster.Heartbeat, err error) {
 	if err := in.pass(ctx); err != nil {
 		return nil, err
 	}
 	in.w.cells.mu.Lock()
 	defer in.w.cells.mu.Unlock()
 	for id, b := range in.w.cells.beats {
-		if time.Since(in.w.cells.at[id]) < cluster.BeatTTL {
+		if time.Since(in.w.cells.at[id]) < cluster.HeartbeatTTL {
 			all = append(all, b)
 		}
 	}
@@ -595,7 +595,7 @@ func newSimWorld(t *testing.T, seed uint64) *simWorld {
 		once:   make(map[string]bool),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[store.Key]bool),
 		cells: &simCells{
-			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
+			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Heartbeat), at: make(map[cluster.ID]time.Time),
 		},
 	}
 }

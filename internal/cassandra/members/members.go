@@ -14,14 +14,14 @@ import (
 )
 
 // Requests to the tables of members. Cells change only by compare-and-set; a plain read of a row is the fence of each
-// of a member's trips. Beats are plain rows that expire.
+// of a member's trips. Heartbeats are plain rows that expire.
 const (
 	memberRead   = "SELECT version, value FROM members WHERE namespace = ? AND scope = ? AND name = ?"
 	memberInsert = "INSERT INTO members (namespace, scope, name, version, value) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
 	memberChange = "UPDATE members SET version = ?, value = ? WHERE namespace = ? AND scope = ? AND name = ? IF version = ?"
 
-	beatInsert = "INSERT INTO beats (namespace, scope, id, value) VALUES (?, ?, ?, ?) USING TTL ?"
-	beatsRead  = "SELECT value FROM beats WHERE namespace = ? AND scope = ?"
+	heartbeatInsert = "INSERT INTO beats (namespace, scope, id, value) VALUES (?, ?, ?, ?) USING TTL ?"
+	heartbeatsRead  = "SELECT value FROM beats WHERE namespace = ? AND scope = ?"
 )
 
 // Cluster has the parts of a connected cluster that requests need.
@@ -103,8 +103,8 @@ func (m *Members) reading(c *Cluster, name string, latest bool) *gocql.Query {
 	return c.Session.Query(memberRead, m.namespace, c.Datacenter, name).Consistency(level)
 }
 
-// Beat stores b for cluster.BeatTTL.
-func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
+// Heartbeat stores b for cluster.HeartbeatTTL.
+func (m *Members) Heartbeat(ctx context.Context, b cluster.Heartbeat) error {
 	c, err := m.reach()
 	if err != nil {
 		return err
@@ -113,26 +113,26 @@ func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
 	if err != nil {
 		return err
 	}
-	query := c.Session.Query(beatInsert, m.namespace, c.Datacenter, string(b.ID), string(value), int(cluster.BeatTTL/time.Second))
+	query := c.Session.Query(heartbeatInsert, m.namespace, c.Datacenter, string(b.ID), string(value), int(cluster.HeartbeatTTL/time.Second))
 	if err := c.Config.Repeatable(query.WithContext(ctx).Consistency(gocql.LocalQuorum)).Exec(); err != nil {
 		return conn.Unavailable("giving a sign of life", err)
 	}
 	return nil
 }
 
-// Beats returns the latest beat of each member that is alive.
-func (m *Members) Beats(ctx context.Context) ([]cluster.Beat, error) {
+// Heartbeats returns the latest heartbeat of each member that is alive.
+func (m *Members) Heartbeats(ctx context.Context) ([]cluster.Heartbeat, error) {
 	c, err := m.reach()
 	if err != nil {
 		return nil, err
 	}
-	query := c.Session.Query(beatsRead, m.namespace, c.Datacenter).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	query := c.Session.Query(heartbeatsRead, m.namespace, c.Datacenter).WithContext(ctx).Consistency(gocql.LocalQuorum)
 	rows := c.Config.Repeatable(query).Iter()
-	var all []cluster.Beat
+	var all []cluster.Heartbeat
 	var value string
 	for rows.Scan(&value) {
-		var b cluster.Beat
-		if json.Unmarshal([]byte(value), &b) == nil { // else the beat is of a later version
+		var b cluster.Heartbeat
+		if json.Unmarshal([]byte(value), &b) == nil { // else the heartbeat is of a later version
 			all = append(all, b)
 		}
 	}
