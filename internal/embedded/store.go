@@ -174,13 +174,13 @@ func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 // UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
 // there is no room for a new key, nothing is stored.
 func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
-	var held shardSet
+	var set shardSet
 	for i := range q {
-		held.add(q[i].Key)
+		set.add(q[i].Key)
 	}
-	s.lock(held)
-	defer s.unlock(held)
-	scratch := &s.shards[held.first()].scratch
+	s.lock(set)
+	defer s.unlock(set)
+	scratch := &s.shards[set.first()].scratch
 	states, writes := scratch.take(len(q))
 	for i := range q {
 		e := s.entry(q[i].Key)
@@ -288,21 +288,21 @@ func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCo
 func (h shardSet) several() bool { return h&(h-1) != 0 }
 
 // lock locks the shards in the order of their indexes, as each function does that locks more than one.
-func (s *Store) lock(held shardSet) {
-	if held.several() {
+func (s *Store) lock(set shardSet) {
+	if set.several() {
 		s.several.RLock()
 	}
-	for ; held != 0; held &= held - 1 {
-		s.shards[held.first()].mu.Lock()
+	for ; set != 0; set &= set - 1 {
+		s.shards[set.first()].mu.Lock()
 	}
 }
 
-func (s *Store) unlock(held shardSet) {
-	if held.several() {
+func (s *Store) unlock(set shardSet) {
+	if set.several() {
 		s.several.RUnlock()
 	}
-	for ; held != 0; held &= held - 1 {
-		s.shards[held.first()].mu.Unlock()
+	for ; set != 0; set &= set - 1 {
+		s.shards[set.first()].mu.Unlock()
 	}
 }
 

@@ -33,7 +33,7 @@ func (ps *plans) planBy(d *demand.Definition, key store.Key) (*demand.Plan, erro
 }
 
 // foreignBy returns the plan of d, which another instance sent, now or before. It returns an error if the text does not have
-// d's print, as an instance of a later build may send members that this one does not know.
+// d's print, as an instance of a later build may send fields that this one does not know.
 func (ps *plans) foreignBy(d *demand.Definition) (*demand.Plan, error) {
 	if p := ps.foreign.Get(d.Print); p != nil && p.Name == d.Policy {
 		return p, nil

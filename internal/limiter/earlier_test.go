@@ -18,8 +18,8 @@ import (
 )
 
 // TestEarlierAnswers reads what earlier builds kept of idempotency keys, and keeps the same. The texts were written
-// down once, and nothing makes them anew: a member that has another name reads as nothing, and then a repetition of a
-// call is told another answer or counts twice. A new member is `json:",omitzero"`.
+// down once, and nothing makes them anew: a field that has another name reads as nothing, and then a repetition of a
+// call is told another answer or counts twice. A new field is `json:",omitzero"`.
 func TestEarlierAnswers(t *testing.T) {
 	limits := []policy.Limit{{Name: "hourly", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}
 	d := count.Decision{

@@ -10,8 +10,8 @@ var errKeptAnswer = errors.New("it says answered, and has no answer that this ve
 // UnmarshalJSON reads the stored use of an idempotency key. It refuses an answer that can't be repeated: the call is
 // then answered 503, and counts nothing.
 func (u *usage) UnmarshalJSON(b []byte) error {
-	type members usage
-	if err := json.Unmarshal(b, (*members)(u)); err != nil {
+	type fields usage
+	if err := json.Unmarshal(b, (*fields)(u)); err != nil {
 		return err
 	}
 	if u.State == usageAnswered && !u.Answer.whole() {

@@ -14,8 +14,8 @@ import (
 
 // TestEarlierCells reads cells as earlier builds wrote them, and writes the same. They were written down once, and
 // nothing makes them anew: a build that can't read them denies every call of these keys, and one that writes others
-// has instances of the earlier build deny them during a rolling upgrade. A new member comes at the end, in a format of
-// its own that is written only where the member is needed.
+// has instances of the earlier build deny them during a rolling upgrade. A new field comes at the end, in a format of
+// its own that is written only where the field is needed.
 func TestEarlierCells(t *testing.T) {
 	p := policy.Policy{Name: "p", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 		{Algorithm: "token-bucket", Limit: 3, Window: time.Minute},

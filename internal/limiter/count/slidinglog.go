@@ -28,7 +28,7 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	}
 	used := int64(0)
 	for i := len(log.Events) - 1; i >= 0 && log.Events[i].At > bound; i-- {
-		if r.holds(&log.Events[i], now) {
+		if r.endsAfter(&log.Events[i], now) {
 			used = store.AddSaturating(used, log.Events[i].Cost)
 		}
 	}
@@ -39,7 +39,7 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 // count, as then it is not known.
 func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	log := &s.Logs[r.log]
-	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 && r.holds(&e, now) }) {
+	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 && r.endsAfter(&e, now) }) {
 		return now
 	}
 	counted := log.After(r.logBound(s, now))
@@ -49,9 +49,8 @@ func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	return r.leaves(&counted.Events[0])
 }
 
-// holds reports whether e counts at now: it was recorded, or its hold has not ended
-// by the slowest clock.
-func (r *Rule) holds(e *store.Event, now store.Instant) bool {
+// endsAfter reports whether e has not ended at now: it is permanent, or a hold that has not ended by the slowest clock.
+func (r *Rule) endsAfter(e *store.Event, now store.Instant) bool {
 	return e.Ends == 0 || e.Ends.Add(r.slack) > now
 }
 
@@ -100,7 +99,7 @@ func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int
 
 // waitAmongHolds is waitForLog for events that leave in another order than they came.
 func (r *Rule) waitAmongHolds(events []store.Event, bound, now store.Instant, cost int64) time.Duration {
-	counted := slices.DeleteFunc(slices.Clone(events), func(e store.Event) bool { return e.At <= bound || !r.holds(&e, now) })
+	counted := slices.DeleteFunc(slices.Clone(events), func(e store.Event) bool { return e.At <= bound || !r.endsAfter(&e, now) })
 	slices.SortFunc(counted, func(a, b store.Event) int { return cmp.Compare(r.leaves(&b), r.leaves(&a)) })
 	used := int64(0)
 	for i := range counted {

@@ -40,17 +40,17 @@ func steadySlidingWindow(r *Rule, s *store.State, now store.Instant) store.Insta
 // the newest one on: the oldest one whose newer ones leave room is the last that has to leave.
 func waitForSlidingWindow(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	var memory [32]store.WindowUnits // most need no more
-	held := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)
-	slices.SortFunc(held, func(a, b store.WindowUnits) int { return cmp.Compare(a.Start, b.Start) })
+	windows := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)
+	slices.SortFunc(windows, func(a, b store.WindowUnits) int { return cmp.Compare(a.Start, b.Start) })
 	room, newer, all, wait := r.Limit.Limit-cost, int64(0), int64(0), time.Duration(0)
-	for i := len(held) - 1; i >= 0; i-- {
-		if i+1 < len(held) && held[i].Start != held[i+1].Start {
+	for i := len(windows) - 1; i >= 0; i-- {
+		if i+1 < len(windows) && windows[i].Start != windows[i+1].Start {
 			newer = all
 		}
 		if newer <= room {
-			wait = held[i].Start.Add(r.Window).Sub(now)
+			wait = windows[i].Start.Add(r.Window).Sub(now)
 		}
-		all = store.AddSaturating(all, held[i].Units)
+		all = store.AddSaturating(all, windows[i].Units)
 	}
 	if all <= room {
 		return 0

@@ -133,8 +133,8 @@ func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix
 // patience is how long units may wait to be written, and how long a term is used after it was verified.
 func (b *behind) patience() time.Duration { return b.opts.SyncInterval + b.opts.StoreTimeout }
 
-// holds returns nil if term was verified within patience, and else verifies it. Errors are those of Term.Verify.
-func (b *behind) holds(ctx context.Context, term owner.Term) error {
+// verifyTerm returns nil if term was verified within patience, and else verifies it. Errors are those of Term.Verify.
+func (b *behind) verifyTerm(ctx context.Context, term owner.Term) error {
 	if time.Since(term.Verified()) < b.patience() {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // decideInCell decides batch by compare-and-set on t's cell.
 func (s *Decider) decideInCell(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	if t.Plan.Behind {
-		if err := s.counted.leave(ctx, t, batch[0].Term); err != nil {
+		if err := s.counted.flushKey(ctx, t, batch[0].Term); err != nil {
 			failAll(batch, count.RecordedNo, err)
 			return
 		}
@@ -24,8 +24,8 @@ func (s *Decider) decideInCell(ctx context.Context, t *demand.Target, batch []*d
 	s.serial.DecideBatch(ctx, t, batch)
 }
 
-// leave drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.
-func (c *counted) leave(ctx context.Context, t *demand.Target, term owner.Term) error {
+// flushKey drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.
+func (c *counted) flushKey(ctx context.Context, t *demand.Target, term owner.Term) error {
 	c.owned.forget(t.Key)
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err

@@ -70,7 +70,7 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, term o
 	case k != nil:
 		return s.giveBackInMemory(t, k, e)
 	case t.Plan.Behind:
-		if err := s.counted.leave(ctx, t, term); err != nil {
+		if err := s.counted.flushKey(ctx, t, term); err != nil {
 			return err
 		}
 	}

@@ -389,10 +389,10 @@ func (s *Decider) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Holds returns nil if term was verified no longer ago than admitted units may wait to be written, and else verifies
+// VerifyTerm returns nil if term was verified no longer ago than admitted units may wait to be written, and else verifies
 // it.
-func (s *Decider) Holds(ctx context.Context, term owner.Term) error {
-	return s.counted.behind.holds(ctx, term)
+func (s *Decider) VerifyTerm(ctx context.Context, term owner.Term) error {
+	return s.counted.behind.verifyTerm(ctx, term)
 }
 
 // SteadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.

@@ -27,7 +27,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	p := &demand.Plan{Promising: true, Regional: true}
 	p.Base = p
-	held := func(sh *ownedShard) (events int) {
+	kept := func(sh *ownedShard) (events int) {
 		for _, generation := range []map[store.Key]*keyState{sh.young, sh.old} {
 			for _, k := range generation {
 				events += k.length()
@@ -44,7 +44,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 		}
 	}
 	for i := range o.shards {
-		if n := held(&o.shards[i]); n > 2*(maxEvents+1000) {
+		if n := kept(&o.shards[i]); n > 2*(maxEvents+1000) {
 			t.Errorf("%d events are remembered", n)
 		}
 	}

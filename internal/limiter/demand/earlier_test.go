@@ -83,7 +83,7 @@ func TestEarlierPrints(t *testing.T) {
 		}
 		if string(text) != e.text {
 			t.Errorf("policy %s is printed as\n%s\nand by earlier builds as\n%s\n"+
-				"A new member is absent where it says nothing: give it `json:\",omitzero\"`, and no default in WithDefaults. "+
+				"A new field is absent where it says nothing: give it `json:\",omitzero\"`, and no default in WithDefaults. "+
 				"One that is there keeps its name, its place and its type.", e.policy.Name, text, e.text)
 		}
 		if p.Definition.Print != e.print {

@@ -93,7 +93,7 @@ const (
 
 // Problem is one mistake in a policy: its place and what would be right.
 type Problem struct {
-	Path    string // of the member, relative to the policy: "limits[0].window"; empty: the policy itself
+	Path    string // of the field, relative to the policy: "limits[0].window"; empty: the policy itself
 	Message string // what is wrong and what would be right
 }
 

@@ -19,7 +19,7 @@ import (
 // giveBackUnder gives back or confirms c's units under term, which it leaves, and then tells of it.
 func (r *Router) giveBackUnder(ctx context.Context, c *demand.Charge, term owner.Term) (err error) {
 	if term.Owned() {
-		err = r.shared.Holds(ctx, term)
+		err = r.shared.VerifyTerm(ctx, term)
 	}
 	switch {
 	case errors.Is(err, owner.ErrTermEnded):

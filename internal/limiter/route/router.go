@@ -149,7 +149,7 @@ func (r *Router) underTerm(ctx context.Context, c *demand.Charge, term owner.Ter
 	c.Term = term
 	later := c.Plan.Behind && term.Owned() && c.Hold == 0 // admitted units are verified and written later
 	if later && c.Op != count.OpCheck {
-		if err := r.shared.Holds(ctx, term); err != nil {
+		if err := r.shared.VerifyTerm(ctx, term); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
 		}
 	}

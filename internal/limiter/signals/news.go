@@ -19,11 +19,11 @@ import (
 // News distributes the changes that instances make to keys: it publishes this instance's to the feed, and polls the
 // feed for those of others.
 type News struct {
-	feed   store.Feed
-	timing *clock.Timing
-	ids    *store.EventIDs
-	heard  func(context.Context, *store.Change) // acts on another instance's change
-	holds  func(*store.Change) bool             // whether a change of this instance is still true
+	feed      store.Feed
+	timing    *clock.Timing
+	ids       *store.EventIDs
+	heard     func(context.Context, *store.Change) // acts on another instance's change
+	stillTrue func(*store.Change) bool             // whether a change of this instance is still true
 
 	// run's alone:
 	since  store.Instant              // changes from then on may be new
@@ -80,12 +80,12 @@ const (
 	longestPublishWait = 30 * time.Second
 )
 
-// NewNews returns a News on feed. heard acts on a change of another instance, and holds reports whether a change of
+// NewNews returns a News on feed. heard acts on a change of another instance, and stillTrue reports whether a change of
 // this instance should still be published.
 func NewNews(
-	feed store.Feed, ids *store.EventIDs, timing *clock.Timing, heard func(context.Context, *store.Change), holds func(*store.Change) bool,
+	feed store.Feed, ids *store.EventIDs, timing *clock.Timing, heard func(context.Context, *store.Change), stillTrue func(*store.Change) bool,
 ) *News {
-	n := &News{feed: feed, timing: timing, ids: ids, heard: heard, holds: holds, wake: make(chan struct{}, 1)}
+	n := &News{feed: feed, timing: timing, ids: ids, heard: heard, stillTrue: stillTrue, wake: make(chan struct{}, 1)}
 	n.since = timing.Instant().Add(-ChangesLive - n.overlap())
 	return n
 }
@@ -310,12 +310,12 @@ func (n *News) isDue(a *announcement) bool {
 	return a.tries == 0 || n.reachable.Load() && !a.ripe.After(time.Now())
 }
 
-// retry publishes a if it still holds. It queues a again if that fails, or if the clock is beyond the tolerance.
+// retry publishes a if its change is still true. It queues a again if that fails, or if the clock is beyond the tolerance.
 func (n *News) retry(ctx context.Context, a announcement) {
 	c := &a.change
 	now, err := n.timing.Checked()
 	if err == nil {
-		if !n.holds(c) || !n.redate(&a, now) {
+		if !n.stillTrue(c) || !n.redate(&a, now) {
 			return
 		}
 		err = n.Publish(ctx, c)

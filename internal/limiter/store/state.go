@@ -114,14 +114,14 @@ type WindowUnits struct {
 	Units int64
 }
 
-// AppendFrom appends to held, in no order, the units in the windows of limit id that start at or after start.
-func (s *State) AppendFrom(held []WindowUnits, id policy.LimitID, start Instant) []WindowUnits {
+// AppendFrom appends to units, in no order, the units in the windows of limit id that start at or after start.
+func (s *State) AppendFrom(units []WindowUnits, id policy.LimitID, start Instant) []WindowUnits {
 	for i := range s.Counts {
 		if c := &s.Counts[i]; s.counts(c, id, start) {
-			held = append(held, WindowUnits{c.Start, c.Units})
+			units = append(units, WindowUnits{c.Start, c.Units})
 		}
 	}
-	return held
+	return units
 }
 
 // FirstFrom returns the start of the first window of limit id at or after start with any units, Distant if none has

@@ -191,13 +191,13 @@ func (t *Totals) TotalsOf(key store.Key, counts []store.Count) []store.Count {
 	of := t.of(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	held := store.Emptied(counts)
-	for i := range held {
-		if total := of.total(&held[i]); total != nil {
-			held[i] = *total
+	own := store.Emptied(counts)
+	for i := range own {
+		if total := of.total(&own[i]); total != nil {
+			own[i] = *total
 		}
 	}
-	return held
+	return own
 }
 
 // AreAllOwn reports whether all sums of state are this process's totals, with the values that it has in memory. It says
