@@ -85,7 +85,7 @@ func TestNobodyActsOnAViewBeforeItIsInForce(t *testing.T) {
 		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := membership.tend(t.Context()); err != nil {
+		if err := membership.followView(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if membership.view.Number != 3 || membership.installed || membership.terms[7] != nil {

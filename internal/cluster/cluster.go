@@ -85,7 +85,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	pause := minRejoin
 	for {
 		began := time.Now()
-		err := c.sit(ctx)
+		err := c.runMembership(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -118,8 +118,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 // the other.
 var ErrAddressTaken = errors.New("another living instance has this address: give each instance its own, no load balancer's")
 
-// sit runs one membership. It returns the reason for its end.
-func (c *Cluster) sit(ctx context.Context) error {
+// runMembership runs one membership. It returns the reason for its end.
+func (c *Cluster) runMembership(ctx context.Context) error {
 	s := newMembership(c)
 	s.first = c.memberships.Add(1) == 1
 	lasting := context.WithoutCancel(ctx)
@@ -127,7 +127,7 @@ func (c *Cluster) sit(ctx context.Context) error {
 	s.lasting = beating
 	var beats sync.WaitGroup
 	beats.Go(func() { s.heartbeats.run(beating) })
-	err := s.tendUntil(ctx)
+	err := s.followUntil(ctx)
 	ended := s.endAll()
 	c.put(&routes{left: ctx.Err() != nil})
 	left := s.leave(lasting)

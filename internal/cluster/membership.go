@@ -85,18 +85,18 @@ func (s *membership) readOwnRow(ctx context.Context) (in bool, err error) {
 	return r.State == stateIn, err
 }
 
-// tendUntil joins and follows the views, until ctx or the membership ends.
-func (s *membership) tendUntil(ctx context.Context) error {
+// followUntil joins and follows the views, until ctx or the membership ends.
+func (s *membership) followUntil(ctx context.Context) error {
 	for ctx.Err() == nil || !s.mayLeave() {
 		lasting, over := ctx, ctx.Done()
 		if ctx.Err() != nil { // a member that unloads before it leaves follows views
 			lasting, over = s.lasting, nil
 		}
 		limited, cancel := context.WithTimeout(lasting, storeWithin)
-		err := s.tend(limited)
+		err := s.followView(limited)
 		cancel()
 		if err == nil {
-			err = s.heedRival()
+			err = s.checkRival()
 		}
 		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) || errors.Is(err, ErrAddressTaken) {
 			return err
@@ -117,9 +117,9 @@ func (s *membership) tendUntil(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// heedRival returns ErrAddressTaken if an instance that began before this process has its address. It logs any other one
+// checkRival returns ErrAddressTaken if an instance that began before this process has its address. It logs any other one
 // with that address.
-func (s *membership) heedRival() error {
+func (s *membership) checkRival() error {
 	rival, earlier := s.heartbeats.rival()
 	switch {
 	case rival == Member{}:
@@ -147,8 +147,8 @@ func (s *membership) isUnread(err error) bool {
 	return time.Since(s.unread) >= unreadFor
 }
 
-// tend reads the view once, and acts on it.
-func (s *membership) tend(ctx context.Context) error {
+// followView reads the view once, and acts on it.
+func (s *membership) followView(ctx context.Context) error {
 	aside := s.cluster.standsAside()
 	if aside && s.isIn() && !s.isAlone() {
 		return errAside
@@ -183,7 +183,7 @@ func (s *membership) tend(ctx context.Context) error {
 	if err := s.install(ctx); err != nil || !s.isIn() {
 		return err
 	}
-	if err := s.heedOwnRow(ctx); err != nil {
+	if err := s.checkOwnRow(ctx); err != nil {
 		return err
 	}
 	s.unload(s.heartbeats.plans())
@@ -196,9 +196,9 @@ func (s *membership) isIn() bool { return s.version != (Version{}) }
 // isAlone reports whether the view lists this member alone, so that no other one can take its keys.
 func (s *membership) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
-// heedOwnRow returns ErrOut if this member was set out. The member that did so may have died, and others may hear this
+// checkOwnRow returns ErrOut if this member was set out. The member that did so may have died, and others may hear this
 // one again and see no reason for a view without it.
-func (s *membership) heedOwnRow(ctx context.Context) error {
+func (s *membership) checkOwnRow(ctx context.Context) error {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
@@ -450,7 +450,7 @@ func (s *membership) leave(ctx context.Context) (left bool) {
 	if err != nil {
 		limited, cancel := context.WithTimeout(ctx, rowWithin)
 		defer cancel()
-		err = sayGone(limited, s.store, s.self.ID)
+		err = createGone(limited, s.store, s.self.ID)
 	}
 	if err != nil {
 		s.cluster.opts.Logger.Warn("others will have to find out that this instance is gone", "error", err)

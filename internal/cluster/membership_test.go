@@ -78,7 +78,7 @@ func TestViewIsGoneByALatestRead(t *testing.T) {
 		s := newScript()
 		membership := newMembership(New(s, nil))
 		for !membership.installed {
-			if err := membership.tend(t.Context()); err != nil {
+			if err := membership.followView(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,11 +97,11 @@ func TestViewIsGoneByALatestRead(t *testing.T) {
 			}
 			return older, nil
 		}
-		if err := membership.tend(t.Context()); err != nil {
+		if err := membership.followView(t.Context()); err != nil {
 			t.Errorf("a read missed the view: %v", err)
 		}
 		gone = true
-		if err := membership.tend(t.Context()); !errors.Is(err, errLost) {
+		if err := membership.followView(t.Context()); !errors.Is(err, errLost) {
 			t.Errorf("the view is gone: error %v, want %v", err, errLost)
 		}
 	})
@@ -135,7 +135,7 @@ func withAllSlots(t *testing.T, s Store) *membership {
 	t.Helper()
 	membership := newMembership(New(s, &Options{Address: "a"}))
 	for range 3 {
-		if err := membership.tend(t.Context()); err != nil {
+		if err := membership.followView(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := membership.tend(t.Context()); err != nil {
+		if err := membership.followView(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if membership.confirmed != 3 || time.Since(began) < drainWithin {
@@ -232,7 +232,7 @@ func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 		if _, err := s.Set(t.Context(), viewCell, membership.at, encode(next)); err != nil {
 			t.Fatal(err)
 		}
-		if err := membership.tend(t.Context()); err != nil || membership.confirmed != 3 || flushed != 1 {
+		if err := membership.followView(t.Context()); err != nil || membership.confirmed != 3 || flushed != 1 {
 			t.Errorf("view %d confirmed, flushed %d times, error %v", membership.confirmed, flushed, err)
 		}
 		term = membership.terms[7]
@@ -249,7 +249,7 @@ func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 		s := newScript()
 		membership := withAllSlots(t, s)
 		term := membership.terms[7]
-		for _, look := range []func(context.Context) error{term.Verify, membership.tend} {
+		for _, look := range []func(context.Context) error{term.Verify, membership.followView} {
 			time.Sleep(time.Second)
 			s.get = func(name string, latest bool) (Cell, error) {
 				time.Sleep(10 * time.Millisecond)

@@ -137,8 +137,8 @@ func isGone(ctx context.Context, cells Cells, id ID) bool {
 	return err == nil && cell.Version != (Version{})
 }
 
-// sayGone creates id's goneCell. Only id itself may call it, once it admits nothing any more.
-func sayGone(ctx context.Context, cells Cells, id ID) (err error) {
+// createGone creates id's goneCell. Only id itself may call it, once it admits nothing any more.
+func createGone(ctx context.Context, cells Cells, id ID) (err error) {
 	for {
 		_, err = cells.Set(ctx, goneCell(id), Version{}, encode(row{State: stateOut}))
 		if err == nil || errors.Is(err, ErrConflict) {

@@ -72,7 +72,7 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 		return Answer{}, err
 	}
 	err = e.judge.DecideAll(ctx, charges)
-	if relent(charges) {
+	if haveFallback(charges) {
 		charges, err = e.tryInstead(ctx, charges, err, call, func(in try) ([]demand.Charge, bool, error) {
 			tried, err := e.charger.charges(nil, call, in)
 			if err != nil {
@@ -125,7 +125,7 @@ func (m *charger) charges(charges []demand.Charge, call *Call, in try) ([]demand
 			}
 		}
 	}
-	if relent(charges) {
+	if haveFallback(charges) {
 		for i := range charges {
 			charges[i].Quiet = true
 		}

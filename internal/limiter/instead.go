@@ -27,8 +27,8 @@ func (in try) counts(p *demand.Plan, when policy.When) bool {
 	return when == in.when
 }
 
-// relent reports whether a policy of charges has derivations for calls that conversions deny.
-func relent(charges []demand.Charge) bool {
+// haveFallback reports whether a policy of charges has derivations for calls that conversions deny.
+func haveFallback(charges []demand.Charge) bool {
 	return slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.Plan.HasFallback })
 }
 
@@ -116,13 +116,13 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if call.Reservation != "" && relent(charges) {
+	if call.Reservation != "" && haveFallback(charges) {
 		if charges, err = e.heldCharges(ctx, charges, call); err != nil {
 			return Answer{}, err
 		}
 	}
 	answer, err := e.byClaim(ctx, call, charges)
-	if !relent(charges) || call.Reservation != "" || answer.Replayed {
+	if !haveFallback(charges) || call.Reservation != "" || answer.Replayed {
 		return answer, err
 	}
 	_, err = e.tryInstead(ctx, charges, err, call, func(in try) ([]demand.Charge, bool, error) {

@@ -91,7 +91,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	if err != nil {
 		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
-	answer, err := r.whereThatLeaves(ctx, charges)
+	answer, err := r.answerAfter(ctx, charges)
 	answer.Settled = s.told
 	if err == nil && len(s.receipt.Entries) > 0 {
 		answer.seal(keys, &s.receipt)
@@ -400,7 +400,7 @@ func (r *reservations) recordAnew(
 		return earlier, nil
 	}
 	err = r.judge.DecideAll(ctx, again)
-	ended, told := howItEnded(again, err)
+	ended, told := endingNote(again, err)
 	if !told {
 		return nil, err
 	}
@@ -417,9 +417,9 @@ func (r *reservations) recordAnew(
 	return nil, err
 }
 
-// howItEnded returns the note for repetitions on how a new record of charges ended, which failed or was decided; told
+// endingNote returns the note for repetitions on how a new record of charges ended, which failed or was decided; told
 // is false if no note is true of all charges.
-func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
+func endingNote(charges []demand.Charge, failed error) (ended byte, told bool) {
 	if failed != nil {
 		store := (*count.StoreError)(nil)
 		return once.ReservationFree, errors.As(failed, &store) && store.Recorded == count.RecordedNo
@@ -441,9 +441,9 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 	return once.ReservationSettled, !doubt
 }
 
-// whereThatLeaves returns the answer to a record of charges whose decisions say whether it counts: allowed, with the
+// answerAfter returns the answer to a record of charges whose decisions say whether it counts: allowed, with the
 // present state. If the state can't be read, Recorded is still that of the record.
-func (r *reservations) whereThatLeaves(ctx context.Context, charges []demand.Charge) (Answer, error) {
+func (r *reservations) answerAfter(ctx context.Context, charges []demand.Charge) (Answer, error) {
 	became := make([]count.Decision, len(charges))
 	for i := range charges {
 		c := &charges[i]

@@ -68,14 +68,14 @@ func (r *resets) forget(ctx context.Context, t *demand.Target) error {
 		return err
 	}
 	if r.inMemory {
-		r.passMilli()
+		r.awaitNextMilli()
 	}
 	return nil
 }
 
-// passMilli waits until the millisecond of a reset is over: units within it are dated later, and a denial would name a
+// awaitNextMilli waits until the millisecond of a reset is over: units within it are dated later, and a denial would name a
 // wait longer than the window.
-func (r *resets) passMilli() {
+func (r *resets) awaitNextMilli() {
 	now := r.settings.Timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
 }

@@ -20,7 +20,7 @@ func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slot
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = peerpb.NewPeerClient(conn).HandOver(meaning(ctx, to), knowledgeOf(view, slots))
+	_, err = peerpb.NewPeerClient(conn).HandOver(addressedTo(ctx, to), knowledgeOf(view, slots))
 	return err
 }
 
@@ -36,7 +36,7 @@ type Views interface {
 
 // HandOver takes over a peer's key sets.
 func (s *Server) HandOver(ctx context.Context, k *peerpb.Knowledge) (*peerpb.Taken, error) {
-	if err := meant(ctx, s.members.Self()); err != nil {
+	if err := checkAddressee(ctx, s.members.Self()); err != nil {
 		return nil, err
 	}
 	slots, err := handedOf(k)

@@ -44,13 +44,13 @@ func isOther(headers metadata.MD, member cluster.ID) bool {
 // errWrongMember is a member's answer to a caller that means another one.
 var errWrongMember = status.Error(codes.NotFound, "this is another member: each instance needs a --peer-address of its own")
 
-// meaning returns ctx for a single call to the member.
-func meaning(ctx context.Context, member cluster.Member) context.Context {
+// addressedTo returns ctx for a single call to the member.
+func addressedTo(ctx context.Context, member cluster.Member) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, memberHeader, string(member.ID))
 }
 
-// meant returns an error if ctx's call means another member than self. An earlier version names no member.
-func meant(ctx context.Context, self cluster.ID) error {
+// checkAddressee returns an error if ctx's call means another member than self. An earlier version names no member.
+func checkAddressee(ctx context.Context, self cluster.ID) error {
 	asked, _ := metadata.FromIncomingContext(ctx)
 	if self != "" && isOther(asked, self) {
 		return errWrongMember

@@ -111,7 +111,7 @@ func (l *link) enqueue(o *outgoing) error {
 func (l *link) run(ctx context.Context) {
 	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // without checks it counts as reached
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
-		reached, err := l.converse(ctx)
+		reached, err := l.runStream(ctx)
 		l.connected.Store(false)
 		l.failQueued()
 		if ctx.Err() != nil {
@@ -134,8 +134,8 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// converse connects, sends calls and reads answers on one stream until it ends.
-func (l *link) converse(ctx context.Context) (reached bool, err error) {
+// runStream connects, sends calls and reads answers on one stream until it ends.
+func (l *link) runStream(ctx context.Context) (reached bool, err error) {
 	conn, err := l.dial()
 	if err != nil {
 		return false, err

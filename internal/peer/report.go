@@ -22,7 +22,7 @@ func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) (
 	}
 	defer func() { _ = conn.Close() }()
 	asked := &peerpb.ReportQuestion{Question: question}
-	answer, err := peerpb.NewPeerClient(conn).Report(meaning(ctx, to), asked, grpc.MaxCallRecvMsgSize(maxReport))
+	answer, err := peerpb.NewPeerClient(conn).Report(addressedTo(ctx, to), asked, grpc.MaxCallRecvMsgSize(maxReport))
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) (
 
 // Report answers a question with this instance's figures.
 func (s *Server) Report(ctx context.Context, q *peerpb.ReportQuestion) (*peerpb.ReportAnswer, error) {
-	if err := meant(ctx, s.members.Self()); err != nil {
+	if err := checkAddressee(ctx, s.members.Self()); err != nil {
 		return nil, err
 	}
 	if s.Reports == nil || len(q.GetQuestion()) > maxQuestion {

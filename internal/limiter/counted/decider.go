@@ -312,7 +312,7 @@ func (f *flights) passOn(k store.Key) {
 	}
 	n := 1
 	first := under.waiting[0]
-	for n < len(under.waiting) && travelTogether(first, under.waiting[n]) && n < mostJoined(first) {
+	for n < len(under.waiting) && canBatch(first, under.waiting[n]) && n < maxBatch(first) {
 		n++
 	}
 	next := slices.Clone(under.waiting[:n])
@@ -333,14 +333,14 @@ func (f *flight) dropLate() {
 	})
 }
 
-// travelTogether reports whether one batch can hold r and other: not under another version of the policy, nor under
+// canBatch reports whether one batch can hold r and other: not under another version of the policy, nor under
 // another term.
-func travelTogether(r *demand.Charge, other *demand.Charge) bool {
+func canBatch(r *demand.Charge, other *demand.Charge) bool {
 	return !r.IsAlone() && !other.IsAlone() && r.Plan == other.Plan && r.Term == other.Term
 }
 
-// mostJoined returns the largest size of a batch with r.
-func mostJoined(r *demand.Charge) int {
+// maxBatch returns the largest size of a batch with r.
+func maxBatch(r *demand.Charge) int {
 	if r.Term.Owned() && len(r.Plan.Logs) == 0 {
 		return maxSummed
 	}

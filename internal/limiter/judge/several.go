@@ -57,7 +57,7 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) {
 			c.Decision = c.Plan.Unasked()
 		case c.Told || j.DecideUnasked(c) || j.recallDenial(c):
 			if !c.Decision.Stands() {
-				ask = j.askInVain
+				ask = j.decideDenied
 			}
 		default:
 			asked, at = append(asked, *c), append(at, i)
@@ -83,9 +83,9 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) {
 	}
 }
 
-// askInVain decides charges of a call that is denied already, by a block of another charge. It counts none of them,
+// decideDenied decides charges of a call that is denied already, by a block of another charge. It counts none of them,
 // unless denied attempts count.
-func (j *Judge) askInVain(ctx context.Context, charges []demand.Charge) {
+func (j *Judge) decideDenied(ctx context.Context, charges []demand.Charge) {
 	for i := range charges {
 		c := &charges[i]
 		if c.Op = c.OpIf(true); c.Op == count.OpCheck {
