@@ -134,7 +134,7 @@ func (s *membership) checkRival() error {
 }
 
 // isUnread reports whether for unreadFor, err included, only this member's own row could not be read or written: the
-// nodes with the row are gone, so that no other member can set this one out either. tend reads the view first each
+// nodes with the row are gone, so that no other member can set this one out either. followView reads the view first each
 // time.
 func (s *membership) isUnread(err error) bool {
 	switch {

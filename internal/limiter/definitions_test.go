@@ -235,7 +235,7 @@ func TestCallsWithOtherKeysUseNoMemory(t *testing.T) {
 		want bool
 	}{{earlier, nil, true}, {now, nil, true}, {now, []store.Key{earlier}, false}} {
 		c := takeFor(limiter.DefinitionOf(e, "log"))
-		c.Key, c.Old = of.key, of.old
+		c.Key, c.OldKeys = of.key, of.old
 		if err := e.DecideForPeer(t.Context(), c); err != nil || c.Decision.WouldAllow != of.want {
 			t.Errorf("take %d is allowed: %t, %v; want %t", i, c.Decision.WouldAllow, err, of.want)
 		}

@@ -82,7 +82,7 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 	if o := e.charger.overrides.Of(&c.Target, string(id), now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.judge.Blocks.Of(c.Key, c.Old, now); c.Plan.Blocks && b.Until > now {
+	if b := e.judge.Blocks.Of(c.Key, c.OldKeys, now); c.Plan.Blocks && b.Until > now {
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c

@@ -90,7 +90,7 @@ func FuzzNews(f *testing.F) {
 		if blocked && (d.Allowed || d.RetryAfter <= 0 || store.ChangeKind(kind) != store.ChangeBlock || store.Instant(until) <= fuzzNow) {
 			t.Fatalf("%s until %d: %+v", kind, until, d.Verdict)
 		}
-		if next, _ := e.judge.Blocks.Punish(&p, c.Key, c.Old, fuzzNow, fuzzNow); !blocked && next.Until.Sub(fuzzNow) > p.BlockMax {
+		if next, _ := e.judge.Blocks.Punish(&p, c.Key, c.OldKeys, fuzzNow, fuzzNow); !blocked && next.Until.Sub(fuzzNow) > p.BlockMax {
 			t.Fatalf("%s of %d strikes: a block until %d", kind, strikes, next.Until)
 		}
 		reset := store.Change{ID: e.ids.Next(max(fuzzNow, id.Instant())), Kind: store.ChangeReset, Key: c.Key}

@@ -319,7 +319,7 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 
 // remove removes gone from the logs of t.
 func (o *attempt) remove(ctx context.Context, t *demand.Target, gone []store.EventID) error {
-	for _, key := range t.Old { // which no owner has in memory
+	for _, key := range t.OldKeys { // which no owner has in memory
 		w := &store.Write{Key: key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
 		if err := o.repetitions.store.Write(ctx, w); err != nil {
 			return err

@@ -204,7 +204,7 @@ func (s *Overrides) publish(
 	if err != nil { // news dated by a wrong clock would win over later ones, or lose to earlier ones
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	for _, key := range append([]store.Key{t.Key}, t.Old...) {
+	for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
 		at := max(now, s.known.Latest(key)+1)
 		c := &store.Change{ID: s.ids.Next(at), Kind: store.ChangeOverride, Key: key, Until: until, TTL: signals.ChangesLive, Details: details}
 		if s.news != nil {

@@ -71,7 +71,7 @@ func (o *owners) Place(context.Context, store.Key) (demand.Place, error) {
 // handOn makes e decide c as if a message had carried it.
 func handOn(ctx context.Context, e *limiter.Engine, c *demand.Charge) error {
 	there := demand.Charge{
-		Target: demand.Target{Key: c.Key, Old: c.Old}, Definition: c.Definition, Op: c.Op, Cost: c.Cost, Hold: c.Hold, ID: c.ID,
+		Target: demand.Target{Key: c.Key, OldKeys: c.OldKeys}, Definition: c.Definition, Op: c.Op, Cost: c.Cost, Hold: c.Hold, ID: c.ID,
 		Prepare: c.Prepare, AtOnce: c.AtOnce, View: c.View, Back: c.Back,
 	}
 	err := e.DecideForPeer(ctx, &there)

@@ -203,7 +203,7 @@ func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target
 		return r.decider.GiveBack(ctx, at, &n.Entry, sums)
 	}
 	mark := r.claims.About([]*demand.Plan{at.Plan}).Key(once.SpaceReservation, append([]byte("given back"), n.ID[:]...))
-	return r.decider.EndHold(ctx, at, &n.Entry, sums, t.Ends, mark, 2*once.MaxReserve)
+	return r.decider.EndHold(ctx, at, &n.Entry, sums, demand.HoldEnd{At: t.Ends, Mark: mark, Kept: 2 * once.MaxReserve})
 }
 
 // planFor returns the plan that counts where t was counted.

@@ -226,7 +226,7 @@ func match(t *once.Token, charges []demand.Charge) ([]int, error) {
 
 // countsUnder reports whether key is one of t's.
 func countsUnder(t *demand.Target, key store.Key) bool {
-	for _, old := range t.Old {
+	for _, old := range t.OldKeys {
 		if old == key {
 			return true
 		}

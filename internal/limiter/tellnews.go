@@ -61,7 +61,7 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	_, clockErr := n.decider.Instant()
 	var failed error
 	unblocks := false
-	for _, key := range append([]store.Key{t.Key}, t.Old...) {
+	for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
 		c := &store.Change{ID: n.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.Plan.ResetTTL, signals.NewsLives))}
 		lifted := signals.Block{}
 		if kind == store.ChangeReset {

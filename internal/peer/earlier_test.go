@@ -32,7 +32,7 @@ func TestEarlierCalls(t *testing.T) {
 		sent   string
 	}{
 		"take": {demand.Charge{
-			Target:     demand.Target{Key: key, Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})}},
+			Target:     demand.Target{Key: key, OldKeys: []store.Key{store.KeyFrom([store.KeySize]byte{4})}},
 			Definition: &demand.Definition{Policy: "sms-send", Print: 2, Text: []byte("{}")},
 			Op:         count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,
 		}, "10062208736d732d73656e64290200000000000000322001000000000000000000000000000000000000000000000000" +
@@ -69,7 +69,7 @@ func TestEarlierOpenings(t *testing.T) {
 func TestEarlierCallsWithAVersion(t *testing.T) {
 	want := &demand.Charge{
 		Target: demand.Target{
-			Key: store.KeyFrom([store.KeySize]byte{1}), Old: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
+			Key: store.KeyFrom([store.KeySize]byte{1}), OldKeys: []store.Key{store.KeyFrom([store.KeySize]byte{4})},
 		},
 		Definition: &demand.Definition{Policy: "sms-send", Print: 2},
 		Op:         count.OpTake, Cost: 5, View: 6, Prepare: store.EventID{7}, AtOnce: true,

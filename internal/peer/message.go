@@ -28,7 +28,7 @@ func callOf(c *demand.Charge) *peerpb.Call {
 		View: c.View, Op: string(c.Op), Cost: c.Cost, HoldMillis: c.Hold.Milliseconds(), Keys: [][]byte{c.Key.Bytes()},
 		AtOnce: c.AtOnce, Id: bytesOf(&c.ID), Prepare: bytesOf(&c.Prepare),
 	}
-	for _, key := range c.Old {
+	for _, key := range c.OldKeys {
 		call.Keys = append(call.Keys, key.Bytes())
 	}
 	if d := c.Definition; d != nil {
@@ -71,7 +71,7 @@ func chargeOf(call *peerpb.Call) (c *demand.Charge, err error) {
 		case i == 0:
 			c.Key = store.KeyFrom([store.KeySize]byte(key))
 		default:
-			c.Old = append(c.Old, store.KeyFrom([store.KeySize]byte(key)))
+			c.OldKeys = append(c.OldKeys, store.KeyFrom([store.KeySize]byte(key)))
 		}
 	}
 	if c.Op != owner.OpCommit && c.Op != owner.OpAbort {

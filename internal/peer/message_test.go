@@ -40,7 +40,7 @@ func FuzzCall(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d := c.Definition; d != nil && (len(d.Policy) > maxPolicy || len(d.Text) > maxDefinition) || len(c.Old) >= maxKeys {
+		if d := c.Definition; d != nil && (len(d.Policy) > maxPolicy || len(d.Text) > maxDefinition) || len(c.OldKeys) >= maxKeys {
 			t.Errorf("a call out of bounds is read: %+v", c)
 		}
 		again, err := chargeOf(callOf(c))

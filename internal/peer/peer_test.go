@@ -158,7 +158,7 @@ func keyOf(n byte) store.Key { return store.KeyFrom([store.KeySize]byte{n, 1, 2}
 
 func take(n byte) *demand.Charge {
 	return &demand.Charge{
-		Target: demand.Target{Plan: sms, Key: keyOf(n), Old: []store.Key{keyOf(n + 1)}}, Definition: &sms.Definition,
+		Target: demand.Target{Plan: sms, Key: keyOf(n), OldKeys: []store.Key{keyOf(n + 1)}}, Definition: &sms.Definition,
 		Op: count.OpTake, Cost: 3, View: 7, Prepare: store.EventID{n, 4}, AtOnce: true,
 	}
 }
@@ -397,7 +397,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"an operation that there is not": func(c *demand.Charge) { c.Op = "steal" },
 		"a cost of none":                 func(c *demand.Charge) { c.Cost = 0 },
 		"a cost beyond any":              func(c *demand.Charge) { c.Cost = policy.MaxCost + 1 },
-		"very many keys":                 func(c *demand.Charge) { c.Old = make([]store.Key, maxKeys) },
+		"very many keys":                 func(c *demand.Charge) { c.OldKeys = make([]store.Key, maxKeys) },
 	} {
 		c := take(1)
 		change(c)

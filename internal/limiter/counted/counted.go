@@ -314,7 +314,7 @@ func (c *counted) readAfter(
 		return store.State{}, totals.Refused{}, wrote, err
 	}
 	discounted = c.takeBacks.Discount(before, &state)
-	for _, key := range t.Old {
+	for _, key := range t.OldKeys {
 		older := *q
 		older.Key = key
 		more, err := c.store.Read(ctx, &older)

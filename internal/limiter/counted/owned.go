@@ -201,7 +201,7 @@ func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
 		}
 	}
 	if !ok || k.term != term || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) ||
-		len(t.Old) > 0 || k.until != 0 && time.Since(o.began) > k.until {
+		len(t.OldKeys) > 0 || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
 	return k
@@ -313,7 +313,7 @@ func (o *owned) change(key store.Key) {
 
 // remembers reports whether a state of t would be complete: by the plan's levels, and as it is under one key.
 func remembers(t *demand.Target) bool {
-	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && !t.Plan.ByCell
+	return t.Plan.Promising && t.Plan.Regional && len(t.OldKeys) == 0 && !t.Plan.ByCell
 }
 
 // new returns the empty state of t under term, nil if it is not sure that nothing is counted for t.

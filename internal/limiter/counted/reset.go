@@ -42,7 +42,7 @@ func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) 
 		}
 	}
 	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
-	for _, key := range append([]store.Key{t.Key}, t.Old...) {
+	for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
 		w := &store.Write{
 			Key: key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites,
 			Counts: t.Plan.Counters && !t.Plan.Tally, Tally: t.Plan.Tally, Span: t.Plan.Span,

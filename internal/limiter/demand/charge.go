@@ -14,9 +14,9 @@ import (
 
 // Target is one identifier under one policy: where it is counted.
 type Target struct {
-	Plan *Plan
-	Key  store.Key   // for writes, under the current hash key
-	Old  []store.Key // further keys to read, while the hash key changes
+	Plan    *Plan
+	Key     store.Key   // for writes, under the current hash key
+	OldKeys []store.Key // further keys to read, while the hash key changes
 }
 
 // Of returns the target of id.
@@ -33,7 +33,7 @@ func (p *Plan) Locate(t *Target, id keys.Identifier) {
 		t.Plan = p.At(t.Key)
 	}
 	for _, keys := range t.Plan.Keys[1:] {
-		t.Old = append(t.Old, keys.Of(id))
+		t.OldKeys = append(t.OldKeys, keys.Of(id))
 	}
 }
 
@@ -50,7 +50,7 @@ func (p *Plan) At(key store.Key) *Plan {
 func (t Target) As(p *Plan) Target {
 	t.Plan = p
 	if len(p.Keys) == 1 {
-		t.Old = nil
+		t.OldKeys = nil
 	}
 	return t
 }
@@ -75,6 +75,13 @@ func (t *Target) Removal(events []store.Event) *store.Write {
 // Adding returns the write that adds counts for t.
 func (t *Target) Adding(counts []store.Count) *store.Write {
 	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
+}
+
+// HoldEnd is the end of a hold, and the cell by which a store that can lock keys gives its units back only once.
+type HoldEnd struct {
+	At   store.Instant
+	Mark store.Key     // of the cell, which has no other use
+	Kept time.Duration // for how long the cell is kept
 }
 
 // Charge is one demand while it is decided, here or by a peer: the demand and its result. It holds keys, never an

@@ -240,7 +240,7 @@ func (d *Denials) remember(key store.Key, part denial, mark uint64) {
 // until returns the end of the time for which a denial of t by state is remembered, if no units of other instances are
 // known to be in flight.
 func (d *Denials) until(t *demand.Target, state *store.State, own bool, now store.Instant) store.Instant {
-	if !d.set.News || len(t.Old) > 0 || !d.isFinal(t.Plan, state, own, now) {
+	if !d.set.News || len(t.OldKeys) > 0 || !d.isFinal(t.Plan, state, own, now) {
 		return now.Add(d.set.StoreTimeout)
 	}
 	return now.Add(MaxDenialAge)
@@ -273,7 +273,7 @@ func (d *Denials) PutAnswer(c *demand.Charge, asked time.Time, mark uint64) {
 	if !d.set.News {
 		steady = min(steady, d.set.StoreTimeout)
 	}
-	if steady <= 0 || c.Decision.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
+	if steady <= 0 || c.Decision.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.OldKeys) > 0 {
 		return
 	}
 	d.remember(c.Key, denial{answer: &ownerAnswer{

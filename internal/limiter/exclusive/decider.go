@@ -31,7 +31,7 @@ func (x *Decider) Instant() (store.Instant, error) { return x.opts.Timing.Instan
 // Decide decides c, and fills in its decision and error.
 func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 	now := x.opts.Timing.Instant()
-	if len(c.Old) > 0 {
+	if len(c.OldKeys) > 0 {
 		call := x.call(now)
 		call.charges = append(call.charges, c)
 		c.Err = call.update(ctx)
@@ -196,7 +196,7 @@ func (c *lockedCall) update(ctx context.Context) error {
 		}
 		q := ch.Plan.Query(ch.Key, c.now, 1, c.memory[i].logs[:0])
 		c.queries = append(c.queries, q)
-		for _, key := range ch.Old {
+		for _, key := range ch.OldKeys {
 			q.Key = key
 			c.queries = append(c.queries, q)
 		}
@@ -216,7 +216,7 @@ func (c *lockedCall) decide(states []store.State, writes []store.Write) {
 	at := 0
 	for i, ch := range c.charges {
 		c.decider.judge(ch, ch.OpIf(blocked), c.now, &states[at], &writes[at], &c.memory[i])
-		at += 1 + len(ch.Old)
+		at += 1 + len(ch.OldKeys)
 	}
 }
 
@@ -231,15 +231,15 @@ func (c *lockedCall) open(states []store.State, writes []store.Write) error {
 				return err
 			}
 		}
-		for j := range 1 + len(ch.Old) {
+		for j := range 1 + len(ch.OldKeys) {
 			if s := &states[at+j]; ch.Plan.IsAhead(s, c.now) {
 				c.now = c.decider.redate(ch.Plan, s, c.now, &writes[at+j])
 			}
 		}
-		for j := range ch.Old {
+		for j := range ch.OldKeys {
 			s.Merge(&states[at+1+j])
 		}
-		at += 1 + len(ch.Old)
+		at += 1 + len(ch.OldKeys)
 	}
 	return nil
 }
@@ -254,7 +254,7 @@ func (c *lockedCall) anyDenies(states []store.State) (blocked bool) {
 			ch.Plan.Decide(&d, s, count.OpCheck, ch.ID, max(c.now, s.Reset+1), ch.Cost)
 			blocked = blocked || !d.Stands()
 		}
-		at += 1 + len(ch.Old)
+		at += 1 + len(ch.OldKeys)
 	}
 	return blocked
 }

@@ -3,7 +3,6 @@ package exclusive
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -20,21 +19,18 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	return errors.Join(failed, err)
 }
 
-// EndHold gives back, once, the units that n holds for t until an instant. It atomically sets a cell with the key mark,
-// which remembers that for as long as kept.
-func (x *Decider) EndHold(
-	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration,
-) error {
+// EndHold gives back, once, the units that n holds for t until end. It atomically sets the cell of end, which shows that.
+func (x *Decider) EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, end demand.HoldEnd) error {
 	held, now := *n, x.opts.Timing.Instant()
-	held.Held = ends.Sub(n.At)
-	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
+	held.Held = end.At.Sub(n.At)
+	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil), {Key: end.Mark, Cell: true, ExpireAfter: now}}
 	var failed error
 	err := x.store.UpdateAll(ctx, queries, func(s []store.State, w []store.Write) {
 		if s[1].Cell.Version != (store.EventID{}) {
 			return
 		}
 		if failed = x.takeOut(t, &held, sums, now, &s[0], &w[0]); failed == nil {
-			w[1].Cell = &store.CellWrite{Version: x.ids.Next(now), Value: []byte{1}, TTL: kept}
+			w[1].Cell = &store.CellWrite{Version: x.ids.Next(now), Value: []byte{1}, TTL: end.Kept}
 		}
 	})
 	return errors.Join(failed, err)

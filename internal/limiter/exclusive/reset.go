@@ -19,7 +19,7 @@ func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 
 func (x *Decider) reset(ctx context.Context, t *demand.Target, now store.Instant) error {
 	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil)}
-	for _, key := range t.Old {
+	for _, key := range t.OldKeys {
 		older := queries[0]
 		older.Key = key
 		queries = append(queries, older)

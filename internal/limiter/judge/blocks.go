@@ -35,7 +35,7 @@ func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 		return false
 	}
 	now := b.settings.Timing.Instant()
-	rest := b.Of(c.Key, c.Old, now).Until.Sub(now)
+	rest := b.Of(c.Key, c.OldKeys, now).Until.Sub(now)
 	if rest <= 0 {
 		return false
 	}
@@ -52,7 +52,7 @@ func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant
 	if err != nil { // by a wrong clock the block would end at the wrong time on all instances
 		return
 	}
-	made, fresh := b.Punish(&c.Plan.Policy, c.Key, c.Old, asked, now)
+	made, fresh := b.Punish(&c.Plan.Policy, c.Key, c.OldKeys, asked, now)
 	if rest := made.Until.Sub(now); rest > 0 {
 		d.Outlast(rest)
 	}

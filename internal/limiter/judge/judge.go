@@ -3,7 +3,6 @@ package judge
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -41,9 +40,8 @@ type Decider interface {
 	// GiveBack removes n's units for t from the store, from sums only if sums is true, which says that t's sums are
 	// those that counted n. It must be called once only.
 	GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error
-	// EndHold is GiveBack for units that are held until an instant. It may be called again: mark is a key of its own
-	// that remembers the first call, for as long as kept.
-	EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration) error
+	// EndHold is GiveBack for the units of a hold that ends. It may be called again with the same end.
+	EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, end demand.HoldEnd) error
 	// SettleEvent makes n's held event permanent, if t keeps events.
 	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error
 	// Reset removes all that is counted for t. The error is a StoreError.

@@ -21,7 +21,7 @@ func (m *Marks) Known(ctx context.Context, all []demand.Mark) []bool {
 	for i := range all {
 		t := &all[i].Target
 		claims := m.Claims.About([]*demand.Plan{t.Plan})
-		for _, key := range append([]store.Key{t.Key}, t.Old...) {
+		for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
 			asked.Go(func() {
 				cell, err := claims.Get(ctx, claims.Key(SpaceKnown, key.AppendTo(nil)), claims.Serial.Quorum())
 				if err == nil && len(cell.Value) > 0 {
@@ -58,7 +58,7 @@ func (m *Marks) Renew(ctx context.Context, all []Mark, planOf func(name string) 
 // Forget removes the mark of t.
 func (m *Marks) Forget(ctx context.Context, t *demand.Target) error {
 	claims := m.Claims.About([]*demand.Plan{t.Plan})
-	for _, key := range append([]store.Key{t.Key}, t.Old...) {
+	for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
 		if err := claims.Forget(ctx, claims.Key(SpaceKnown, key.AppendTo(nil))); err != nil {
 			return err
 		}

@@ -120,7 +120,7 @@ func (o *Set) put(key store.Key, of *live) {
 // latestOf returns the latest override of t's keys. The caller holds o.mu.
 func (o *Set) latestOf(t *demand.Target) *live {
 	latest := o.live[t.Key]
-	for _, key := range t.Old {
+	for _, key := range t.OldKeys {
 		if other := o.live[key]; latest == nil || other != nil && other.made.IsAfter(latest.made) {
 			latest = other
 		}

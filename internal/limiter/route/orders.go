@@ -103,9 +103,7 @@ func (r *Router) tell(ctx context.Context, t *demand.Target) {
 }
 
 // EndHold is GiveBack for held units. The caller's claim makes sure that it happens once.
-func (r *Router) EndHold(
-	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ store.Instant, _ store.Key, _ time.Duration,
-) error {
+func (r *Router) EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ demand.HoldEnd) error {
 	e := *n
 	if e.Claimed == 0 { // by a claim, a cell shows whether an earlier attempt was stored
 		e.Claimed = r.set.Timing.Instant()
