@@ -57,8 +57,7 @@ func testCrowd(t *testing.T, s *server) {
 }
 
 // few is how many visits may end without a decision: those that are under way when, on
-// a busy machine, a node stands still for longer than it waits for itself (its
-// write_request_timeout is 2 s), twice.
+// a busy machine, a node stands still for longer than a decision may take, twice.
 const few = 2 * atOnce
 
 func checkAnswers(t *testing.T, r *report) {

@@ -54,9 +54,21 @@ var tunedJava = []string{
 }
 
 var tunedConfig = map[string]string{
-	"memtable":                    trieMemtables,
-	"memtable_allocation_type":    "offheap_objects",
-	"commitlog_sync_group_window": "1ms",
+	"memtable":                 trieMemtables,
+	"memtable_allocation_type": "offheap_objects",
+}
+
+// sharedConfig is for nodes of Start, which nobody kills: they need not sync what they acknowledge, which parks a thread for
+// each write, and answer late, rather than not, on a machine that is busy.
+var sharedConfig = map[string]string{
+	"auto_snapshot":                 "false",
+	"commitlog_sync":                "periodic",
+	"commitlog_sync_group_window":   "",
+	"commitlog_sync_period":         "10s",
+	"read_request_timeout":          "10s",
+	"range_request_timeout":         "10s",
+	"write_request_timeout":         "10s",
+	"counter_write_request_timeout": "10s",
 }
 
 // schemaUnflushed makes a node not write each change of a schema to files of its own at once, which is half of a change's

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/ratelimitd/ratelimitd/internal/watchdog"
@@ -20,11 +22,6 @@ import (
 
 const (
 	image = "cassandra:5.0"
-	// configure makes the image's configuration that of the Java nodes: an acknowledged write is on disk, and a
-	// dropped keyspace is gone without a snapshot. The image has no environment variables for either.
-	configure = `sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' ` +
-		`-e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 10ms/' -e '/^auto_snapshot:/d' /etc/cassandra/cassandra.yaml && ` +
-		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && ` + slackenAndRun
 	// tune sets what Options.Tuned means, and leaves the rest as the image has it.
 	tune = `yaml=/etc/cassandra/cassandra.yaml; ` +
 		`sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' -e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 1ms/' ` +
@@ -35,6 +32,18 @@ const (
 	jvmOptions = "-Dcassandra.ring_delay_ms=2000 -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.consistent.rangemovement=false " +
 		schemaUnflushed
 )
+
+// configure gives the image one-line settings, and then runs it. It has no environment variables for them.
+func configure(settings map[string]string) string {
+	script := "yaml=/etc/cassandra/cassandra.yaml; "
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		script += fmt.Sprintf("sed -i '/^%s:/d' $yaml && ", name)
+		if value := settings[name]; value != "" {
+			script += fmt.Sprintf("echo '%s: %s' >>$yaml && ", name, value)
+		}
+	}
+	return script + slackenAndRun
+}
 
 // containers are the nodes and what they need beside them.
 type containers struct {
@@ -98,7 +107,7 @@ func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, 
 		testcontainers.WithLogger(quiet),
 		testcontainers.WithEnv(map[string]string{"CASSANDRA_SEEDS": seed}),
 	}
-	script, java, heapMB := configure, jvmOptions+" "+unoptimized, defaultHeapMB
+	script, java, heapMB := configure(sharedConfig), jvmOptions+" "+unoptimized, defaultHeapMB
 	if tuned {
 		script, java, heapMB = tune, jvmOptions, tunedHeapMB
 	}

@@ -112,7 +112,7 @@ func startJava(ctx context.Context, opts Options) (*Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for Cassandra's files: %w", err)
 	}
-	nodes := ClusterOptions{Nodes: opts.Nodes, Lasting: opts.Tuned, Logf: opts.Logf}
+	nodes := ClusterOptions{Nodes: opts.Nodes, Lasting: opts.Tuned, Logf: opts.Logf, Config: sharedConfig}
 	if opts.Tuned {
 		nodes.Config, nodes.HeapMB, nodes.JavaOptions = tunedConfig, tunedHeapMB, slices.Clone(tunedJava)
 	}
