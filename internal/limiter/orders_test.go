@@ -50,6 +50,42 @@ func TestOwnerForgetsWhatIsReset(t *testing.T) {
 	}
 }
 
+// TestNewOwnerForgetsWhatItRemembers resets a full key that an instance remembers, as one that asked the owner or owned the
+// key before, and holds that the instance has room for it once it owns the key, before it hears of the reset.
+func TestNewOwnerForgetsWhatItRemembers(t *testing.T) {
+	for _, p := range inOwnersMemory(2) {
+		for _, earlier := range []string{"asker", "owner"} {
+			bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee)+"/"+earlier, func(t *testing.T) {
+				shared, toFirst, toNext := newFakeStore(), new(toOwner), new(toOwner)
+				first := ownerOf(t, shared, ownsAll(), limiter.Options{}, p)
+				placed := ownsAll()
+				if toFirst.engine = first; earlier == "asker" {
+					placed = &owners{other: toFirst}
+				}
+				next := ownerOf(t, shared, placed, limiter.Options{}, p)
+				toNext.engine = next
+				asks := ownerOf(t, shared, &owners{other: toNext}, limiter.Options{}, p)
+
+				of := limiter.Demand{Policy: p.Name, Identifier: "id"}
+				for range 2 {
+					if d, err := first.Take(t.Context(), of); err != nil || !d.Allowed {
+						t.Fatalf("allowed %t, %v", d.Allowed, err)
+					}
+				}
+				first.Flush(t.Context())
+				if d, err := next.Check(t.Context(), of); err != nil || d.Allowed {
+					t.Fatalf("a full key: allowed %t, %v", d.Allowed, err)
+				}
+				must(t, first.Reset(t.Context(), p.Name, "id"))
+				placed.other, placed.term = nil, &sole{began: time.Now()}
+				if d, err := asks.Take(t.Context(), of); err != nil || !d.Allowed {
+					t.Errorf("allowed %t, %v", d.Allowed, err)
+				}
+			})
+		}
+	}
+}
+
 // gone is an owner that can't be reached once, has moved once, and then is there.
 type gone struct {
 	*toOwner

@@ -241,7 +241,8 @@ func (c *counted) checkBatch(ctx context.Context, t *demand.Target, batch []*dem
 	}
 	if denied {
 		unsure := discounted.Unsure || c.owned.lately.Within(t.Key, 2*c.opts.StoreTimeout)
-		c.denials.Put(t, &state, provisional || unsure, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
+		own := batch[0].Op != count.OpCheck && c.allOwn(t, &state)
+		c.denials.Put(t, batch[0].Term.Began(), &state, provisional || unsure, own, now, mark)
 	}
 	return provisional, nil
 }

@@ -25,6 +25,9 @@ import (
 // lack units: those of records on other instances since. These change no verdict, but the numbers of other limits and
 // the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
+// An owner denies by nothing from before its term: the owner before it may have reset the key, of which it may not have
+// heard yet.
+//
 // States of cells, which are compared and set and so exact at any moment, deny nothing while the store answers.
 //
 // Denials also has the keys that are likely to be over their limit, which are then read before they are written.
@@ -49,7 +52,8 @@ type denial struct {
 type fullState struct {
 	base   *demand.Plan
 	state  store.State
-	events int // in state
+	events int       // in state
+	began  time.Time // when the term began under which it was read; zero: keys have no owners
 	made   store.Instant
 	until  store.Instant // when it must be read again, unless the store does not answer
 }
@@ -92,11 +96,23 @@ func (d *Denials) Recall(c *demand.Charge) bool {
 	d.mu.Lock()
 	known := d.of(c.Key)
 	d.mu.Unlock()
+	if c.Term != nil && c.Term.Owned() {
+		known = known.under(c.Term.Began())
+	}
 	if known.full == nil && known.answer == nil || c.Op == count.OpRecord || !c.Decides() {
 		return false
 	}
 	now, err := d.set.Timing.Checked()
 	return err == nil && (known.answer.denies(c) || known.full != nil && known.full.until > now && d.isFull(known.full, c, now))
+}
+
+// under returns the part of known by which an owner may deny, whose term began at a time.
+func (known denial) under(began time.Time) denial {
+	known.answer = nil
+	if known.full != nil && !known.full.began.Equal(began) {
+		known.full = nil
+	}
+	return known
 }
 
 // KnownFull decides c, and returns true, if its policy's on_store_error is local, and the state of its key that was read
@@ -188,10 +204,11 @@ func (d *Denials) Since(key store.Key) (mark uint64) {
 	return d.forgotten[key.Prefix()%denialMarks]
 }
 
-// Put remembers state, which was read for t after mark, if it leaves no room. others says that it has units of other
-// instances that may yet be taken back; own says that all its sums are this process's and final. Put does not keep
-// state's memory. It remembers nothing of a plan whose units are released at any time, of which there are no news.
-func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, now store.Instant, mark uint64) {
+// Put remembers state, which was read for t after mark, if it leaves no room. began is when the term began under which it
+// was read; others says that it has units of other instances that may yet be taken back; own says that all its sums are this
+// process's and final. Put does not keep state's memory. It remembers nothing of a plan whose units are released at any time,
+// of which there are no news.
+func (d *Denials) Put(t *demand.Target, began time.Time, state *store.State, others, own bool, now store.Instant, mark uint64) {
 	if t.Plan.Count == policy.CountAll || t.Plan.Releases || !t.Plan.Full(state, max(now, state.Reset+1)) {
 		return
 	}
@@ -199,7 +216,7 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 	if others {
 		until = now.Add(d.set.StoreTimeout / ProvisionalPart)
 	}
-	d.keep(t, state, now, until, mark)
+	d.keep(t, began, state, now, until, mark)
 }
 
 // KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's
@@ -207,16 +224,16 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 // no news of releases.
 func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
 	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !t.Plan.Releases && t.Plan.Full(state, now) {
-		d.keep(t, state, now, now, mark)
+		d.keep(t, time.Time{}, state, now, now, mark)
 	}
 }
 
 // keep remembers state until an instant, and beyond for the time in which the store does not answer.
-func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.Instant, mark uint64) {
+func (d *Denials) keep(t *demand.Target, began time.Time, state *store.State, now, until store.Instant, mark uint64) {
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
 	}
-	full := &fullState{base: t.Plan.Base, state: state.Counted(), made: now, until: until}
+	full := &fullState{base: t.Plan.Base, state: state.Counted(), began: began, made: now, until: until}
 	full.state.Buckets, full.state.Conversions = slices.Clone(state.Buckets), slices.Clone(state.Conversions)
 	for i := range state.Logs {
 		full.state.Logs = append(full.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})

@@ -28,7 +28,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			return store.KeyFrom(sum)
 		}
 		for i := range c.keys {
-			d.Put(&demand.Target{Plan: p, Key: key(i)}, &state, false, false, now, 0)
+			d.Put(&demand.Target{Plan: p, Key: key(i)}, time.Time{}, &state, false, false, now, 0)
 			for _, earlier := range []int{i / 4, i * 3 / 4} {
 				d.Expect(key(earlier), store.Distant-store.Instant(i))
 			}
