@@ -971,6 +971,8 @@ func (w *simWorld) refund(policy string) {
 	if !sure {
 		return
 	}
+	unfilled := max(0, limitOf(policy)-int64(len(receipts)))
+	receipts = slices.DeleteFunc(receipts, func(r string) bool { return r == "" }) // the store's secret was not read in time
 	some := min(len(receipts), 1+int(w.below(1)))
 	for _, receipt := range receipts[:some] {
 		for again := true; again; again = w.chance(0.3) {
@@ -990,9 +992,8 @@ func (w *simWorld) refund(policy string) {
 	} else {
 		sure = false
 	}
-	room := int64(some) + max(0, limitOf(policy)-int64(len(receipts)))
 	again, filled := w.fill(d, nil)
-	w.holdRoom(d, "a refund", int64(len(again)), room, sure && filled)
+	w.holdRoom(d, "a refund", int64(len(again)), int64(some)+unfilled, sure && filled)
 }
 
 // ownKey returns a demand of one unit for a key of policy that nobody else asks for.
