@@ -174,7 +174,7 @@ $(CYCLONEDX):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)
 
 .PHONY: docs
-docs: ## write the pages made from the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/rooms.md, and the outputs that pages show
+docs: ## write the pages made from the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/packages.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
 	$(localcassandra) -- go test ./docs -count=1 -update
 

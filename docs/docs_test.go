@@ -62,9 +62,11 @@ func TestNamedFlagsExist(t *testing.T) {
 	}
 }
 
-// TestTermsAreTypes looks for the types that the page of terms names.
+// TestTermsAreTypes looks for the types in the table of terms.
 func TestTermsAreTypes(t *testing.T) {
-	found := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)`").FindAllStringSubmatch(read(t, "concepts.md"), -1)
+	_, table, _ := strings.Cut(read(t, "../CONTRIBUTING.md"), "### Terms as types\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	found := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)`").FindAllStringSubmatch(table, -1)
 	if len(found) < 20 {
 		t.Errorf("%d types are named: the table is gone, or is not found here", len(found))
 	}
@@ -77,7 +79,7 @@ func TestTermsAreTypes(t *testing.T) {
 			}
 		}
 		if !declared {
-			t.Errorf("concepts.md: there is no type %s.%s", f[1], f[2])
+			t.Errorf("CONTRIBUTING.md: there is no type %s.%s", f[1], f[2])
 		}
 	}
 }

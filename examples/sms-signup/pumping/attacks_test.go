@@ -38,13 +38,13 @@ func TestAttacks(t *testing.T) {
 	if testing.Verbose() {
 		_ = writeAttacks(os.Stderr, all)
 	}
-	page, err := os.ReadFile("../../../docs/howto/sms-codes.md")
+	page, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range all {
 		if row := fmt.Sprintf("\n| %s | %d | %d |", o.name, o.asked, o.most); !strings.Contains(string(page), row) {
-			t.Errorf("the page has no row %q", row)
+			t.Errorf("README.md has no row %q", row)
 		}
 		if country, got, bound := o.over(); country != "" {
 			t.Errorf("%s: the attacker got %d codes in %s within a day, want %d at most", o.name, got, country, bound)

@@ -10,8 +10,8 @@ import (
 
 const module = "github.com/ratelimitd/ratelimitd/"
 
-// TestRoomsAreUpToDate compares contributing/rooms.md with the packages that there are.
-func TestRoomsAreUpToDate(t *testing.T) {
+// TestPackagesAreUpToDate compares contributing/packages.md with the packages that there are.
+func TestPackagesAreUpToDate(t *testing.T) {
 	b := &strings.Builder{}
 	b.WriteString(`# Packages
 
@@ -35,7 +35,7 @@ Each package, its imports of this project, and what it is. [Where something new 
 			fmt.Fprintf(b, "| `%s` | %s | %s |\n", strings.TrimPrefix(path, module), ownOf(imports), whatItIs(doc))
 		}
 	}
-	compare(t, "contributing/rooms.md", b.String())
+	compare(t, "contributing/packages.md", b.String())
 }
 
 // packagesOf returns a line for each package of the module in folder: its path, its imports with spaces between,
