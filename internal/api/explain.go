@@ -17,13 +17,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// explained is the answer of explain.
-type explained struct {
-	*limiter.Explanation
-	policy   *policy.Policy // in force for the identifier, without an override
-	override *overrideView
-}
-
 // Values of because: the rules that can decide. A rule about numbers has its policy.Reason.
 const (
 	becauseOff      = "off"      // the policy neither decides nor counts
@@ -66,16 +59,6 @@ func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
 	return encode.Document{Content: view}, nil
 }
 
-// viewExplanation returns x without derived demands.
-func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
-	e := &explained{Explanation: x, policy: x.InForce}
-	if x.Override != nil {
-		view := s.viewOverride(&overrides.Keyed{Key: x.Key, Policy: x.Policy, Override: *x.Override})
-		e.override = &view
-	}
-	return e.view()
-}
-
 // explainView is an explanation as JSON.
 type explainView struct {
 	Policy       string             `json:"policy"`
@@ -115,50 +98,51 @@ type explainBlockView struct {
 	Strikes int       `json:"strikes"`
 }
 
-func (e *explained) view() explainView {
-	d := &e.Answer
-	because, detail := e.because()
+// viewExplanation returns e without derived demands.
+func (s *Server) viewExplanation(e *limiter.Explanation) explainView {
+	d, p := &e.Answer, e.InForce
 	view := explainView{
-		Policy: e.policy.Name, Key: hex.EncodeToString(e.Key.Bytes()), Allowed: d.Allowed, WouldAllow: d.WouldAllow,
-		Because: because, Detail: detail, RetryAfterMS: waitOf(d.RetryAfter), DeniedBy: []string{},
-		Mode: e.policy.Mode, Guarantee: e.policy.Guarantee, Degraded: e.Failed != nil,
-		Limits: []explainLimitView{}, Override: e.override,
+		Policy: p.Name, Key: hex.EncodeToString(e.Key.Bytes()), Allowed: d.Allowed, WouldAllow: d.WouldAllow,
+		RetryAfterMS: waitOf(d.RetryAfter), DeniedBy: []string{},
+		Mode: p.Mode, Guarantee: p.Guarantee, Degraded: e.Failed != nil, Limits: []explainLimitView{},
 	}
+	view.Because, view.Detail = because(e)
 	for i := range e.Counted.Limits() {
 		l := &e.Counted.Limits()[i]
 		if !l.Allowed && !l.Limit.Shadow {
 			view.DeniedBy = append(view.DeniedBy, l.Limit.Name)
 		}
 		view.Limits = append(view.Limits, explainLimitView{
-			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, PolicyLimit: e.policyLimit(i),
+			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, PolicyLimit: policyLimit(e, i),
 			WindowMS: encode.Milliseconds(l.Limit.Window), Allowed: l.Allowed || l.Limit.Shadow, Used: l.Used, Remaining: l.Remaining,
 			ResetAfterMS: encode.Milliseconds(l.ResetAfter), RetryAfterMS: waitOf(l.RetryAfter),
 			WouldDeny: wouldDeny(l),
 		})
 	}
+	if e.Override != nil {
+		view.Override = new(s.viewOverride(&overrides.Keyed{Key: e.Key, Policy: e.Policy, Override: *e.Override}))
+	}
 	if e.Block != nil {
 		view.Block = &explainBlockView{Until: encode.ToMilliseconds(e.Block.Until.Time()), Strikes: e.Block.Strikes}
 	}
 	if e.Reset > 0 {
-		at := encode.ToMilliseconds(e.Reset.Time())
-		view.ResetAt = &at
+		view.ResetAt = new(encode.ToMilliseconds(e.Reset.Time()))
 	}
 	return view
 }
 
-// wouldDeny says whether l, a shadow, would deny; nil: it is none.
+// wouldDeny reports whether l, a shadow, would deny; nil: it is none.
 func wouldDeny(l *count.LimitDecision) *bool {
 	if !l.Limit.Shadow {
 		return nil
 	}
-	would := l.WouldDeny()
-	return &would
+	return new(l.WouldDeny())
 }
 
 // policyLimit returns the number of limit i without an override. A reload may have changed the limits.
-func (e *explained) policyLimit(i int) int64 {
-	if i < len(e.policy.Limits) {
-		return e.policy.Limits[i].Limit
+func policyLimit(e *limiter.Explanation, i int) int64 {
+	if i < len(e.InForce.Limits) {
+		return e.InForce.Limits[i].Limit
 	}
 	return e.Counted.Limits()[i].Limit.Limit
 }
@@ -168,15 +152,14 @@ func waitOf(wait time.Duration) *int64 {
 	if wait == count.Never {
 		return nil
 	}
-	ms := encode.Milliseconds(wait)
-	return &ms
+	return new(encode.Milliseconds(wait))
 }
 
 // because returns the rule that decides, as a word and as a sentence.
-func (e *explained) because() (word, sentence string) {
+func because(e *limiter.Explanation) (word, sentence string) {
 	d := &e.Answer
 	switch {
-	case e.policy.Mode == policy.ModeOff:
+	case e.InForce.Mode == policy.ModeOff:
 		return becauseOff, "The policy is off: it allows everything, and counts nothing."
 	case d.Override == policy.OverrideAllow:
 		return becauseOverride, "An override allows it, and nothing is counted meanwhile."
@@ -187,7 +170,7 @@ func (e *explained) because() (word, sentence string) {
 	case d.Blocked:
 		return becauseBlock, encode.Denial(d)
 	case e.Failed != nil:
-		return becauseStore, "The store does not answer: on_store_error " + string(e.policy.OnStoreError) + " decides."
+		return becauseStore, "The store does not answer: on_store_error " + string(e.InForce.OnStoreError) + " decides."
 	case !d.WouldAllow:
 		return becauseLimit, encode.Denial(d)
 	}

@@ -25,18 +25,13 @@ type admin struct {
 	by asker
 }
 
-// overridden is an administrator's request about the override of an identifier or, if prefix is not empty, of all
+// adminOverride is an administrator's request about the override of an identifier or, if prefix is not empty, of all
 // identifiers with that prefix.
-type overridden struct {
-	admin
-	prefix string
-}
-
-// adminOverride is a request for an override.
 type adminOverride struct {
-	overridden
-	override demand.Override
-	lasts    time.Duration // 0: it has no end
+	admin
+	prefix   string
+	override demand.Override // to be set
+	lasts    time.Duration   // of override; 0: it has no end
 }
 
 // overrideView is an override in force.
@@ -74,21 +69,25 @@ func decodeAdmin(r *http.Request, m *scratch) (a admin, err error) {
 }
 
 // decodeOverridden reads {"policy", "identifier"} or {"policy", "prefix"}.
-func decodeOverridden(r *http.Request, m *scratch) (o overridden, err error) {
-	err = o.read(r, m, overriddenNames, o.readMember)
+func decodeOverridden(r *http.Request, m *scratch) (o adminOverride, err error) {
+	err = o.read(r, m, overriddenNames)
+	return o, err
+}
+
+// decodeOverride is decodeOverridden with the members "kind", "limits" and "expires_in_ms".
+func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
+	err = o.read(r, m, overrideNames, "kind", "expires_in_ms")
 	return o, err
 }
 
 // read fills in o from the body of r, which may have members of these names and must have the required ones.
-func (o *overridden) read(
-	r *http.Request, m *scratch, names []string, readMember func(name string, v decode.Value) error, required ...string,
-) error {
+func (o *adminOverride) read(r *http.Request, m *scratch, names []string, required ...string) error {
 	o.by = m.askerOf(r)
 	body, err := m.readJSON(r, decode.MaxBody)
 	if err != nil {
 		return err
 	}
-	seen, err := decode.ReadObject(body, names, readMember)
+	seen, err := decode.ReadObject(body, names, o.readMember)
 	if err == nil {
 		err = requireOverridden(seen)
 	}
@@ -99,16 +98,6 @@ func (o *overridden) read(
 		return err
 	}
 	return mayUse(m.caller, o.Policy)
-}
-
-func (o *overridden) readMember(name string, v decode.Value) (err error) {
-	if name != "prefix" {
-		return decode.ReadDemand(&o.Demand, name, v)
-	}
-	if o.prefix, err = v.Text(); err == nil && o.prefix == "" {
-		err = decode.Wrong("", "It is empty: use 1 to "+strconv.Itoa(policy.MaxPrefixLen)+" bytes of UTF-8.")
-	}
-	return err
 }
 
 // requireOverridden returns an error unless an object has either an identifier or a prefix.
@@ -122,14 +111,12 @@ func requireOverridden(seen decode.Members) error {
 	return seen.Require("policy")
 }
 
-// decodeOverride is decodeOverridden with the members "kind", "limits" and "expires_in_ms".
-func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
-	err = o.read(r, m, overrideNames, o.readMember, "kind", "expires_in_ms")
-	return o, err
-}
-
 func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	switch name {
+	case "prefix":
+		if o.prefix, err = v.Text(); err == nil && o.prefix == "" {
+			err = decode.Wrong("", "It is empty: use 1 to "+strconv.Itoa(policy.MaxPrefixLen)+" bytes of UTF-8.")
+		}
 	case "kind":
 		var kind string
 		kind, err = v.Text()
@@ -144,7 +131,7 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 		ms, err = v.Integer(overrides.Shortest.Milliseconds(), overrides.Longest.Milliseconds())
 		o.lasts = time.Duration(ms) * time.Millisecond
 	default:
-		err = o.overridden.readMember(name, v)
+		err = decode.ReadDemand(&o.Demand, name, v)
 	}
 	return err
 }
@@ -160,7 +147,17 @@ func readOverrideLimits(v decode.Value) ([]demand.LimitOverride, error) {
 	limits := make([]demand.LimitOverride, len(elements))
 	for i, e := range elements {
 		l := &limits[i]
-		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) error { return readOverrideLimit(l, name, v) })
+		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) (err error) {
+			switch name {
+			case "name":
+				l.Name, err = v.Text()
+			case "limit":
+				l.Limit, err = v.Integer(0, policy.MaxLimit)
+			case "burst":
+				l.Burst, err = v.Integer(1, policy.MaxLimit)
+			}
+			return err
+		})
 		if err == nil {
 			err = seen.Require("name", "limit")
 		}
@@ -169,18 +166,6 @@ func readOverrideLimits(v decode.Value) ([]demand.LimitOverride, error) {
 		}
 	}
 	return limits, nil
-}
-
-func readOverrideLimit(l *demand.LimitOverride, name string, v decode.Value) (err error) {
-	switch name {
-	case "name":
-		l.Name, err = v.Text()
-	case "limit":
-		l.Limit, err = v.Integer(0, policy.MaxLimit)
-	case "burst":
-		l.Burst, err = v.Integer(1, policy.MaxLimit)
-	}
-	return err
 }
 
 // setOverride puts an override in force.
@@ -213,7 +198,7 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 }
 
 // getOverride answers with the override in force.
-func (s *Server) getOverride(_ context.Context, a overridden) (answer, error) {
+func (s *Server) getOverride(_ context.Context, a adminOverride) (answer, error) {
 	var o demand.Override
 	var there bool
 	var err error
@@ -232,7 +217,7 @@ func (s *Server) getOverride(_ context.Context, a overridden) (answer, error) {
 }
 
 // deleteOverride ends the override in force, if there is one.
-func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, error) {
+func (s *Server) deleteOverride(ctx context.Context, a adminOverride) (answer, error) {
 	var err error
 	if a.prefix != "" {
 		err = s.engine.Overrides.EndPrefix(ctx, a.Policy, a.prefix)
@@ -249,7 +234,7 @@ func (s *Server) deleteOverride(ctx context.Context, a overridden) (answer, erro
 
 // details returns the attributes of o for the audit log, none if err is not nil: a refused request may have an
 // identifier in the wrong place.
-func (o *overridden) details(err error) []slog.Attr {
+func (o *adminOverride) details(err error) []slog.Attr {
 	if err != nil || o.prefix == "" {
 		return nil
 	}
@@ -287,9 +272,8 @@ func (s *Server) viewOverride(o *overrides.Keyed) overrideView {
 		view.Key = hex.EncodeToString(o.Key.Bytes())
 	}
 	if !o.Stays() {
-		at := encode.ToMilliseconds(o.Until.Time())
-		rest := max(0, encode.Milliseconds(o.Until.Sub(store.InstantOf(s.opts.Now()))))
-		view.ExpiresAt, view.ExpiresInMS = &at, &rest
+		rest := o.Until.Sub(store.InstantOf(s.opts.Now()))
+		view.ExpiresAt, view.ExpiresInMS = new(encode.ToMilliseconds(o.Until.Time())), new(max(0, encode.Milliseconds(rest)))
 	}
 	return view
 }

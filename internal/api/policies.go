@@ -33,10 +33,10 @@ type policyView struct {
 	Caveat       string              `json:"caveat,omitempty"`
 	Mode         policy.Mode         `json:"mode"`
 	OnStoreError policy.OnStoreError `json:"on_store_error"`
-	Normalize    *normalizeView      `json:"normalize,omitempty"`
+	Normalize    normalizeView       `json:"normalize,omitzero"`
 	Derive       []deriveView        `json:"derive,omitempty"`
-	Countries    *choiceView         `json:"countries,omitempty"`
-	NumberTypes  *choiceView         `json:"number_types,omitempty"`
+	Countries    choiceView          `json:"countries,omitzero"`
+	NumberTypes  choiceView          `json:"number_types,omitzero"`
 	BlockForMS   int64               `json:"block_for_ms,omitempty"`
 	BlockFactor  int                 `json:"block_factor,omitempty"`
 	BlockMaxMS   int64               `json:"block_max_ms,omitempty"`
@@ -83,13 +83,6 @@ type choiceView struct {
 	Deny  []string `json:"deny,omitempty"`
 }
 
-func viewChoice(c policy.Choice) *choiceView {
-	if c.IsZero() {
-		return nil
-	}
-	return &choiceView{c.Allow, c.Deny}
-}
-
 type consistencyView struct {
 	Write policy.Level `json:"write"`
 	Read  policy.Level `json:"read"`
@@ -134,19 +127,17 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 		Counting:     p.Counting,
 		Guarantee:    p.Guarantee,
 		WriteFrom:    p.WriteFrom,
-		Consistency:  consistencyView{Write: p.Consistency.Write, Read: p.Consistency.Read},
+		Consistency:  consistencyView(p.Consistency),
 		Scope:        scope,
 		Caveat:       caveat,
 		Mode:         p.Mode,
 		OnStoreError: p.OnStoreError,
+		Normalize:    normalizeView(p.Normalize),
+		Countries:    choiceView(p.Countries),
+		NumberTypes:  choiceView(p.NumberTypes),
 		BlockForMS:   encode.Milliseconds(p.BlockFor),
 		BlockFactor:  p.BlockFactor,
 		BlockMaxMS:   encode.Milliseconds(p.BlockMax),
-		Countries:    viewChoice(p.Countries),
-		NumberTypes:  viewChoice(p.NumberTypes),
-	}
-	if p.Normalize.Form != "" {
-		view.Normalize = &normalizeView{p.Normalize.Form, p.Normalize.Region, p.Normalize.Mailbox}
 	}
 	for _, d := range p.Derive {
 		view.Derive = append(view.Derive, deriveView(d))

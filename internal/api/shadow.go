@@ -15,8 +15,7 @@ func (s *Server) shadow(ctx context.Context, name string) (answer, error) {
 	view := s.opts.Shadow(ctx, name)
 	view.Policy, view.Mode = p.Name, p.Mode
 	if view.Since != nil {
-		since := encode.ToMilliseconds(*view.Since)
-		view.Since = &since
+		view.Since = new(encode.ToMilliseconds(*view.Since))
 	}
 	for i := range view.Instances {
 		view.Instances[i].Since = encode.ToMilliseconds(view.Instances[i].Since)

@@ -148,15 +148,15 @@ func IsJSON(h http.Header) bool {
 
 // Parse returns the one JSON value that body is.
 func Parse(body []byte) (Value, error) {
-	trimmed := bytes.Trim(body, " \t\r\n")
+	v := Value(bytes.Trim(body, " \t\r\n"))
 	mistake := func(detail string) error { return &Error{Kind: ErrBody, Detail: detail} }
 	switch {
-	case len(trimmed) == 0:
+	case v == "":
 		return "", mistake("The body is empty: send a JSON object.")
 	case !utf8.Valid(body):
 		return "", mistake("The body is not valid UTF-8.")
-	case isWellFormed(trimmed), json.Valid(body):
-		return Value(trimmed), nil
+	case isWellFormed(v), json.Valid(body):
+		return v, nil
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(body, new(json.RawMessage)); !errors.As(err, &syntax) {

@@ -136,9 +136,9 @@ func (v Value) Not(wanted string) error {
 // Members yields the names, as JSON strings, and the values of an object.
 func (v Value) Members() iter.Seq2[Value, Value] {
 	return func(yield func(name, member Value) bool) {
-		for i := v.skipSpace(1); v[i] != '}'; {
+		for i := afterSpace(v, 1); v[i] != '}'; {
 			colon := v.end(i)
-			start := v.skipSpace(v.skipSpace(colon) + len(":"))
+			start := afterSpace(v, afterSpace(v, colon)+len(":"))
 			end := v.end(start)
 			if !yield(v[i:colon], v[start:end]) {
 				return
@@ -164,7 +164,7 @@ func (v Value) Has(name string) bool {
 // Elements yields the elements of an array.
 func (v Value) Elements() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
-		for i := v.skipSpace(1); v[i] != ']'; {
+		for i := afterSpace(v, 1); v[i] != ']'; {
 			end := v.end(i)
 			if !yield(v[i:end]) {
 				return
@@ -176,64 +176,30 @@ func (v Value) Elements() iter.Seq[Value] {
 
 // afterComma returns the index of the next member or element, or of the closing bracket, after one that ends at i.
 func (v Value) afterComma(i int) int {
-	i = v.skipSpace(i)
+	i = afterSpace(v, i)
 	if v[i] == ',' {
-		i = v.skipSpace(i + 1)
+		i = afterSpace(v, i+1)
 	}
 	return i
 }
 
-// end returns the index after the value that starts at i and is inside v.
+// end returns the index after the value that starts at i and is inside v, however deeply it is nested.
 func (v Value) end(i int) int {
 	for depth := 0; ; {
 		switch v[i] {
-		case '"':
-			i = v.endOfString(i)
 		case '{', '[':
 			depth++
 			i++
 		case '}', ']':
 			depth--
 			i++
-		default:
-			i = v.endOfRun(i)
+		case ',', ':', ' ', '\t', '\r', '\n':
+			i++
+		default: // a string, a number or a name
+			i = endOfValue(v, i, 0)
 		}
 		if depth == 0 {
 			return i
 		}
 	}
-}
-
-// endOfString returns the index after the closing quote of the string at i.
-func (v Value) endOfString(i int) int {
-	for i++; v[i] != '"'; i++ {
-		if v[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-// endOfRun returns the index after the number or name at i, or after the one
-// byte of anything else.
-func (v Value) endOfRun(i int) int {
-	for i++; !isMark(v[i]); i++ {
-	}
-	return i
-}
-
-// isMark reports whether c ends a number or a name.
-func isMark(c byte) bool {
-	switch c {
-	case ' ', '\t', '\r', '\n', ',', ':', ']', '}', '"', '[', '{':
-		return true
-	}
-	return false
-}
-
-func (v Value) skipSpace(i int) int {
-	for v[i] == ' ' || v[i] == '\t' || v[i] == '\r' || v[i] == '\n' {
-		i++
-	}
-	return i
 }

@@ -24,7 +24,7 @@ func FuzzWellFormed(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, want := isWellFormed(text), json.Valid(text)
+		got, want := isWellFormed(Value(text)), json.Valid(text)
 		deep := strings.Count(string(text), "{")+strings.Count(string(text), "[") > maxDepth
 		padded := strings.Trim(string(text), " \t\r\n") != string(text)
 		if got != want && (got || !deep && !padded) {
@@ -37,7 +37,7 @@ func FuzzWellFormed(f *testing.F) {
 func TestDeeplyNested(t *testing.T) {
 	for depth, want := range map[int]bool{maxDepth: true, maxDepth + 1: false} {
 		text := strings.Repeat("[", depth) + strings.Repeat("]", depth)
-		if got := isWellFormed([]byte(text)); got != want {
+		if got := isWellFormed(Value(text)); got != want {
 			t.Errorf("depth %d: %v, want %v", depth, got, want)
 		}
 		if v, err := Parse([]byte(text)); err != nil || string(v) != text {

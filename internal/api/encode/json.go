@@ -1,16 +1,17 @@
 package encode
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
+// appendMember appends name, and text as a JSON string.
 func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
 
-// appendPlain appends before, and a text of letters, digits, '.', '-' and '_' such as a token of the engine or the name
-// of a policy or limit.
+// appendPlain appends before, text and a closing quote. text consists of letters, digits, '.', '-' and '_', such as a
+// token of the engine or the name of a policy or limit.
 func appendPlain(b []byte, before, text string) []byte {
 	return append(append(append(b, before...), text...), '"')
 }
@@ -35,23 +36,7 @@ func appendString(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// isPlain reports whether text is ASCII that needs no escapes in a JSON string. It checks eight bytes at a time: the
-// lowest other byte has its highest bit set, or one of the subtractions sets it. If there is no other byte, no
-// subtraction borrows from the next one.
+// isPlain reports whether text is ASCII that needs no escapes in a JSON string.
 func isPlain(text string) bool {
-	const each, highest = 0x0101010101010101, 0x8080808080808080
-	rest := text
-	for ; len(rest) >= 8; rest = rest[8:] {
-		eight := binary.LittleEndian.Uint64([]byte(rest[:8]))
-		low, quote, slash := eight-each*' ', eight^each*'"'-each, eight^each*'\\'-each
-		if (eight|low|quote|slash)&highest != 0 {
-			return false
-		}
-	}
-	for i := range len(rest) {
-		if c := rest[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' })
 }
