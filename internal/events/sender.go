@@ -12,17 +12,17 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/throttle"
 )
 
 const (
-	// maxWaiting is the maximum of waiting events of one kind, of some 200 bytes each. Beyond it the oldest is dropped,
-	// because a receiver that recovers should learn the current state.
+	// maxWaiting is the maximum of waiting events of one kind, of some 200 bytes each, besides the one that is being sent.
+	// Beyond it the oldest is dropped, because a receiver that recovers should learn the current state.
 	maxWaiting = 1000
 	// giveUpAfter is the age at which an event is not retried any more.
 	giveUpAfter = time.Hour
@@ -62,19 +62,11 @@ type Options struct {
 
 // Sender sends events. A nil one sends none. It is safe for concurrent use; make one with New.
 type Sender struct {
-	opts   Options
-	client *http.Client
-	lanes  map[Kind]*lane
-	lines  throttle.Second
-}
-
-// lane has the events of one kind that wait, in order.
-type lane struct {
-	kind Kind
-	wake chan struct{}
-
-	mu      sync.Mutex
-	waiting []*event
+	opts    Options
+	client  *http.Client
+	lanes   map[Kind]chan *event // those that wait, in order
+	waiting atomic.Int64         // in all lanes, and those that are being sent
+	lines   throttle.Second
 }
 
 // New returns a Sender with these options. Nothing is sent before Run.
@@ -91,12 +83,12 @@ func New(o Options) *Sender {
 	if o.Through == nil {
 		o.Through = http.DefaultTransport.(*http.Transport).Clone()
 	}
-	s := &Sender{opts: o, lanes: make(map[Kind]*lane), client: &http.Client{
+	s := &Sender{opts: o, lanes: make(map[Kind]chan *event), client: &http.Client{
 		Transport:     o.Through,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // events are signed for one receiver
 	}}
 	for _, kind := range Kinds {
-		s.lanes[kind] = &lane{kind: kind, wake: make(chan struct{}, 1)}
+		s.lanes[kind] = make(chan *event, maxWaiting)
 	}
 	return s
 }
@@ -116,20 +108,20 @@ func (s *Sender) TellForAll(t Type, data any) {
 }
 
 func (s *Sender) push(t Type, source string, data any) {
-	l := s.lanes[t.kind]
-	l.mu.Lock()
-	full := len(l.waiting) >= maxWaiting
-	if full {
-		l.waiting = slices.Delete(l.waiting, 0, 1)
-	}
-	l.waiting = append(l.waiting, &event{crand.Text(), source, t, s.opts.Now(), data})
-	l.mu.Unlock()
-	if full {
-		s.lose(t.kind, 1, errFull)
-	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	e, lane := &event{crand.Text(), source, t, s.opts.Now(), data}, s.lanes[t.kind]
+	s.waiting.Add(1)
+	for {
+		select {
+		case lane <- e:
+			return
+		default:
+		}
+		select {
+		case <-lane: // the oldest
+			s.waiting.Add(-1)
+			s.lose(t.kind, 1, errFull)
+		default:
+		}
 	}
 }
 
@@ -150,14 +142,7 @@ func (s *Sender) lose(kind Kind, events int, err error) {
 }
 
 // Waiting returns the number of events to be sent.
-func (s *Sender) Waiting() (n int) {
-	for _, l := range s.lanes {
-		l.mu.Lock()
-		n += len(l.waiting)
-		l.mu.Unlock()
-	}
-	return n
-}
+func (s *Sender) Waiting() int { return int(s.waiting.Load()) }
 
 // Run sends events until ctx ends, and then tries the waiting ones once, for at most a second. It returns nil.
 func (s *Sender) Run(ctx context.Context) error {
@@ -166,91 +151,78 @@ func (s *Sender) Run(ctx context.Context) error {
 		return nil
 	}
 	var all sync.WaitGroup
-	for _, l := range s.lanes {
-		all.Go(func() { s.send(ctx, l) })
+	for _, lane := range s.lanes {
+		all.Go(func() { s.flush(ctx, lane, s.send(ctx, lane)) })
 	}
 	all.Wait()
 	s.client.CloseIdleConnections()
 	return nil
 }
 
-// send sends the events of l in order.
-func (s *Sender) send(ctx context.Context, l *lane) {
-	for ctx.Err() == nil {
-		e := l.first()
-		if e != nil {
-			s.deliver(ctx, l, e)
-			continue
-		}
+// send sends the events of lane in order until ctx ends. It returns the one that was not sent then, nil if there is none.
+func (s *Sender) send(ctx context.Context, lane <-chan *event) (unsent *event) {
+	for {
 		select {
-		case <-l.wake:
+		case e := <-lane:
+			if !s.deliver(ctx, e) {
+				return e
+			}
 		case <-ctx.Done():
+			return nil
 		}
 	}
+}
+
+// flush tries to send e, which may be nil, and the events of lane once.
+func (s *Sender) flush(ctx context.Context, lane <-chan *event, e *event) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
 	defer cancel()
-	for e := l.first(); e != nil; e = l.first() {
+	for ; ; e = nil {
+		if e == nil {
+			select {
+			case e = <-lane:
+			default:
+				return
+			}
+		}
 		if err := s.post(ctx, e); err != nil {
-			l.mu.Lock()
-			left := len(l.waiting)
-			l.mu.Unlock()
-			s.lose(l.kind, left, errors.Join(errEnded, err))
+			s.lose(e.of.kind, 1+len(lane), errors.Join(errEnded, err))
 			return
 		}
-		s.done(l, e, Sent)
+		s.done(e, Sent)
 	}
 }
 
-// first returns the next event, nil if none waits.
-func (l *lane) first() *event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
-		return nil
-	}
-	return l.waiting[0]
+// done counts e, which is sent or lost.
+func (s *Sender) done(e *event, became Outcome) {
+	s.waiting.Add(-1)
+	s.opts.Observe(e.of.kind, became)
 }
 
-// done removes e from l, unless it was dropped meanwhile.
-func (s *Sender) done(l *lane, e *event, became Outcome) {
-	l.mu.Lock()
-	waits := len(l.waiting) > 0 && l.waiting[0] == e
-	if waits {
-		l.waiting = slices.Delete(l.waiting, 0, 1)
-	}
-	l.mu.Unlock()
-	if waits {
-		s.opts.Observe(l.kind, became)
-	}
-}
-
-// deliver sends e, the first event of l, until the receiver accepts it, it is too old, or ctx ends.
-func (s *Sender) deliver(ctx context.Context, l *lane, e *event) {
+// deliver sends e until the receiver accepts it or it is too old. It returns false if ctx ends before.
+func (s *Sender) deliver(ctx context.Context, e *event) bool {
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		err := s.post(ctx, e)
 		switch {
 		case err == nil:
-			s.done(l, e, Sent)
-			return
+			s.done(e, Sent)
+			return true
 		case ctx.Err() != nil:
-			return
+			return false
 		}
-		s.opts.Observe(l.kind, Failed)
+		s.opts.Observe(e.of.kind, Failed)
 		now := s.opts.Now()
 		if s.lines.Allow(now) {
 			s.opts.Log.Warn("an event was not taken", "type", e.of.String(), "error", err)
 		}
 		if now.Sub(e.at) >= giveUpAfter {
-			s.done(l, e, Lost)
-			return
+			s.done(e, Lost)
+			return true
 		}
 		select {
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		case <-ctx.Done():
-			return
-		}
-		if l.first() != e { // it was dropped meanwhile
-			return
+			return false
 		}
 	}
 }
@@ -288,7 +260,7 @@ func (s *Sender) post(ctx context.Context, e *event) error {
 	r.Header.Set(headerSignature, sign(s.opts.Secrets, e.id, now, body))
 	answer, err := s.client.Do(r)
 	if err != nil {
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) { // it has the URL, which may contain a token
+		if wrapped, ok := errors.AsType[*url.Error](err); ok { // it has the URL, which may contain a token
 			return wrapped.Err
 		}
 		return err

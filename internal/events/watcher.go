@@ -218,7 +218,4 @@ func (w *Watcher) endConversions(now time.Time) {
 }
 
 // instant returns at in the form of events.
-func instant(at time.Time) *time.Time {
-	at = at.UTC().Truncate(time.Millisecond)
-	return &at
-}
+func instant(at time.Time) *time.Time { return new(at.UTC().Truncate(time.Millisecond)) }
