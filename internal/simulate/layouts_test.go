@@ -359,3 +359,15 @@ func TestAnHourThatRepeats(t *testing.T) {
 		}
 	}
 }
+
+// TestPathsOfColumnsHaveNoQuery checks that a condition on path is about the path alone, as in all formats.
+func TestPathsOfColumnsHaveNoQuery(t *testing.T) {
+	const log = "time,ip,path\n0,192.0.2.1,/login?next=a\n1,192.0.2.1,/login\n2,192.0.2.1,/start\n"
+	c, err := simulate.ParseCondition("path=/login")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made, err := simulateLog(t, simulate.Options{Where: []simulate.Condition{c}}, log); err != nil || made.Decided != 2 {
+		t.Errorf("%v: %+v", err, made)
+	}
+}

@@ -93,13 +93,14 @@ func (c *Condition) holds(value []byte) bool { return c.Pattern.Match(value) != 
 // run is one simulation under way.
 type run struct {
 	*Options
-	fields  []string // of accesslog.Options
-	asks    []ask
-	cost    int // indexes into fields; -1: there is none
+	asks    []Ask
+	fields  []string // of accesslog.Options; the indexes below are into it, and -1 stands for no field
+	whose   []int    // the fields that identify the callers of asks
+	cost    int
 	limit   int
 	confirm int
 	policy  int
-	who     int // index of the field that policy limits
+	who     int // the field that identifies the callers of policy
 	where   []int
 	known   map[string]bool // the policies that can be asked for
 	takes   map[string]bool // the policies of both files that take a limit
@@ -112,16 +113,9 @@ type run struct {
 	to      store.Instant
 }
 
-// ask is an Ask whose field is known by its index.
-type ask struct {
-	policy string
-	field  int
-}
-
-// Run simulates. Errors name the flag of ratelimitd simulate, the policy or the log that they
-// are about.
+// Run simulates. Errors name the flag of ratelimitd simulate, the policy or the log that they are about.
 func Run(ctx context.Context, opts *Options) (*report.Report, error) {
-	r := &run{Options: opts, cost: -1, limit: -1, confirm: -1, policy: -1, from: -1}
+	r := &run{Options: opts, asks: opts.Asks, from: -1}
 	if err := r.plan(); err != nil {
 		return nil, err
 	}
@@ -144,7 +138,7 @@ func Run(ctx context.Context, opts *Options) (*report.Report, error) {
 	return r.report(log)
 }
 
-// plan finds out which fields are wanted, and for which policies.
+// plan finds out which policies lines ask for, and which of their fields are needed.
 func (r *run) plan() error {
 	r.known = make(map[string]bool)
 	derived := make(map[string]bool)
@@ -155,13 +149,13 @@ func (r *run) plan() error {
 		}
 	}
 	r.Identifier = cmp.Or(r.Identifier, accesslog.FieldIP)
-	asks := r.Asks
+	r.policy, r.cost, r.confirm = r.field(r.PolicyField), r.field(r.Cost), r.field(r.Confirmed)
 	switch {
-	case r.PolicyField != "" && len(asks) > 0:
+	case r.policy >= 0 && len(r.asks) > 0:
 		return errors.New("give --policy or --policy-field, not both")
-	case r.PolicyField != "":
-		r.policy, r.who = r.field(r.PolicyField), r.field(r.Identifier)
-	case len(asks) == 0:
+	case r.policy >= 0:
+		r.who = r.field(r.Identifier)
+	case len(r.asks) == 0:
 		var names []string
 		for i := range r.Policies {
 			if name := r.Policies[i].Name; !derived[name] {
@@ -171,29 +165,20 @@ func (r *run) plan() error {
 		if len(names) != 1 {
 			return fmt.Errorf("which policy do lines ask for? give --policy or --policy-field; there are %s", strings.Join(names, ", "))
 		}
-		asks = []Ask{{Policy: names[0]}}
-	case len(asks) > policy.MaxDemands:
-		return fmt.Errorf("--policy is there %d times: a call has at most %d demands", len(asks), policy.MaxDemands)
+		r.asks = []Ask{{Policy: names[0]}}
+	case len(r.asks) > policy.MaxDemands:
+		return fmt.Errorf("--policy is there %d times: a call has at most %d demands", len(r.asks), policy.MaxDemands)
 	}
-	for _, a := range asks {
+	for _, a := range r.asks {
 		if !r.known[a.Policy] {
 			return fmt.Errorf("--policy: there is no policy %q in --policies", a.Policy)
 		}
-		r.asks = append(r.asks, ask{a.Policy, r.field(cmp.Or(a.Field, r.Identifier))})
-	}
-	if r.Cost != "" {
-		r.cost = r.field(r.Cost)
-	}
-	if err := r.planLimit(); err != nil {
-		return err
-	}
-	if r.Confirmed != "" {
-		r.confirm = r.field(r.Confirmed)
+		r.whose = append(r.whose, r.field(cmp.Or(a.Field, r.Identifier)))
 	}
 	for i := range r.Where {
 		r.where = append(r.where, r.field(r.Where[i].Field))
 	}
-	return nil
+	return r.planLimit()
 }
 
 // planLimit finds out which policies take a limit of a line.
@@ -206,34 +191,33 @@ func (r *run) planLimit() error {
 			}
 		}
 	}
-	switch {
-	case r.Limit == "":
-	case len(r.takes) == 0:
+	if r.limit = r.field(r.Limit); r.limit >= 0 && len(r.takes) == 0 {
 		return errors.New("--limit: no policy that lines ask for takes its limit from requests: remove --limit, " +
 			"or write limit: {from: request, max: 1000, default: 100} or the like in the policy")
-	default:
-		r.limit = r.field(r.Limit)
 	}
 	return nil
 }
 
 // asksFor reports whether a line may ask for the policy called name.
 func (r *run) asksFor(name string) bool {
-	return r.policy >= 0 || slices.ContainsFunc(r.asks, func(a ask) bool { return a.policy == name })
+	return r.policy >= 0 || slices.ContainsFunc(r.asks, func(a Ask) bool { return a.Policy == name })
 }
 
 // together returns the names of the policies that a line asks for, if there are several.
 func (r *run) together() (names []string) {
 	if len(r.asks) > 1 {
 		for _, a := range r.asks {
-			names = append(names, a.policy)
+			names = append(names, a.Policy)
 		}
 	}
 	return names
 }
 
-// field returns the index of a field that is wanted.
+// field returns the index of a field that is wanted, -1 for an empty name.
 func (r *run) field(name string) int {
+	if name == "" {
+		return -1
+	}
 	i := slices.Index(r.fields, name)
 	if i < 0 {
 		i = len(r.fields)
@@ -242,7 +226,7 @@ func (r *run) field(name string) int {
 	return i
 }
 
-// progressEvery is how many lines lie between two looks at whether to end, or to tell how far it is.
+// progressEvery is the number of lines between two reports of the progress, and two checks for an interruption.
 const progressEvery = 1 << 13
 
 func (r *run) readAll(ctx context.Context, log *accesslog.Reader) error {
@@ -252,7 +236,7 @@ func (r *run) readAll(ctx context.Context, log *accesslog.Reader) error {
 				return errors.New("interrupted")
 			}
 			if r.Progress != nil {
-				r.Progress(log.BytesRead(), log.SizeBytes, log.Lines)
+				r.Progress(log.BytesRead, log.SizeBytes, log.Lines)
 			}
 		}
 		record, err := log.Next()
@@ -268,7 +252,7 @@ func (r *run) readAll(ctx context.Context, log *accesslog.Reader) error {
 	}
 }
 
-// take has a line be decided, unless it is left out.
+// take decides a line, unless it is left out.
 func (r *run) take(record *accesslog.Record) error {
 	if r.from < 0 {
 		r.from = record.At
@@ -301,7 +285,7 @@ func isConfirmed(text []byte) bool {
 	return true
 }
 
-// demand makes demands of a line. ok is false if it is left out, which is counted.
+// demand makes the demands of a line. It counts a line that is left out, and returns false.
 func (r *run) demand(record *accesslog.Record) (ok bool) {
 	for i := range r.where {
 		if !r.Where[i].holds(record.Fields[r.where[i]]) {
@@ -331,8 +315,8 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 		}
 		r.add(string(name), r.caller(record, r.who), cost, limit)
 	}
-	for _, a := range r.asks {
-		r.add(a.policy, r.caller(record, a.field), cost, limit)
+	for i, a := range r.asks {
+		r.add(a.Policy, r.caller(record, r.whose[i]), cost, limit)
 	}
 	if len(r.demands) == 0 {
 		r.left.NoIdentifier++
@@ -344,7 +328,7 @@ func (r *run) demand(record *accesslog.Record) (ok bool) {
 	return true
 }
 
-// caller returns the identifier that is counted for a field: of an address, the client that a server counts.
+// caller returns the identifier in a field. Of an address, that is the client that a server counts.
 func (r *run) caller(record *accesslog.Record, field int) keys.Identifier {
 	text := record.Fields[field]
 	if accesslog.IsAddress(r.fields[field]) {
@@ -355,7 +339,7 @@ func (r *run) caller(record *accesslog.Record, field int) keys.Identifier {
 	return keys.Identifier(bytes.TrimSpace(text))
 }
 
-// add adds a demand, unless nobody is to be counted. The limit is for policies that take one.
+// add adds a demand, unless the identifier is empty. The limit is for policies that take one.
 func (r *run) add(policy string, id keys.Identifier, cost, limit int64) {
 	if len(id) == 0 {
 		return
@@ -383,7 +367,7 @@ func (r *run) limitOf(record *accesslog.Record) (int64, error) {
 	}
 }
 
-// costOf reads a number of units; none and 0 are one.
+// costOf reads a number of units. An empty text stands for one unit.
 func costOf(text []byte) (int64, error) {
 	if len(text) == 0 {
 		return 1, nil
@@ -395,7 +379,7 @@ func costOf(text []byte) (int64, error) {
 	return n, nil
 }
 
-// defaults returns the policies that take a limit of lines, which no flag says, in order.
+// defaults returns, in order, the policies that take their limit from lines, if no flag names its field.
 func (r *run) defaults() []string {
 	if r.limit >= 0 {
 		return nil
@@ -415,7 +399,7 @@ func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
 		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
 		Lines: log.Lines, Decided: r.events, Late: log.Late, ReorderMS: r.Reorder.Milliseconds(), LeftOut: r.left,
 		Unreadable: log.Unreadable, NoAddress: log.NoAddress, Listed: log.Listed, Forwarded: log.Forwarded,
-		Compared: r.Against != nil, Unjudged: r.replay.Unjudged(), Untimed: r.replay.Untimed(),
+		Compared: r.Against != nil, Unjudged: r.replay.Unjudged, Untimed: r.replay.Untimed,
 		NoLimit: r.noLimit, Defaults: r.defaults(),
 	}, log.Examples, r.ShowIdentifiers), nil
 }

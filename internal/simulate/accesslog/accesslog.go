@@ -89,10 +89,8 @@ func CheckFormat(format string) error {
 		_, err := splitTemplate(format)
 		return err
 	}
-	for _, known := range Formats() {
-		if format == known {
-			return nil
-		}
+	if slices.Contains(Formats(), format) {
+		return nil
 	}
 	return fmt.Errorf("%q is not known: use one of %s, or the format of lines, such as '$remote_addr [$time_local] \"$request\"'",
 		format, strings.Join(Formats(), ", "))
@@ -104,11 +102,10 @@ type parser interface {
 	parse(line []byte, r *Record) error
 }
 
-// wanted is a field to be filled in from a part of a source.
+// wanted is a field to be filled in from a source.
 type wanted struct {
-	slot    int // of Record.Fields; slotTime: it is the instant
-	source  string
-	part    func([]byte) []byte // nil: the whole
+	slot    int                 // of Record.Fields; slotTime: it is the instant
+	part    func([]byte) []byte // of the source's text; nil: the whole
 	rank    uint8               // of several sources of a slot, the lowest that a line has is taken
 	address bool                // it is FieldIP
 }
@@ -138,44 +135,59 @@ func (w *wanted) fill(r *Record, value []byte) (err error) {
 // source is the place of a common field in a format.
 type source struct {
 	name string
-	part func([]byte) []byte
+	part func([]byte) []byte // see wanted
 }
 
-// aliases are the places of common fields, the best first.
-type aliases map[string][]source
-
-// want returns the fields to fill in for opts. timeFields are the usual ones, the best first. has reports whether the
-// format has a field; nil if only each line tells, so that all aliases are wanted.
-func (a aliases) want(opts *Options, timeFields []string, has func(string) bool) ([]wanted, error) {
-	all, err := wantTime(opts, timeFields, has)
-	if err != nil {
-		return nil, err
-	}
-	for i, field := range opts.Fields {
-		found, err := a.find(field, has)
-		if err != nil {
-			return nil, err
-		}
-		for rank, s := range found {
-			all = append(all, wanted{i, s.name, s.part, uint8(rank), IsAddress(field)})
-		}
-	}
-	return all, nil
+// layout tells where a format has its fields.
+type layout struct {
+	times    []string                // fields with the time, the best first
+	common   map[string][]source     // the places of common fields, the best first
+	has      func(field string) bool // the format has a field
+	eachLine bool                    // a line without the best place of a common field may have it elsewhere
 }
 
-func wantTime(opts *Options, names []string, has func(string) bool) (all []wanted, err error) {
+// want returns the fields that opts asks for, by their sources.
+func (l layout) want(opts *Options) (map[string][]wanted, error) {
+	times := l.times
 	if opts.TimeField != "" {
-		names = []string{opts.TimeField}
+		times = []string{opts.TimeField}
 	}
-	for rank, name := range names {
-		if has == nil || has(name) {
-			all = append(all, wanted{slot: slotTime, source: name, rank: uint8(rank)})
+	all := make(map[string][]wanted)
+	for rank, name := range times {
+		if l.has(name) {
+			all[name] = append(all[name], wanted{slot: slotTime, rank: uint8(rank)})
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("the format has no field with the time, which is usually called %s: give --time-field", oneOf(names))
+		return nil, fmt.Errorf("the format has no field with the time, which is usually called %s: give --time-field", oneOf(times))
+	}
+	for slot, field := range opts.Fields {
+		found := l.find(field)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("the format has no field %q", field)
+		}
+		for rank, s := range found {
+			all[s.name] = append(all[s.name], wanted{slot, s.part, uint8(rank), IsAddress(field)})
+		}
 	}
 	return all, nil
+}
+
+// find returns the places of a field that the format has: the best, or with eachLine all.
+func (l layout) find(field string) (found []source) {
+	places := l.common[field]
+	if places == nil {
+		places = []source{{name: field}}
+	}
+	for _, s := range places {
+		if l.has(s.name) {
+			found = append(found, s)
+		}
+	}
+	if !l.eachLine {
+		found = found[:min(1, len(found))]
+	}
+	return found
 }
 
 // oneOf returns names as an enumeration: a, b or c.
@@ -185,25 +197,6 @@ func oneOf(names []string) string {
 		return names[0]
 	}
 	return strings.Join(names[:last], ", ") + " or " + names[last]
-}
-
-// find returns the sources of a field: one that the format has, or all that lines may have.
-func (a aliases) find(field string, has func(string) bool) ([]source, error) {
-	if has == nil {
-		if known := a[field]; known != nil {
-			return known, nil
-		}
-		return []source{{name: field}}, nil
-	}
-	if has(field) {
-		return []source{{name: field}}, nil
-	}
-	for _, s := range a[field] {
-		if has(s.name) {
-			return []source{s}, nil
-		}
-	}
-	return nil, fmt.Errorf("the format has no field %q", field)
 }
 
 // Unreadable is a line that could not be read.

@@ -88,7 +88,8 @@ func detectObject(line []byte, format string, opts *Options) (parser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &enclosed{objectsOf([]wanted{{source: e.line}}, nil), newRecord(1), inner}, nil
+		outer := objectsOf(map[string][]wanted{e.line: {{}}}, nil)
+		return &enclosed{outer, newRecord(1), inner}, nil
 	}
 	return newObjects(opts)
 }

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // combined reads lines with an address, perhaps among other text, a time in brackets, and a request: the common log
@@ -27,8 +28,8 @@ const (
 
 // The variables of these lines beside those of their rest.
 var (
-	headNames     = [headFields]string{"remote_addr", "ident", "remote_user"}
-	stampNames    = []string{"time_local"}
+	headNames     = []string{"remote_addr", "ident", "remote_user"}
+	stampName     = "time_local"
 	forwardedName = "http_x_forwarded_for"
 )
 
@@ -49,27 +50,17 @@ func newCombined(rest string, needs int, opts *Options) (*combined, error) {
 		t.needs = needs
 	}
 	c := &combined{rest: t}
-	has := func(name string) bool {
-		return name == headNames[headAddress] || name == headNames[headIdent] || name == headNames[headUser] ||
-			name == stampNames[0] || name == forwardedName || t.has(name)
-	}
-	all, err := variableAliases.want(opts, stampNames, has)
+	all, err := layout{times: []string{stampName}, common: commonVariables, has: func(name string) bool {
+		return slices.Contains(headNames, name) || name == stampName || name == forwardedName || t.has(name)
+	}}.want(opts)
 	if err != nil {
 		return nil, err
 	}
 	t.want(all)
-	of := func(name string) (found []wanted) {
-		for _, w := range all {
-			if w.source == name {
-				found = append(found, w)
-			}
-		}
-		return found
-	}
 	for i, name := range headNames {
-		c.head[i] = of(name)
+		c.head[i] = all[name]
 	}
-	c.time, c.forwarded = of(stampNames[0]), of(forwardedName)
+	c.time, c.forwarded = all[stampName], all[forwardedName]
 	return c, nil
 }
 

@@ -11,7 +11,6 @@ import (
 // doubled quotes, but no line break.
 type columns struct {
 	separator byte
-	count     int
 	wanted    [][]wanted // by column
 	values    [][]byte
 }
@@ -36,14 +35,14 @@ func newColumns(header []byte, opts *Options) (*columns, error) {
 	for i, name := range names {
 		list[i] = string(bytes.TrimSpace(name))
 	}
-	all, err := memberAliases.want(opts, usualTimes, func(name string) bool { return slices.Contains(list, name) })
+	has := func(name string) bool { return slices.Contains(list, name) }
+	all, err := layout{times: usualTimes, common: commonMembers, has: has}.want(opts)
 	if err != nil {
 		return nil, err
 	}
-	c.count, c.wanted = len(list), make([][]wanted, len(list))
-	for _, w := range all {
-		at := slices.Index(list, w.source)
-		c.wanted[at] = append(c.wanted[at], w)
+	for _, name := range list {
+		c.wanted = append(c.wanted, all[name])
+		delete(all, name) // a later column of the same name is not read
 	}
 	return c, nil
 }
@@ -58,14 +57,11 @@ func isHeader(line []byte, opts *Options) bool {
 		return false
 	}
 	names, err := c.split(line)
-	seen := make(map[string]bool, len(names))
+	different := make(map[string]bool, len(names))
 	for _, name := range names {
-		if seen[string(name)] {
-			return false
-		}
-		seen[string(name)] = true
+		different[string(name)] = true
 	}
-	return err == nil
+	return err == nil && len(different) == len(names)
 }
 
 func (c *columns) parse(line []byte, r *Record) error {
@@ -73,14 +69,12 @@ func (c *columns) parse(line []byte, r *Record) error {
 	if err != nil {
 		return err
 	}
-	if len(values) != c.count {
-		return fmt.Errorf("it has %d values, and the header %d", len(values), c.count)
+	if len(values) != len(c.wanted) {
+		return fmt.Errorf("it has %d values, and the header %d", len(values), len(c.wanted))
 	}
 	for i, value := range values {
-		for j := range c.wanted[i] {
-			if err := c.wanted[i][j].fill(r, value); err != nil {
-				return err
-			}
+		if err := fillAll(c.wanted[i], r, value); err != nil {
+			return err
 		}
 	}
 	return nil

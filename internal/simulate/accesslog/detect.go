@@ -18,33 +18,39 @@ type kind struct {
 // kinds are tried in this order: the first that can read a line is used.
 var kinds = []kind{
 	{FormatCombined, func(opts *Options) (parser, error) { return newCombined(afterStamp, afterStampNeeds, opts) }},
-	{FormatEnvoy, layout(`[$time_iso8601] "$request" $status $response_flags $response_code_details $connection_termination_details`+
+	{FormatEnvoy, fixed(`[$time_iso8601] "$request" $status $response_flags $response_code_details $connection_termination_details`+
 		` "$upstream_transport_failure_reason" $bytes_received $bytes_sent $duration $upstream_service_time "$http_x_forwarded_for"`+
 		` "$http_user_agent" "$http_x_request_id" "$host" "$upstream_host" $upstream_cluster $upstream_local_address`+
-		` $downstream_local_address $remote_addr $requested_server_name $route_name`, envoyAddress)}, // Istio's
-	{FormatEnvoy, layout(`[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration`+
-		` $upstream_service_time "$http_x_forwarded_for" "$http_user_agent" "$http_x_request_id" "$host" "$upstream_host"`, envoyAddress)},
+		` $downstream_local_address $remote_addr $requested_server_name $route_name`, envoyVariables)}, // Istio's
+	{FormatEnvoy, fixed(`[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration`+
+		` $upstream_service_time "$http_x_forwarded_for" "$http_user_agent" "$http_x_request_id" "$host" "$upstream_host"`, envoyVariables)},
 	{FormatHAProxy, func(opts *Options) (parser, error) { return newCombined(afterStampHAProxy, 0, opts) }},
-	{FormatAWS, layout(`$type $time_iso8601 $elb $remote_addr $target $request_processing_time $target_processing_time`+
-		` $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`, nil)},
-	{FormatAWS, layout(`$time_iso8601 $elb $remote_addr $backend $request_processing_time $backend_processing_time`+
-		` $response_processing_time $status $backend_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`, nil)},
+	{FormatAWS, fixed(`$type $time_iso8601 $elb $remote_addr $target $request_processing_time $target_processing_time`+
+		` $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`,
+		commonVariables)},
+	{FormatAWS, fixed(`$time_iso8601 $elb $remote_addr $backend $request_processing_time $backend_processing_time`+
+		` $response_processing_time $status $backend_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher`,
+		commonVariables)},
 }
 
-// envoyAddress has the sources of the client's address in Envoy's text: X-Forwarded-For or else the connection.
-var envoyAddress = []source{{"http_x_forwarded_for", nil}, {"remote_addr", nil}}
+// envoyVariables are the places of common fields in Envoy's text. The client's address is in X-Forwarded-For, or else it
+// is that of the connection.
+var envoyVariables = map[string][]source{
+	FieldIP:     {{"http_x_forwarded_for", nil}, {"remote_addr", nil}},
+	FieldMethod: commonVariables[FieldMethod],
+	FieldURI:    commonVariables[FieldURI],
+	FieldPath:   commonVariables[FieldPath],
+}
 
-// layout returns a constructor of a template for whole lines. address are the sources of FieldIP; nil: those of nginx.
-func layout(text string, address []source) func(*Options) (parser, error) {
+// fixed returns a constructor of a template for whole lines. common are the places of common fields; a line without the
+// best one may have another.
+func fixed(text string, common map[string][]source) func(*Options) (parser, error) {
 	return func(opts *Options) (parser, error) {
-		t, err := newTemplate(text, opts)
+		t, err := newTemplate(text, common, true, opts)
 		if err != nil {
 			return nil, err
 		}
 		t.strict = true
-		if address != nil {
-			t.wantAddress(opts, address)
-		}
 		return t, nil
 	}
 }
@@ -92,11 +98,10 @@ func (u *undecided) Error() string { return u.why.Error() }
 // newParser returns a parser for the log of line, and reports whether line is a header. The error is an undecided if
 // another line may tell the format. first says that line is the first one.
 func newParser(line []byte, first bool, opts *Options) (p parser, header bool, err error) {
-	format := opts.Format
-	format = cmp.Or(format, FormatAuto)
+	format := cmp.Or(opts.Format, FormatAuto)
 	switch {
 	case strings.Contains(format, "$"):
-		p, err = newTemplate(format, opts)
+		p, err = newTemplate(format, commonVariables, false, opts)
 		return p, false, err
 	case format == FormatCSV:
 		p, err = newColumns(line, opts)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -39,17 +38,17 @@ type file struct {
 // counted counts the bytes that are read from a file, before it is unpacked.
 type counted struct {
 	io.Reader
-	bytes *atomic.Int64
+	bytes *int64
 }
 
 func (c *counted) Read(p []byte) (n int, err error) {
 	n, err = c.Reader.Read(p)
-	c.bytes.Add(int64(n))
+	*c.bytes += int64(n)
 	return n, err
 }
 
 // open opens the log name, which may be compressed by gzip or zstd, and adds the bytes that it reads to read.
-func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*file, error) {
+func open(name string, opts *Options, stdin io.Reader, read *int64) (*file, error) {
 	f := &file{name: name, opts: opts}
 	if name == Stdin {
 		f.name = "standard input"
@@ -62,11 +61,10 @@ func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*fil
 	}
 	raw := bufio.NewReaderSize(&counted{stdin, read}, MaxLine)
 	plain, err := f.unpack(raw)
-	if err != nil {
-		f.close()
-		return nil, fmt.Errorf("%s: %w", f.name, err)
+	if err == nil {
+		f.in, err = decoded(plain)
 	}
-	if f.in, err = decoded(plain); err != nil {
+	if err != nil {
 		f.close()
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}

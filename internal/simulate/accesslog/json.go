@@ -5,15 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 )
 
 // usualTimes are the usual members and columns with the time, the most exact one of a log first.
 var usualTimes = []string{"StartUTC", "start_time", "time", "timestamp", "ts", "@timestamp", "time_iso8601"}
 
-// memberAliases are the places of fields in lines of JSON and in columns: under their own names, and those of Caddy,
-// Traefik, Envoy and nginx.
-var memberAliases = aliases{
+// commonMembers are the places of common fields in lines of JSON and in columns: under their own names, and those of
+// Caddy, Traefik, Envoy and nginx.
+var commonMembers = map[string][]source{
 	FieldIP: {
 		{FieldIP, nil}, {"request.client_ip", nil}, {"request.remote_ip", nil}, {"ClientHost", nil}, {"downstream_remote_address", nil},
 		{"client_ip", nil}, {"remote_ip", nil}, {"remote_addr", nil},
@@ -39,7 +40,8 @@ type objects struct {
 }
 
 func newObjects(opts *Options) (*objects, error) {
-	all, err := memberAliases.want(opts, usualTimes, nil)
+	anything := func(string) bool { return true }
+	all, err := layout{usualTimes, commonMembers, anything, true}.want(opts)
 	names := usualTimes
 	if opts.TimeField != "" {
 		names = []string{opts.TimeField}
@@ -47,15 +49,14 @@ func newObjects(opts *Options) (*objects, error) {
 	return objectsOf(all, fmt.Errorf("it has no time in %s: give --time-field", oneOf(names))), err
 }
 
-func objectsOf(all []wanted, noTime error) *objects {
-	o := &objects{make(map[string][]wanted), nil, noTime}
-	for _, w := range all {
-		for at, c := range w.source {
-			if _, known := o.wanted[w.source[:at]]; c == '.' && !known {
-				o.wanted[w.source[:at]] = nil
+func objectsOf(all map[string][]wanted, noTime error) *objects {
+	o := &objects{maps.Clone(all), nil, noTime}
+	for path := range all {
+		for at, c := range path {
+			if c == '.' {
+				o.wanted[path[:at]] = all[path[:at]]
 			}
 		}
-		o.wanted[w.source] = append(o.wanted[w.source], w)
 	}
 	return o
 }
@@ -64,15 +65,14 @@ var errJSON = errors.New("it is not a JSON object")
 
 func (o *objects) parse(line []byte, r *Record) error {
 	o.path, r.At = o.path[:0], -1
-	s := jsonScan{text: line, objects: o, record: r}
-	s.spaces()
-	if s.peek() != '{' {
+	s := jsonScan{rest: line, objects: o, record: r}
+	if !s.take('{') {
 		return errJSON
 	}
-	if err := s.value(true); err != nil {
+	if err := s.members(true, '}'); err != nil {
 		return err
 	}
-	if s.spaces(); s.at != len(line) {
+	if len(bytes.TrimSpace(s.rest)) > 0 {
 		return errJSON
 	}
 	if r.At < 0 {
@@ -81,16 +81,9 @@ func (o *objects) parse(line []byte, r *Record) error {
 	return nil
 }
 
-// leads reports whether the member at path is wanted or contains a wanted one.
-func (o *objects) leads() bool {
-	_, known := o.wanted[string(o.path)]
-	return known
-}
-
 // jsonScan reads a line once. It skips values that are not wanted, so it does not find all their mistakes.
 type jsonScan struct {
-	text    []byte
-	at      int
+	rest    []byte // of the line
 	depth   int
 	objects *objects
 	record  *Record
@@ -99,41 +92,37 @@ type jsonScan struct {
 // maxDepth is the maximum depth of nested objects and lists.
 const maxDepth = 64
 
-func (s *jsonScan) spaces() {
-	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\t' || s.text[s.at] == '\r') {
-		s.at++
+// take skips spaces, and c if that is next. It reports whether it was.
+func (s *jsonScan) take(c byte) bool {
+	for len(s.rest) > 0 && (s.rest[0] == ' ' || s.rest[0] == '\t' || s.rest[0] == '\r') {
+		s.rest = s.rest[1:]
 	}
-}
-
-func (s *jsonScan) peek() byte {
-	if s.at < len(s.text) {
-		return s.text[s.at]
+	if len(s.rest) == 0 || s.rest[0] != c {
+		return false
 	}
-	return 0
+	s.rest = s.rest[1:]
+	return true
 }
 
 // value reads the next value; look says whether it, or a part of it, is wanted.
 func (s *jsonScan) value(look bool) error {
-	switch c := s.peek(); c {
-	case '{', '[':
-		if s.depth++; s.depth > maxDepth {
-			return errJSON
-		}
-		err := s.members(look, c == '{')
-		s.depth--
-		return err
-	case '"':
+	switch {
+	case s.take('{'):
+		return s.members(look, '}')
+	case s.take('['):
+		return s.members(look, ']')
+	case s.take('"'):
 		text, err := s.quoted(look)
 		if err != nil || !look {
 			return err
 		}
 		return s.found(text)
 	}
-	start := s.at
-	for s.at < len(s.text) && bytes.IndexByte(endsOfWord, s.text[s.at]) < 0 {
-		s.at++
+	word := s.rest
+	if end := bytes.IndexAny(word, endsOfWord); end >= 0 {
+		word = word[:end]
 	}
-	word := s.text[start:s.at]
+	s.rest = s.rest[len(word):]
 	switch {
 	case len(word) == 0:
 		return errJSON
@@ -143,90 +132,74 @@ func (s *jsonScan) value(look bool) error {
 	return nil
 }
 
-var endsOfWord = []byte(",]} \t\r\"{[:")
+const endsOfWord = ",]} \t\r\"{[:"
 
-// members reads an object or a list.
-func (s *jsonScan) members(look, named bool) error {
-	s.at++
+// members reads an object or a list up to end, its closing bracket.
+func (s *jsonScan) members(look bool, end byte) error {
+	if s.depth++; s.depth > maxDepth {
+		return errJSON
+	}
 	path := &s.objects.path
 	length := len(*path)
-	for n := 0; ; n++ {
-		s.spaces()
-		if c := s.peek(); c == '}' && named || c == ']' && !named {
-			s.at++
-			return nil
-		}
-		if n > 0 {
-			if s.peek() != ',' {
-				return errJSON
-			}
-			s.at++
-			s.spaces()
+	for n := 0; !s.take(end); n++ {
+		if n > 0 && !s.take(',') {
+			return errJSON
 		}
 		inside := look
-		if named {
-			name, err := s.quoted(look)
-			if err != nil {
-				return err
-			}
-			s.spaces()
-			if s.peek() != ':' {
+		if end == '}' {
+			if !s.take('"') {
 				return errJSON
 			}
-			s.at++
-			s.spaces()
-			if look {
-				inside = s.enter(length, name)
+			name, err := s.quoted(look)
+			if err != nil || !s.take(':') {
+				return errJSON
 			}
+			inside = look && s.enter(name)
 		} else if look {
-			inside = s.enter(length, strconv.AppendInt(nil, int64(n), 10))
+			inside = s.enter(strconv.AppendInt(nil, int64(n), 10))
 		}
 		if err := s.value(inside); err != nil {
 			return err
 		}
 		*path = (*path)[:length]
 	}
+	s.depth--
+	return nil
 }
 
-// enter adds name to the path and reports whether that leads to a wanted member.
-func (s *jsonScan) enter(length int, name []byte) bool {
+// enter adds name to the path, and reports whether the member there is wanted or contains a wanted one.
+func (s *jsonScan) enter(name []byte) bool {
 	path := &s.objects.path
-	if length > 0 {
+	if len(*path) > 0 {
 		*path = append(*path, '.')
 	}
 	*path = append(*path, name...)
-	return s.objects.leads()
+	_, leads := s.objects.wanted[string(*path)]
+	return leads
 }
 
-// quoted reads a string, or skips it without look.
+// quoted reads the rest of a string. Without look it leaves escapes as they are.
 func (s *jsonScan) quoted(look bool) ([]byte, error) {
-	if s.peek() != '"' {
-		return nil, errJSON
-	}
-	start, escaped := s.at, false
-	for s.at++; ; s.at++ {
-		at := bytes.IndexByte(s.text[s.at:], '"')
-		if at < 0 {
-			return nil, errJSON
-		}
-		if back := bytes.IndexByte(s.text[s.at:s.at+at], '\\'); back >= 0 {
+	escaped := false
+	for at := 0; at < len(s.rest); at++ {
+		switch s.rest[at] {
+		case '\\':
 			escaped = true
-			if s.at += back + 1; s.at >= len(s.text) {
+			at++
+		case '"':
+			text := s.rest[:at]
+			s.rest = s.rest[at+1:]
+			if !escaped || !look {
+				return text, nil
+			}
+			var unescaped string
+			if json.Unmarshal(fmt.Appendf(nil, `"%s"`, text), &unescaped) != nil {
 				return nil, errJSON
 			}
-			continue
+			return []byte(unescaped), nil
 		}
-		s.at += at + 1
-		break
 	}
-	if !escaped || !look {
-		return s.text[start+1 : s.at-1], nil
-	}
-	var text string
-	if json.Unmarshal(s.text[start:s.at], &text) != nil {
-		return nil, errJSON
-	}
-	return []byte(text), nil
+	return nil, errJSON
 }
 
 func (s *jsonScan) found(value []byte) error {

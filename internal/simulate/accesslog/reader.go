@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -28,10 +27,10 @@ type Reader struct {
 	Listed, Forwarded int64
 	// Examples are the first unreadable lines.
 	Examples []Unreadable
-	// SizeBytes is the size of all logs, except standard input.
-	SizeBytes int64
+	// SizeBytes is the size of all logs, except standard input, and BytesRead the number of bytes read from them and from
+	// standard input, before they are unpacked.
+	SizeBytes, BytesRead int64
 
-	read  atomic.Int64
 	files []*file // logs that have not ended, each with its next line
 	queue queue
 	last  store.Instant // of the record returned
@@ -49,7 +48,7 @@ func Open(names []string, opts *Options, reorder time.Duration, stdin io.Reader)
 	}
 	r := &Reader{queue: queue{within: reorder}}
 	for _, name := range names {
-		f, err := open(name, opts, stdin, &r.read)
+		f, err := open(name, opts, stdin, &r.BytesRead)
 		if err != nil {
 			r.Close()
 			return nil, fmt.Errorf("reading logs: %w", err)
@@ -74,9 +73,6 @@ func (r *Reader) Close() {
 		f.close()
 	}
 }
-
-// BytesRead returns the number of bytes read from the logs, before they are unpacked.
-func (r *Reader) BytesRead() int64 { return r.read.Load() }
 
 // advance reads the next line of f, and moves f to its place in r.files, or removes it at its end.
 func (r *Reader) advance(f *file) error {
@@ -104,33 +100,20 @@ func (r *Reader) unreadable(u Unreadable) {
 	}
 }
 
-func (r *Reader) count(record *Record) {
-	r.Lines++
-	if record.listed {
-		r.Listed++
-	}
-	if record.forwarded {
-		r.Forwarded++
-	}
-}
-
 // Next returns the next line in the order of time, or io.EOF. Its time is never before that of the last one.
 func (r *Reader) Next() (*Record, error) {
 	for len(r.files) > 0 && !r.queue.ripe() {
 		f := r.files[0]
 		r.queue.push(f.record)
-		r.count(f.record)
-		if len(r.files) > 1 {
-			if err := r.advance(f); err != nil {
-				return nil, err
-			}
-			continue
+		r.Lines++
+		if f.record.listed {
+			r.Listed++
 		}
-		switch err := f.next(r.unreadable); { // most often there is one
-		case errors.Is(err, io.EOF):
-			r.files = nil
-		case err != nil:
-			return nil, fmt.Errorf("reading logs: %w", err)
+		if f.record.forwarded {
+			r.Forwarded++
+		}
+		if err := r.advance(f); err != nil {
+			return nil, err
 		}
 	}
 	next := r.queue.pop()

@@ -209,8 +209,8 @@ func TestPacked(t *testing.T) {
 		}
 	}
 	lines, r := readAll(t, &Options{Format: FormatNDJSON}, time.Second, byGzip.String(), byZstd.String(), string(text))
-	if len(lines) != 300_000 || r.BytesRead() != r.SizeBytes || r.SizeBytes != int64(byGzip.Len()+byZstd.Len()+len(text)) {
-		t.Errorf("%d lines, %d of %d bytes", len(lines), r.BytesRead(), r.SizeBytes)
+	if len(lines) != 300_000 || r.BytesRead != r.SizeBytes || r.SizeBytes != int64(byGzip.Len()+byZstd.Len()+len(text)) {
+		t.Errorf("%d lines, %d of %d bytes", len(lines), r.BytesRead, r.SizeBytes)
 	}
 	r, err = Open([]string{Stdin}, &Options{Format: FormatNDJSON}, 0, &byGzip)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// variableAliases are the common fields among the variables of nginx.
-var variableAliases = aliases{
-	FieldIP:     {{"remote_addr", nil}, {"realip_remote_addr", nil}, {"http_x_forwarded_for", nil}},
-	FieldMethod: {{"request_method", nil}, {"request", methodOf}},
-	FieldURI:    {{"request_uri", nil}, {"request", uriOf}, {"uri", nil}},
-	FieldPath:   {{"uri", nil}, {"document_uri", nil}, {"request_uri", pathOf}, {"request", pathOfRequest}},
+// commonVariables are the places of common fields among the variables of nginx.
+var commonVariables = map[string][]source{
+	FieldIP:     {{FieldIP, nil}, {"remote_addr", nil}, {"realip_remote_addr", nil}, {"http_x_forwarded_for", nil}},
+	FieldMethod: {{FieldMethod, nil}, {"request_method", nil}, {"request", methodOf}},
+	FieldURI:    {{FieldURI, nil}, {"request_uri", nil}, {"request", uriOf}},
+	FieldPath:   {{FieldPath, nil}, {"uri", nil}, {"document_uri", nil}, {"request_uri", pathOf}, {"request", pathOfRequest}},
 }
 
 // timeVariables are the variables of nginx with the time, the most exact one first.
@@ -55,56 +55,30 @@ func splitTemplate(text string) (*template, error) {
 	return t, nil
 }
 
-// newTemplate returns a parser of lines with the layout text.
-func newTemplate(text string, opts *Options) (*template, error) {
+// newTemplate returns a parser of lines of the form text, with the common fields at the places in common. eachLine is
+// that of layout.
+func newTemplate(text string, common map[string][]source, eachLine bool, opts *Options) (*template, error) {
 	t, err := splitTemplate(text)
 	if err != nil {
 		return nil, err
 	}
-	all, err := variableAliases.want(opts, timeVariables, t.has)
+	all, err := layout{timeVariables, common, t.has, eachLine}.want(opts)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(w wanted) bool { return w.slot == slotTime && w.rank > all[0].rank }) // the most exact one
 	t.want(all)
 	return t, nil
 }
 
-// want adds all to the variables that are their sources.
-func (t *template) want(all []wanted) {
+// want sets the fields that are filled in from each variable.
+func (t *template) want(all map[string][]wanted) {
 	for i := range t.variables {
-		for _, w := range all {
-			if w.source == t.variables[i].name {
-				t.variables[i].wanted = append(t.variables[i].wanted, w)
-			}
-		}
+		t.variables[i].wanted = all[t.variables[i].name]
 	}
-}
-
-// wantAddress sets the sources of FieldIP, the best first.
-func (t *template) wantAddress(opts *Options, sources []source) {
-	slot := slices.Index(opts.Fields, FieldIP)
-	if slot < 0 {
-		return
-	}
-	var all []wanted
-	for rank, s := range sources {
-		all = append(all, wanted{slot, s.name, s.part, uint8(rank), true})
-	}
-	for i := range t.variables {
-		v := &t.variables[i]
-		v.wanted = slices.DeleteFunc(v.wanted, func(w wanted) bool { return w.slot == slot })
-	}
-	t.want(all)
 }
 
 func (t *template) has(name string) bool {
-	for i := range t.variables {
-		if t.variables[i].name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.variables, func(v variable) bool { return v.name == name })
 }
 
 var errShape = errors.New("it does not look like the format")
@@ -135,10 +109,8 @@ func (t *template) scan(line []byte, r *Record) (rest []byte, err error) {
 			}
 			after = nil
 		}
-		for j := range v.wanted {
-			if err := v.wanted[j].fill(r, value); err != nil {
-				return nil, err
-			}
+		if err := fillAll(v.wanted, r, value); err != nil {
+			return nil, err
 		}
 		rest = after
 	}
@@ -152,13 +124,6 @@ func (v *variable) cut(text []byte) (value, after []byte, found bool) {
 	}
 	if v.until[0] == '"' {
 		return v.cutQuoted(text)
-	}
-	if len(v.until) == 1 {
-		at := bytes.IndexByte(text, v.until[0])
-		if at < 0 {
-			return nil, nil, false
-		}
-		return text[:at], text[at+1:], true
 	}
 	return bytes.Cut(text, v.until)
 }

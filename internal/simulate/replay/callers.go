@@ -8,44 +8,43 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// caller is the state of one caller under one policy. With one limit it is in one line of the
-// processor's cache.
+// caller is the state of one caller under one policy. With one limit it fits into a cache line.
 type caller struct {
 	requests        uint32
 	denied, against uint32
 	limits          []limitState  // of each limit of the policy
-	only            [1]limitState // the memory of limits, if there is one
+	only            [1]limitState // the memory of limits if the policy has one
 }
 
-// limitState is how far a caller came under one limit.
+// limitState is the state of one caller under one limit.
 type limitState struct {
-	used   int64  // after its last event, while no higher limit is tried for it; then under none
-	peak   int64  // the most that it ever had used, if nothing had been denied
-	stage  uint8  // how many trials of the limit go on for it
-	beyond bool   // it is denied whatever the limit's number
-	denied uint32 // a bit for each trial that ever denied it
+	used   int64  // after its last event; without any limit, once a higher number is tried for it
+	peak   int64  // the most that it would ever have used without denials
+	stage  uint8  // number of the limit's trials that have begun for it
+	beyond bool   // it is denied with any number
+	denied uint32 // a bit for each trial that has denied it
 }
 
-// callers are those of one policy. Once there are more than maxSampled of them, one half is
-// forgotten, by a hash: the callers left are a sample of all, in which each stands for weight of them.
+// callers are the callers of one policy. Once there are more than maxSampled, half of them are forgotten, by their hash.
+// Those that are left are a sample, in which each stands for weight callers.
 type callers struct {
 	index  map[uint64]*caller
 	limits int
 	level  uint
 }
 
-// maxSampled is how many callers of a policy are kept: 100 MB, if it has one limit. A share of
-// them is known to a tenth of a percent.
+// maxSampled is the maximum of callers of a policy that are kept. They take 100 MB with one limit, and a share of them is
+// exact to a tenth of a percent.
 const maxSampled = 1 << 20
 
 func newCallers(limits int) *callers {
 	return &callers{index: make(map[uint64]*caller), limits: limits}
 }
 
-// weight returns how many callers each of the sample stands for.
+// weight returns the number of callers that each of the sample stands for.
 func (c *callers) weight() int64 { return 1 << c.level }
 
-// of returns the caller with this hash, made if it is not there; nil if it is not in the sample.
+// of returns the caller with this hash, which it makes if needed; nil if the sample leaves it out.
 func (c *callers) of(hash uint64) *caller {
 	if hash&(1<<c.level-1) != 0 {
 		return nil
@@ -70,17 +69,17 @@ func (c *callers) of(hash uint64) *caller {
 	return made
 }
 
-// sum returns the number of callers for which is returns true.
-func (c *callers) sum(is func(*caller) bool) (n int64) {
+// sum returns the number of callers that counts accepts.
+func (c *callers) sum(counts func(*caller) bool) (n int64) {
 	for _, known := range c.index {
-		if is(known) {
+		if counts(known) {
 			n += c.weight()
 		}
 	}
 	return n
 }
 
-// peaks returns the peaks of all callers under a limit, in order: the lowest numbers that deny them nothing.
+// peaks returns the peaks of all callers under a limit, in order. Each is the lowest number that denies its caller nothing.
 func (c *callers) peaks(limit int) []int64 {
 	all := make([]int64, 0, len(c.index))
 	for _, known := range c.index {
@@ -100,21 +99,21 @@ func (c *callers) peaks(limit int) []int64 {
 // Hit is a caller that was denied.
 type Hit struct {
 	Identifier string // in its canonical form
-	Hash       uint64 // of it, with a key of this replay
-	Requests   int64  // since it was denied first
+	Hash       uint64 // of the identifier, with a key of this replay
+	Requests   int64  // since the first denial
 	Denied     int64
-	First      store.Instant // of the denials
-	Last       store.Instant
+	First      store.Instant // of the first denial
+	Last       store.Instant // of the last denial
 }
 
-// hits are the callers that are denied most often. Once there are more than maxHits, those that
-// are denied least are forgotten.
+// hits are the callers that are denied most often. Once there are more than maxHits, the half with the fewest denials is
+// forgotten.
 type hits struct {
 	index   map[uint64]*Hit
 	trimmed bool
 }
 
-// maxHits is how many callers that were denied are kept: 20 MB, with identifiers of 40 bytes.
+// maxHits is the maximum of denied callers that are kept. They take 20 MB with identifiers of 40 bytes.
 const maxHits = 1 << 17
 
 func (h *hits) note(s *subject, at store.Instant) {
@@ -139,7 +138,7 @@ func (h *hits) note(s *subject, at store.Instant) {
 	}
 }
 
-// trim forgets the half that was denied least.
+// trim forgets the half with the fewest denials.
 func (h *hits) trim() {
 	h.trimmed = true
 	for _, hit := range h.top(math.MaxInt)[maxHits/2:] {
@@ -147,7 +146,7 @@ func (h *hits) trim() {
 	}
 }
 
-// top returns the n that were denied most often.
+// top returns the n callers that were denied most often.
 func (h *hits) top(n int) []*Hit {
 	all := make([]*Hit, 0, len(h.index))
 	for _, hit := range h.index {

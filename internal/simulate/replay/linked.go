@@ -6,15 +6,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// linked are policies of which one may deny what another one then does not count: one derives the
-// other, or both are asked for together. A policy is linked with itself where one limit's count does not decide
-// denials: several limits block, or there are rules about numbers.
+// linked are policies whose counts depend on each other's denials, because one derives the other or both are asked for
+// together. A policy is linked with itself if more than one limit's count decides a denial, because several limits block
+// or there are rules about numbers.
 type linked struct {
 	members []*inForce
 	runs    []run
 }
 
-// link finds out which policies of s are linked. together are names of those that are asked for together.
+// link finds out which policies of s are linked. together has the names of policies that are asked for together.
 func (s *side) link(together []string) error {
 	group := make(map[string]*linked)
 	join := func(a, b string) {
@@ -55,7 +55,8 @@ func (s *side) link(together []string) error {
 	return nil
 }
 
-// linkOf returns how the policies of subjects are linked; nil: there is one subject, whose policy stands alone.
+// linkOf returns the linked policies that those of subjects belong to; nil if there is one subject, whose policy is not
+// linked.
 func linkOf(subjects []subject) (*linked, error) {
 	first := subjects[0].policy.linked
 	for i := range subjects[1:] {

@@ -1,8 +1,8 @@
-// Package replay decides the events of the past under policies, by the engine that decides live,
-// and keeps their outcomes: by policy, limit, caller and time.
+// Package replay decides past events under policies, by the engine of a server, and counts their outcomes by policy,
+// limit, caller and time.
 //
-// Time is that of the events. It knows nothing of logs, nor of how results are shown. Its memory is bounded for any number
-// of events.
+// The clock shows the time of the event. The package knows neither logs nor how results are shown. Its memory is bounded
+// for any number of events.
 package replay
 
 import (
@@ -19,13 +19,13 @@ import (
 type Options struct {
 	Policies   []policy.Policy
 	Against    []policy.Policy // to compare with; nil: nothing is compared
-	Together   []string        // names of those that one event may ask for
-	MaxCallers int             // in the windows of either at the same time; zero: DefaultMaxCallers
-	NoTrials   bool            // no limit is tried at other numbers than its own
-	Confirms   bool            // Confirm is called for confirmed events; else policies that depend on confirmations are not judged
+	Together   []string        // names of policies that one event may ask for
+	MaxCallers int             // maximum of callers within their windows at the same time; zero: DefaultMaxCallers
+	NoTrials   bool            // no limit is tried with another number than its own
+	Confirms   bool            // Confirm is called for confirmed events; else policies that depend on confirmations are off
 }
 
-// DefaultMaxCallers is the MaxCallers of Options that give none: 1 GiB, if that many come.
+// DefaultMaxCallers is the MaxCallers of Options that give none. So many callers take 1 GiB.
 const DefaultMaxCallers = 1 << 22
 
 // Replay decides events. Make one with New; it is not safe for concurrent use.
@@ -36,7 +36,7 @@ type Replay struct {
 	before *side   // under Options.Against; nil: there are none
 	trials *trials // nil: there are none
 	seed   maphash.Seed
-	asked  []limiter.Demand // of the event, those that before has a policy for
+	asked  []limiter.Demand // the event's demands for policies of before
 }
 
 // New returns a Replay of no events. The error names the policy that can't be served.
@@ -52,6 +52,7 @@ func New(opts *Options) (*Replay, error) {
 			return nil, fmt.Errorf("to compare with: %w", err)
 		}
 	}
+	r.Unjudged, r.Untimed = r.now.unjudged, r.now.untimed
 	if err := r.now.link(opts.Together); err != nil {
 		return nil, err
 	}
@@ -73,16 +74,8 @@ func (r *Replay) Confirm() error {
 	return r.before.confirm()
 }
 
-// Unjudged returns the policies that depend on confirmations, which no log has, in order: they are off.
-func (r *Replay) Unjudged() []string { return r.now.unjudged }
-
-// Untimed returns, in order, the policies that bound how many requests are under way, which logs don't tell: they are
-// off.
-func (r *Replay) Untimed() []string { return r.now.untimed }
-
-// Take decides an event: demands that stand or fall together, at an instant that is not before
-// that of the last event. refused says why a server would answer with an error and count nothing;
-// err, why the replay can't go on.
+// Take decides an event: demands that are admitted together or not at all, at an instant that is not before that of the
+// last event. refused is the error that a server would answer, in which case it counts nothing. err ends the replay.
 func (r *Replay) Take(at store.Instant, demands []limiter.Demand) (refused, err error) {
 	bin := r.Series.at(at)
 	subjects, err := r.decide(bin, at, demands)
@@ -95,7 +88,7 @@ func (r *Replay) Take(at store.Instant, demands []limiter.Demand) (refused, err 
 	return refused, err
 }
 
-// decide decides an event under the policies, and keeps its outcome.
+// decide decides an event under the policies, and counts its outcome.
 func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([]subject, error) {
 	demands = r.now.limited(demands)
 	subjects, err := r.now.resolve(demands)
@@ -148,8 +141,8 @@ func (r *Replay) know(s *subject) {
 	s.caller = s.result.callers.of(s.hash)
 }
 
-// compare decides an event under the policies to compare with. subjects are those of the event
-// under the others; none: nothing was decided.
+// compare decides an event under the policies to compare with. subjects are those of the event under the other
+// policies; none: it was not decided.
 func (r *Replay) compare(bin *Bin, at store.Instant, demands []limiter.Demand, subjects []subject) error {
 	r.asked = r.asked[:0]
 	for _, d := range r.before.limited(demands) {
@@ -185,7 +178,7 @@ func deniedUnder(subjects []subject, name string) bool {
 	return false
 }
 
-// refusal tells errors that a server would answer an event with from those that end the replay.
+// refusal separates the errors that a server would answer from those that end the replay.
 func refusal(err error) (refused, fatal error) {
 	switch {
 	case err == nil || errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrCostTooLarge):

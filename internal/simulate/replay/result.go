@@ -11,6 +11,8 @@ import (
 type Result struct {
 	Policies map[string]*PolicyResult // those that were asked, by their names
 	Series   *Series
+	Unjudged []string // policies that are off since they depend on confirmations, which no log has; in order
+	Untimed  []string // policies that are off since they bound requests under way, whose ends no log has; in order
 }
 
 // PolicyResult has the outcomes of the events that one policy was asked for.
@@ -18,22 +20,23 @@ type PolicyResult struct {
 	Policy   *policy.Policy // with its defaults; of the policies to compare with, if it is there only
 	Requests int64
 	Denied   int64
-	DeniedBy []int64 // by each limit, the one that the caller is told; then by a block; then by a rule about numbers.
-	// By a limit in shadow, what it would deny and the others admit: these are not among Denied
+	// DeniedBy has the denials by each limit, the one that the caller is told, then by a block, then by a rule about
+	// numbers. Those of a limit in shadow are the requests that it would deny and the others admit; Denied is without them.
+	DeniedBy []int64
 
 	// Under the policies to compare with.
 	RequestsAgainst int64
 	DeniedAgainst   int64
 	DeniedBoth      int64 // under both
 
-	Trials [][]Trial // of each limit; none: it was not tried
+	Trials [][]Trial // of each limit; empty: it was not tried
 
 	exact   []bool // of each limit, as Exact
 	callers *callers
 	hits    hits
 }
 
-// unlimited is how many things deny beside limits.
+// unlimited is the number of reasons for denials beside limits.
 const unlimited = 2
 
 // Trial is a limit as it would be with another number.
@@ -90,8 +93,8 @@ func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 	}
 }
 
-// noteAgainst counts the outcome of s under the policies to compare with, where it was denied
-// under the others or not.
+// noteAgainst counts the outcome of s under the policies to compare with. denied reports whether the other policies
+// deny it.
 func (p *PolicyResult) noteAgainst(bin *Bin, s *subject, denied bool) {
 	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))
 	p.RequestsAgainst++
@@ -108,21 +111,21 @@ func (p *PolicyResult) noteAgainst(bin *Bin, s *subject, denied bool) {
 	}
 }
 
-// Sampled reports whether callers are counted by a sample of them.
+// Sampled reports whether the numbers of callers are estimates, by a sample of them.
 func (p *PolicyResult) Sampled() bool { return p.callers.level > 0 }
 
-// Callers returns how many there are, denied and all.
+// Callers returns the number of callers, denied or not.
 func (p *PolicyResult) Callers() int64 {
 	return p.callers.sum(func(c *caller) bool { return c.requests > 0 })
 }
 
-// CallersHit returns how many callers were denied once or more.
+// CallersHit returns the number of callers that were denied at least once.
 func (p *PolicyResult) CallersHit() int64 {
 	return p.callers.sum(func(c *caller) bool { return c.denied > 0 })
 }
 
-// CallersHitAgainst returns how many callers were denied under the policies to compare with, and
-// how many of them and of the others under one of both only.
+// CallersHitAgainst returns the number of callers that were denied under the policies to compare with, and of those that
+// were denied under one of both only.
 func (p *PolicyResult) CallersHitAgainst() (all, onlyNow, onlyAgainst int64) {
 	all = p.callers.sum(func(c *caller) bool { return c.against > 0 })
 	onlyNow = p.callers.sum(func(c *caller) bool { return c.denied > 0 && c.against == 0 })
@@ -130,7 +133,7 @@ func (p *PolicyResult) CallersHitAgainst() (all, onlyNow, onlyAgainst int64) {
 	return all, onlyNow, onlyAgainst
 }
 
-// HitTimes returns how many callers were denied from one of bounds on, up to the next one.
+// HitTimes returns, for each of bounds, the number of callers with so many denials or more, but fewer than the next one.
 func (p *PolicyResult) HitTimes(bounds []uint32) []int64 {
 	times := make([]int64, len(bounds))
 	for _, c := range p.callers.index {
@@ -143,13 +146,12 @@ func (p *PolicyResult) HitTimes(bounds []uint32) []int64 {
 	return times
 }
 
-// Hits returns the n callers that were denied most often. If more were denied than are kept,
-// some that began late may be missing: trimmed.
+// Hits returns the n callers that were denied most often. trimmed reports that more were denied than are kept, so that
+// one whose denials began late may be missing.
 func (p *PolicyResult) Hits(n int) (top []*Hit, trimmed bool) { return p.hits.top(n), p.hits.trimmed }
 
-// Spares returns the number at which a limit's policy denies something to no more than the share beyond
-// of its callers, and how many of them that are. ok is false where no number that was tried does: what
-// else denies may do so whatever the number.
+// Spares returns the number of a limit with which its policy denies at most the share beyond of its callers anything,
+// and how many callers that are. ok is false if no tried number does so, as something else may deny them in any case.
 func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, ok bool) {
 	if limit >= len(p.Trials) || len(p.Trials[limit]) == 0 || len(p.callers.index) == 0 {
 		return 0, 0, false
@@ -167,8 +169,8 @@ func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, 
 	return 0, 0, false
 }
 
-// Exact reports whether the number that Spares returns is the lowest that does. Else it is the lowest
-// of those that were tried.
+// Exact reports whether the number that Spares returns is the lowest of all that do so, and not only of those that were
+// tried.
 func (p *PolicyResult) Exact(limit int) bool { return limit < len(p.exact) && p.exact[limit] }
 
 func (p *PolicyResult) sparesExactly(limit int, beyond float64) (number, denied int64, ok bool) {

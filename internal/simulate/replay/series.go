@@ -12,16 +12,16 @@ import (
 type Series struct {
 	Start store.Instant // of the first bin
 	Width time.Duration // of each bin
-	Bins  []*Bin        // one after the other; nil: nothing happened
+	Bins  []*Bin        // in the order of time; nil: without events
 	width int           // index into widths
 }
 
-// Bin has the outcomes of the events of a while, by the names of policies.
+// Bin has the outcomes of the events within a span of time, by the names of policies.
 type Bin struct {
 	Policies map[string]*BinCounts
 }
 
-// BinCounts are those of one policy in a bin.
+// BinCounts are the counts of one policy in a bin.
 type BinCounts struct {
 	Requests int64
 	Denied   []int64 // as PolicyResult.DeniedBy
@@ -29,13 +29,13 @@ type BinCounts struct {
 	callers  *hyperloglog.Sketch
 }
 
-// Callers returns how many callers there were, which is right to some 3 percent.
+// Callers returns an estimate of the number of callers, exact to about 3 percent.
 func (b *BinCounts) Callers() int64 { return int64(b.callers.Estimate()) }
 
-// maxBins is how many bins there are at most: a plot has no more room.
+// maxBins is the maximum of bins. A plot has room for no more.
 const maxBins = 240
 
-// widths are those that bins may have, each a multiple of the one before.
+// widths are the possible widths of bins, each a multiple of the one before.
 var widths = []time.Duration{
 	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour, 8 * 24 * time.Hour, 32 * 24 * time.Hour,
@@ -44,7 +44,7 @@ var widths = []time.Duration{
 
 func newSeries() *Series { return &Series{Width: widths[0]} }
 
-// at returns the bin of an instant, which is not before the series' first.
+// at returns the bin of an instant, which is not before the first one of the series.
 func (s *Series) at(at store.Instant) *Bin {
 	if len(s.Bins) == 0 {
 		s.Start = floor(at, s.Width)
@@ -66,7 +66,7 @@ func floor(at store.Instant, width time.Duration) store.Instant {
 	return at - at%store.Instant(width.Milliseconds())
 }
 
-// widen puts bins together in wider ones.
+// widen merges the bins into wider ones.
 func (s *Series) widen() {
 	s.width++
 	wider := &Series{Width: widths[s.width], width: s.width}
@@ -113,7 +113,7 @@ func (b *Bin) add(other *Bin) {
 	}
 }
 
-// sketchPrecision is that of sketches: 1 KiB each, and 3.2 percent of standard error.
+// sketchPrecision is the precision of sketches of 1 KiB each, whose standard error is 3.2 percent.
 const sketchPrecision = 10
 
 func newSketch() *hyperloglog.Sketch {

@@ -15,28 +15,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// side is one set of policies, the engine that decides under them, and its store, whose clock
-// shows the instant of the event.
+// side is one set of policies with its engine and its store, whose clock shows the instant of the event.
 type side struct {
 	engine   *limiter.Engine
 	store    *embedded.Store
 	policies map[string]*inForce
 	at       store.Instant
-	since    int // events that were decided since the store was swept
+	since    int // events since the store was swept
 	demands  []limiter.Demand
 	subjects []subject
 	unjudged []string // policies that depend on confirmations, which no log has
 	untimed  []string // policies that depend on requests' ends, which no log has
-	confirms bool     // somebody does
-	receipt  string   // of the last event; empty: nothing of it can be confirmed
+	confirms bool     // see Options
+	receipt  string   // of the last event; empty: it has no units to confirm
 }
 
 // inForce is a policy of a side.
 type inForce struct {
 	policy.Policy                       // with its defaults
-	read          policy.ReadIdentifier // nil: identifiers are as they are
+	read          policy.ReadIdentifier // nil: identifiers are not normalized
 	derives       []*inForce
-	linked        *linked       // nil: it stands alone
+	linked        *linked       // nil: it is not linked
 	trials        []limitTrials // of each limit
 }
 
@@ -45,28 +44,28 @@ type subject struct {
 	policy   *inForce
 	id       string // in its canonical form
 	cost     int64
-	limit    int64 // that the event brings; 0: none
+	limit    int64 // of the event itself; 0: none
 	decision count.Decision
 
 	result *PolicyResult
 	hash   uint64
-	caller *caller // nil: it is not in the sample
+	caller *caller // nil: the sample leaves it out
 }
 
 func (s *subject) denied() bool { return !s.decision.WouldAllow }
 
-// denies reports whether d denies, as p's limit i tells it: a shadow, if it would deny what the others admit.
+// denies reports whether d is a denial or, if p's limit i is a shadow, whether that would deny what the others admit.
 func (p *inForce) denies(i int, d *count.Decision) bool {
 	if !p.Limits[i].Shadow {
 		return !d.WouldAllow
 	}
-	limits := d.Limits() // none, where d is by something else
+	limits := d.Limits() // empty if something else has decided
 	return d.WouldAllow && i < len(limits) && limits[i].WouldDeny()
 }
 
 const (
-	minSwept   = 1 << 14 // keys of a store from which on it is swept
-	sweepEvery = 1 << 10 // events between two looks at how many keys there are
+	minSwept   = 1 << 14 // keys up to which a store is not swept
+	sweepEvery = 1 << 10 // events between two looks at the number of keys
 )
 
 func (s *side) init(policies []policy.Policy, maxCallers int, confirms bool) error {
@@ -117,16 +116,16 @@ func goesByConfirmation(p *policy.Policy) bool {
 	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.GoesByConfirmation() })
 }
 
-// oneCopy returns p without settings for several instances, which change no verdict where there is one, and without its
-// derived calls for calls that conversions deny, whose end is in no log.
+// oneCopy returns p without the settings for several instances, which change no verdict of one, and without its
+// derivations for calls that conversions deny, because no log says how those ended.
 func oneCopy(p policy.Policy) policy.Policy {
 	p.Derive = slices.DeleteFunc(slices.Clone(p.Derive), func(d policy.Derivation) bool { return d.When != "" })
 	p.Guarantee, p.Consistency, p.Counting, p.OnStoreError = "", policy.Consistency{}, "", ""
 	return p
 }
 
-// limited returns demands without the limits that their policies do not take: those of the other side may. They are
-// good until the next call.
+// limited returns demands without the limits that their policies do not take, although those of the other side may. The
+// result is valid until the next call.
 func (s *side) limited(demands []limiter.Demand) []limiter.Demand {
 	s.demands = append(s.demands[:0], demands...)
 	for i := range s.demands {
@@ -173,7 +172,7 @@ func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
 	return s.subjects, nil
 }
 
-// derive adds a part of an identifier, once if it is there already.
+// derive adds a part of an identifier, or its cost if the part is there already.
 func (s *side) derive(p *inForce, part string, cost int64) error {
 	if p.read != nil {
 		canonical, _, err := p.read(part)
@@ -236,8 +235,8 @@ func (s *side) decide(at store.Instant, demands []limiter.Demand, subjects []sub
 	return nil
 }
 
-// sweep forgets the callers whose windows are over, each time half as many events were decided as there are callers, so
-// that it costs only a part of the decisions.
+// sweep forgets the callers whose windows are over. It does so after half as many events as there are callers, so that it
+// takes less time than the decisions.
 func (s *side) sweep() {
 	if s.since++; s.since%sweepEvery != 0 {
 		return

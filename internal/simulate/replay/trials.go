@@ -15,41 +15,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// trials decide what events would have met if one limit of a policy had another number: what a run with
-// that number in the file denies.
+// trials decide events as if one limit of a policy had another number. Their denials are those of a run with that number
+// in the file.
 //
-// As long as nothing was denied to a caller, its counts are the same whatever the number. So a trial
-// begins, for each caller, where it may deny for the first time, with a copy of its counts then; the
-// callers that never come near cost nothing. Buckets leak by their limit: their trials go on for all
-// callers from the start. So do those of policies whose denials depend on more than one limit's count for
-// one caller: each of them is a run of all policies that are linked.
+// Until its first denial, the counts of a caller do not depend on the number. So the trial of a caller begins with a copy
+// of its counts where it may be denied for the first time, and callers that never come near cost nothing. Buckets leak by
+// their limit, so their trials include all callers from the start. So do those of linked policies, each of which is a run
+// of all policies that are linked.
 type trials struct {
-	side  side      // with each trial as a policy, or as several that are linked
-	tried []subject // by a run
+	side  side      // each trial is a policy, or several that are linked
+	tried []subject // of a run
 	asked []limiter.Demand
 }
 
-// limitTrials are those of one limit.
+// limitTrials are the trials of one limit.
 type limitTrials struct {
-	numbers []int64 // that are tried, with the limit's own
-	own     int     // index of the limit's own
+	numbers []int64 // the tried numbers and the limit's own
+	own     int     // index of the limit's own number
 	stages  []stage
-	always  bool // they go on for all callers from the start
+	always  bool // they include all callers from the start
 }
 
-// exact reports whether each caller's peak is known, and not only the denials of the numbers that are tried.
+// exact reports whether each caller's peak is known, and not only the denials with the tried numbers.
 func (t *limitTrials) exact() bool { return !t.always }
 
-// stage is a trial, in the order in which they begin.
+// stage is a trial. A limit has them in the order in which they begin.
 type stage struct {
 	policy  string // in trials.side
 	number  int64
-	from    int64 // it begins where this may be exceeded
-	highest bool  // it denies nothing, and has the used units: the trials above the own number begin as copies of it
+	from    int64 // it begins where more units than these may be used
+	highest bool  // it denies nothing, and counts the used units; the trials above the own number begin as copies of it
 	shown   int   // index into the numbers
 }
 
-// run is a trial of policies that are linked, all of which are decided anew.
+// run is a trial of linked policies, all of which decide anew.
 type run struct {
 	names  map[string]string // of the linked policies in trials.side, by their own
 	policy *inForce          // whose limit is tried
@@ -57,14 +56,14 @@ type run struct {
 	shown  int // index into the numbers
 }
 
-// factors are by what a limit is multiplied in trials, and fewFactors where they go on for all
-// callers, each of which costs as much as a decision.
+// factors are the factors by which a limit is multiplied in trials. fewFactors are those of trials that include all
+// callers, as each of these costs as much as a decision.
 var (
 	factors    = []float64{.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100}
 	fewFactors = []float64{.25, .5, 1, 2, 4, 10, 50}
 )
 
-// newTrials returns the trials of all limits of now, which gets to know them.
+// newTrials returns the trials of all limits of now, and sets those of its policies.
 func newTrials(now *side, maxCallers int) (*trials, error) {
 	var all []policy.Policy
 	runs := 0
@@ -92,7 +91,7 @@ func newTrials(now *side, maxCallers int) (*trials, error) {
 	return t, t.side.init(all, maxCallers*max(len(factors), runs), true)
 }
 
-// trialsOf returns those of p's limit i.
+// trialsOf returns the trials of p's limit i.
 func trialsOf(p *inForce, i int) limitTrials {
 	l := &p.Limits[i]
 	var t limitTrials
@@ -154,7 +153,7 @@ func (t *limitTrials) runs(p *inForce, i int, all *[]policy.Policy) (n int) {
 	return n
 }
 
-// variant returns p as it is tried, with another number for limit i.
+// variant returns p under another name, with another number for limit i.
 func variant(p *policy.Policy, i int, number int64, name string) policy.Policy {
 	v := *p
 	v.Name, v.Normalize = name, policy.Normalize{}
@@ -173,7 +172,7 @@ func limitsWith(limits []policy.Limit, i int, number int64) []policy.Limit {
 	return limits
 }
 
-// start returns the trials, in which nothing happened yet.
+// start returns the trials without any denials.
 func (t *limitTrials) start() []Trial {
 	all := make([]Trial, len(t.numbers))
 	for i, number := range t.numbers {
@@ -182,8 +181,7 @@ func (t *limitTrials) start() []Trial {
 	return all
 }
 
-// fork begins the trials of s that may deny it for the first time now. It is to be called before
-// the event is decided.
+// fork begins the trials that may deny s for the first time now. It must be called before the event is decided.
 func (t *trials) fork(s *subject, now *side, at store.Instant) error {
 	for i := range s.policy.trials {
 		l, state := &s.policy.trials[i], &s.caller.limits[i]
@@ -205,7 +203,7 @@ func (t *trials) fork(s *subject, now *side, at store.Instant) error {
 	return nil
 }
 
-// above returns the policy of the highest trial, if it goes on already where n begins; else none.
+// above returns the policy of the highest trial if that has begun before trial n, else an empty string.
 func (t *limitTrials) above(n int) string {
 	for i := range t.stages[:n] {
 		if t.stages[i].highest {
@@ -215,10 +213,10 @@ func (t *limitTrials) above(n int) string {
 	return ""
 }
 
-// copySlack is for how much longer than its window an event is copied: units may count a little longer.
+// copySlack is the time by which a copied event outlives its window, because units may count a little longer.
 const copySlack = 5 * time.Second
 
-// copy has the trial to begin with the counts of s under the policy source of from.
+// copy copies the counts of s from the policy source of from to the trial to.
 func (t *trials) copy(s *subject, from *side, source, to string, at store.Instant) error {
 	ctx, id := context.Background(), keys.Identifier(s.id)
 	old, err := from.engine.KeyOf(source, id)
@@ -267,7 +265,7 @@ func (t *trials) copy(s *subject, from *side, source, to string, at store.Instan
 	return nil
 }
 
-// take decides s, which was decided, in the trials that go on for it, and keeps how far it came.
+// take decides s, which the policies have decided, in the trials that have begun for it, and updates its state.
 func (t *trials) take(s *subject, at store.Instant) error {
 	for i := range s.policy.trials {
 		l, state := &s.policy.trials[i], &s.caller.limits[i]
@@ -305,7 +303,7 @@ func (t *trials) take(s *subject, at store.Instant) error {
 	return nil
 }
 
-// takeLinked decides an event, of which subjects were decided, in all runs of linked policies.
+// takeLinked decides an event in all runs of linked policies, which have decided subjects themselves.
 func (t *trials) takeLinked(linked *linked, demands []limiter.Demand, subjects []subject, at store.Instant) error {
 	for i := range subjects {
 		s := &subjects[i]
@@ -338,7 +336,7 @@ func (t *trials) takeLinked(linked *linked, demands []limiter.Demand, subjects [
 	return nil
 }
 
-// deny counts that s is denied where limit i has the number of index n.
+// deny counts a denial of s by a trial in which limit i has the number of index n.
 func (t *limitTrials) deny(s *subject, i, n int) {
 	trial := &s.result.Trials[i][n]
 	if s.policy.linked != nil { // regardless of the sample

@@ -19,17 +19,17 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"plots":  plotsOf,
 }).Parse(pageText))
 
-// colors is how many classes the page has for lines of a plot.
+// colors is the number of classes of lines in the page's style.
 const colors = 6
 
-// WriteHTML writes r as a page of its own: styles and plots are in it, and nothing else is loaded.
+// WriteHTML writes r as a page that contains its styles and plots, and loads nothing.
 func (r *Report) WriteHTML(w io.Writer) error { return page.Execute(w, r) }
 
 // plot is a drawing of a policy, as SVG.
 type plot struct {
 	Title string
 	Note  string
-	SVG   template.HTML // made here of numbers and of escaped names
+	SVG   template.HTML // of numbers and escaped names
 	Lines []string      // the names of the lines, in the order of colors
 }
 
@@ -49,29 +49,32 @@ func requestsPlot(r *Report, p *Policy) plot {
 	return overTimePlot(r, p, "Requests", []string{"all", "denied"}, [][]int64{asked, denied})
 }
 
-// requestsOverTime returns how many requests each bin has, and of these the denied ones.
+// requestsOverTime returns the number of requests in each bin, and of the denied ones among them.
 func requestsOverTime(p *Policy) (asked, denied []int64) {
-	asked, denied = make([]int64, len(p.OverTime)), make([]int64, len(p.OverTime))
-	for i, bin := range p.OverTime {
-		asked[i] = bin.Requests
-		for j, n := range bin.Denied {
-			if j >= len(p.Limits) || !p.Limits[j].Shadow {
-				denied[i] += n
+	return p.line(func(b *Bin) int64 { return b.Requests }), p.line(func(b *Bin) (n int64) {
+		for i, by := range b.Denied {
+			if i >= len(p.Limits) || !p.Limits[i].Shadow {
+				n += by
 			}
 		}
+		return n
+	})
+}
+
+// line returns a number of each bin.
+func (p *Policy) line(of func(*Bin) int64) []int64 {
+	line := make([]int64, len(p.OverTime))
+	for i := range p.OverTime {
+		line[i] = of(&p.OverTime[i])
 	}
-	return asked, denied
+	return line
 }
 
 func deniedPlot(r *Report, p *Policy) plot {
 	var names []string
 	var lines [][]int64
 	add := func(name string, of func(*Bin) int64) {
-		line := make([]int64, len(p.OverTime))
-		for i := range p.OverTime {
-			line[i] = of(&p.OverTime[i])
-		}
-		names, lines = append(names, name), append(lines, line)
+		names, lines = append(names, name), append(lines, p.line(of))
 	}
 	for i := range p.Limits {
 		add(p.Limits[i].Name, func(b *Bin) int64 { return b.Denied[i] })
@@ -89,11 +92,8 @@ func deniedPlot(r *Report, p *Policy) plot {
 }
 
 func callersPlot(r *Report, p *Policy) plot {
-	line := make([]int64, len(p.OverTime))
-	for i := range p.OverTime {
-		line[i] = p.OverTime[i].Callers
-	}
-	made := overTimePlot(r, p, "Callers", []string{"callers"}, [][]int64{line})
+	callers := p.line(func(b *Bin) int64 { return b.Callers })
+	made := overTimePlot(r, p, "Callers", []string{"callers"}, [][]int64{callers})
 	made.Note += ", right to some 3 %"
 	return made
 }

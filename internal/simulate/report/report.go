@@ -1,6 +1,6 @@
-// Package report shows what a simulation found: as text, as JSON and as a page of HTML.
+// Package report shows the results of a simulation: as text, as JSON and as a page of HTML.
 //
-// It knows results, and not how they are found.
+// It does not know how they are found.
 package report
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
 )
 
-// LeftOut counts lines that could be read and were not decided.
+// LeftOut counts readable lines that were not decided.
 type LeftOut struct {
 	Where        int64            `json:"where"`         // they do not meet --where
-	NoIdentifier int64            `json:"no_identifier"` // without an identifier
-	NoPolicy     int64            `json:"no_policy"`     // the policy that they name is not there
-	Refused      map[string]int64 `json:"refused"`       // a server would answer with an error, by which
+	NoIdentifier int64            `json:"no_identifier"` // they have no identifier
+	NoPolicy     int64            `json:"no_policy"`     // they name an unknown policy
+	Refused      map[string]int64 `json:"refused"`       // by the error that a server would answer
 }
 
-// maxRefusals is how many kinds of errors are told apart.
+// maxRefusals is the maximum of errors that are counted apart.
 const maxRefusals = 10
 
 // Refuse counts a line that a server would answer with err.
@@ -42,17 +42,17 @@ func (l *LeftOut) Refuse(err error) {
 	l.Refused[text]++
 }
 
-// Report is all that is shown. --json prints it as JSON.
+// Report is the result of a simulation. --json prints it as JSON.
 type Report struct {
 	Logs       []string     `json:"logs"`
 	From       time.Time    `json:"from"`    // of the first line
 	To         time.Time    `json:"to"`      // of the last
-	Lines      int64        `json:"lines"`   // that could be read
+	Lines      int64        `json:"lines"`   // readable ones
 	Decided    int64        `json:"decided"` // of these
 	LeftOut    LeftOut      `json:"left_out"`
 	Unreadable int64        `json:"unreadable"`
-	NoAddress  int64        `json:"unreadable_no_address"` // of these, lines whose client can't be told
-	Listed     int64        `json:"addresses_listed"`      // lines with several addresses, of which the first is the client
+	NoAddress  int64        `json:"unreadable_no_address"` // unreadable lines without one address that is the client's
+	Listed     int64        `json:"addresses_listed"`      // lines with several addresses, of which the first is the client's
 	Forwarded  int64        `json:"addresses_forwarded"`   // lines with X-Forwarded-For beside the client's address
 	Examples   []Unreadable `json:"unreadable_examples"`
 	Late       int64        `json:"late"` // lines that were further out of order than ReorderMS
@@ -62,7 +62,7 @@ type Report struct {
 	Compared   bool         `json:"compared"`           // there are policies to compare with
 	Unjudged   []string     `json:"unjudged,omitempty"` // policies that depend on confirmations, which logs don't have
 	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
-	Defaults   []string     `json:"defaults,omitempty"` // policies that take a limit of lines, which no field says
+	Defaults   []string     `json:"defaults,omitempty"` // policies that take their limit from lines, if no flag names its field
 	Untimed    []string     `json:"untimed,omitempty"`  // policies that depend on requests' ends, which logs don't have
 }
 
@@ -82,8 +82,8 @@ type Policy struct {
 	Callers    int64      `json:"callers"`
 	Sampled    bool       `json:"callers_sampled"` // numbers of callers are estimates
 	Denied     int64      `json:"denied"`
-	Blocked    int64      `json:"blocked"` // of the denied, those that block_for denied
-	Refused    int64      `json:"refused"` // of the denied, those that countries or number_types denied
+	Blocked    int64      `json:"blocked"` // denied by block_for
+	Refused    int64      `json:"refused"` // denied by countries or number_types
 	CallersHit int64      `json:"callers_hit"`
 	HitTimes   []HitTimes `json:"callers_by_times_hit"`
 	Limits     []Limit    `json:"limits"`
@@ -93,7 +93,7 @@ type Policy struct {
 	OverTime   []Bin      `json:"over_time"`
 }
 
-// HitTimes is how many callers were denied so many times.
+// HitTimes is a number of callers with a number of denials.
 type HitTimes struct {
 	AtLeast int64 `json:"at_least"`
 	Callers int64 `json:"callers"`
@@ -104,8 +104,8 @@ type Limit struct {
 	Name      string           `json:"limit"`
 	Algorithm string           `json:"algorithm"`
 	Number    int64            `json:"number"`
-	Max       int64            `json:"max,omitempty"` // that a request may bring; no other numbers are tried then
-	By        map[string]int64 `json:"by,omitempty"`  // the number of some identifiers; no other ones are tried then
+	Max       int64            `json:"max,omitempty"` // the largest that a request may bring; no other number is tried then
+	By        map[string]int64 `json:"by,omitempty"`  // the numbers of some identifiers; no other number is tried then
 	Window    string           `json:"window"`
 	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing; the counts are of events that it would deny and the others admit
 	Denied    int64            `json:"denied"`
@@ -113,7 +113,7 @@ type Limit struct {
 	Curve     []Trial          `json:"curve"`
 }
 
-// InFile returns l as the file has it.
+// InFile describes the number of l in the file.
 func (l *Limit) InFile() string {
 	by, shadow := "", ""
 	if len(l.By) > 0 || l.Max > 0 {
@@ -125,31 +125,31 @@ func (l *Limit) InFile() string {
 	return fmt.Sprintf("%s%s in %s%s", number(l.Number), by, l.Window, shadow)
 }
 
-// Spare is the number of a limit at which its policy denies something to a small share of callers only.
+// Spare is the number of a limit with which its policy never denies a share of its callers.
 type Spare struct {
-	Share      float64 `json:"share"`             // of the policy's callers that are denied nothing with this number in the file
-	Number     int64   `json:"number"`            // 0: none that was tried does it
-	CallersHit int64   `json:"callers_hit"`       // of the policy, with this number in the file
-	AtMost     bool    `json:"at_most,omitempty"` // it may be less: only some numbers were tried
-	Beyond     bool    `json:"beyond,omitempty"`  // none that was tried does it
+	Share      float64 `json:"share"`             // of the callers that are denied nothing
+	Number     int64   `json:"number"`            // 0: no tried number spares so many
+	CallersHit int64   `json:"callers_hit"`       // the callers that are denied with this number in the file
+	AtMost     bool    `json:"at_most,omitempty"` // a lower number may do, too: only some were tried
+	Beyond     bool    `json:"beyond,omitempty"`  // no tried number spares so many
 }
 
-// Trial is a number that a limit might have, and how many requests of its policy are denied with that in the file.
+// Trial is a number that a limit might have, and the number of requests that its policy denies with it in the file.
 type Trial struct {
 	Number int64 `json:"number"`
 	Denied int64 `json:"denied"`
 }
 
-// Worst is a caller that is denied often.
+// Worst is one of the callers with the most denials.
 type Worst struct {
 	Caller   string    `json:"caller"` // a hash, or the identifier
 	Denied   int64     `json:"denied"`
-	Requests int64     `json:"requests_since"` // since it was denied first
+	Requests int64     `json:"requests_since"` // since the first denial
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 }
 
-// Against compares with the policy of the same name in another file.
+// Against has the outcomes under the policy of the same name in another file.
 type Against struct {
 	Requests    int64 `json:"requests"`
 	Denied      int64 `json:"denied"`
@@ -163,8 +163,8 @@ type Against struct {
 type Bin struct {
 	At       time.Time `json:"at"`
 	Requests int64     `json:"requests"`
-	Callers  int64     `json:"callers"` // an estimate, right to some 3 percent
-	Denied   []int64   `json:"denied"`  // by each limit, of a shadow what it would deny, and then by block_for
+	Callers  int64     `json:"callers"` // an estimate, exact to about 3 percent
+	Denied   []int64   `json:"denied"`  // by each limit, or what a shadow would deny; then by block_for and by rules about numbers
 	Against  int64     `json:"denied_against"`
 }
 
@@ -173,10 +173,10 @@ var (
 	shares    = []float64{0.99, 0.999}
 )
 
-// worstCallers is how many callers are named of each policy.
+// worstCallers is the number of callers that a report names of each policy.
 const worstCallers = 20
 
-// New returns about, which says all of the logs, with the outcomes of their events. examples are lines that can't be read.
+// New returns about, which has all about the logs, with the outcomes of their events. examples are unreadable lines.
 func New(result *replay.Result, about Report, examples []accesslog.Unreadable, showIdentifiers bool) *Report {
 	r, show := &about, hashed()
 	if showIdentifiers {
@@ -196,8 +196,8 @@ func New(result *replay.Result, about Report, examples []accesslog.Unreadable, s
 	return r
 }
 
-// hashed returns a function that shows an identifier as 16 hex digits, by a key that is not kept, so that nobody can
-// look for an identifier among them.
+// hashed returns a function that shows an identifier as 16 hex digits: a hash with a key that is not kept, so that nobody
+// can look up an identifier.
 func hashed() func(string) string {
 	var key [sha256.Size]byte
 	_, _ = rand.Read(key[:]) // never fails: crypto/rand ends the process instead
@@ -252,7 +252,7 @@ func newLimit(p *replay.PolicyResult, i int) Limit {
 	return made
 }
 
-// overTime returns all bins of a policy, also those in which nothing happened.
+// overTime returns all bins of a policy, including those without events.
 func overTime(s *replay.Series, policy string, limits int) (bins []Bin) {
 	for i, b := range s.Bins {
 		bin := Bin{At: s.Start.Add(time.Duration(i) * s.Width).Time(), Denied: make([]int64, limits+2)}

@@ -51,7 +51,7 @@ func roundUp(most int64) float64 {
 	return 10 * power
 }
 
-// scaleText writes a number of the scale in few letters.
+// scaleText returns the short form of a number at the scale.
 func scaleText(v float64) string {
 	switch {
 	case v >= 1e6:
@@ -66,12 +66,12 @@ func (f *frame) y(value float64) float64 {
 	return plotHeight - plotBottom - value/f.most*(plotHeight-plotBottom-plotTop)
 }
 
-// x returns where the middle of i of n is.
+// x returns the middle of column i of n.
 func (f *frame) x(i, n int) float64 {
 	return plotLeft + (float64(i)+.5)/float64(n)*(plotWidth-plotLeft-plotRight)
 }
 
-// below writes the ends of the scale of time.
+// below writes the ends of the time scale.
 func (f *frame) below(from, to string) {
 	fmt.Fprintf(&f.b, `<text x="%d" y="%d">%s</text>`, plotLeft, plotHeight-10, html.EscapeString(from))
 	fmt.Fprintf(&f.b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, plotWidth-plotRight, plotHeight-10, html.EscapeString(to))
@@ -86,7 +86,7 @@ func (f *frame) line(color int, values []int64) {
 	f.b.WriteString(`"/>`)
 }
 
-// dots marks values, each with its name below; that of the index filled is filled.
+// dots marks values, each with its name below. The dot with the index filled is filled.
 func (f *frame) dots(values []int64, filled int, names []string) {
 	for i, v := range values {
 		class := "dot c0"

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// worstInText is how many of the worst callers the text names.
+// worstInText is the number of the worst callers that the text names.
 const worstInText = 5
 
-// WriteText writes r for people, without the plots.
+// WriteText writes r as text, without the plots.
 func (r *Report) WriteText(w io.Writer) error {
 	b := &bytes.Buffer{}
 	r.writeLog(b)
@@ -35,7 +35,7 @@ func (r *Report) writeLog(b *bytes.Buffer) {
 	}
 }
 
-// Notes explain the lines that were not decided, and of those out of order.
+// Notes explain which lines were not decided, were out of order, or were decided by a default.
 func (r *Report) Notes() (notes []string) {
 	note := func(n int64, text string) {
 		if n > 0 {
@@ -113,10 +113,10 @@ func (p *Policy) write(b *bytes.Buffer, compared bool) {
 	}
 }
 
-// numberRules stands where limits have their names.
+// numberRules is the name of the rules about numbers among the names of limits.
 const numberRules = "countries, number_types"
 
-// Summary says in a line how much is denied, and to how many.
+// Summary returns a line about the denied requests and callers.
 func (p *Policy) Summary() string {
 	about := ""
 	if p.Sampled {
@@ -126,7 +126,7 @@ func (p *Policy) Summary() string {
 		share(p.Denied, p.Requests), about, number(p.CallersHit), count(p.Callers, "caller", "callers"), share(p.CallersHit, p.Callers))
 }
 
-// String returns the number, and how it is to be read.
+// String returns the number, marked as a bound if it is one.
 func (s Spare) String() string {
 	switch {
 	case s.Beyond:
@@ -172,7 +172,7 @@ func (p *Policy) writeWorst(b *bytes.Buffer) {
 	}
 }
 
-// Summary says in a few lines where both files differ.
+// Summary returns a few lines about the differences of both files.
 func (a *Against) Summary() string {
 	if a.Requests == 0 {
 		return "The file of --against does not have this policy, or it was not asked.\n"
