@@ -1,11 +1,11 @@
-// Package cassandratest gives tests a real Cassandra. Most tests share one node, by Hosts; those that stop, pause or kill
+// Package cassandratest gives tests a real Cassandra. Most tests share the node of Hosts; those that stop, pause or kill
 // nodes start a Cluster of their own. Without a Cassandra, tests are skipped and say what to install; with CI=true in the
 // environment they fail instead. They are also skipped under -short.
 //
-// The shared node is the one named by RATELIMITD_TEST_CASSANDRA_HOSTS, or one that the test binary starts, by Docker or
-// else by Java (RATELIMITD_TEST_CASSANDRA=docker or java forces either). Clusters are Java processes always.
+// The shared node is the one named by RATELIMITD_TEST_CASSANDRA_HOSTS, or one that the test binary starts, with Docker or
+// else with Java (RATELIMITD_TEST_CASSANDRA=docker or java forces one). Clusters are always Java processes.
 //
-// It does not know the project's schema, nor rate limits: keyspaces are named here, and made and filled by the tests.
+// It does not know the project's schema, nor rate limits: it names keyspaces, which tests create and fill.
 package cassandratest
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest/localcassandra"
 )
 
-// queryTimeout is for tests' own queries, which create and drop keyspaces on machines that are busy.
+// queryTimeout is for tests' own queries, which create and drop keyspaces on busy machines.
 const queryTimeout = time.Minute
 
 // shared is the node that the tests of this binary share.
@@ -38,8 +38,8 @@ var shared struct {
 	err     error
 }
 
-// Main runs the tests of a binary and stops the shared node afterwards, if they started one; else it drops their common
-// keyspace. Call it from TestMain. Without Main, the node ends with the binary, too, but the binary does not wait for its
+// Main runs the tests of a binary. Afterwards it stops the shared node if they started one, or else drops their common
+// keyspace. Call it from TestMain. Without Main, the node still ends with the binary, but the binary does not wait for its
 // end.
 func Main(m *testing.M) {
 	m.Run()
@@ -57,7 +57,7 @@ func Main(m *testing.M) {
 }
 
 // Hosts returns the addresses, host:port, of the Cassandra that this binary's tests share, starting it at the first call.
-// Tests leave its nodes running, and keep to keyspaces of their own, or to keys of their own in the common one.
+// Tests must not stop its nodes. They use keyspaces of their own, or keys of their own in the common one.
 func Hosts(t testing.TB) []string {
 	t.Helper()
 	skipIfShort(t)
@@ -109,7 +109,7 @@ func parseHosts(list string) ([]string, error) {
 	return hosts, nil
 }
 
-// Session connects to the hosts given, or to the shared Cassandra if none are, for a test's own queries at level QUORUM. It
+// Session connects to the given hosts, or without hosts to the shared Cassandra, for a test's own queries at level QUORUM. It
 // is closed when the test ends.
 func Session(t testing.TB, hosts ...string) *gocql.Session {
 	t.Helper()
@@ -128,17 +128,17 @@ func connect(hosts []string) (*gocql.Session, error) {
 	config := gocql.NewCluster(hosts...)
 	if _, port, err := net.SplitHostPort(hosts[0]); err == nil {
 		if number, err := strconv.Atoi(port); err == nil {
-			config.Port = number // for the nodes that the driver finds by itself
+			config.Port = number // for the nodes that the driver discovers
 		}
 	}
 	config.Consistency = gocql.Quorum
 	config.Timeout = queryTimeout
 	config.ConnectTimeout = queryTimeout
-	config.Logger = log.New(io.Discard, "", 0) // it complains of every node that a test stops
+	config.Logger = log.New(io.Discard, "", 0) // it reports every node that a test stops
 	return config.CreateSession()
 }
 
-// giveUp skips the test if Cassandra can't run here and was not demanded, and else fails it.
+// giveUp skips the test if Cassandra can't run here and is not required, and otherwise fails it.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, localcassandra.ErrUnavailable) || os.Getenv("CI") == "true" {
@@ -150,7 +150,7 @@ func giveUp(t testing.TB, err error) {
 func skipIfShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("this test needs Cassandra, which -short goes without")
+		t.Skip("this test needs Cassandra, and -short skips such tests")
 	}
 }
 

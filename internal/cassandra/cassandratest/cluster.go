@@ -30,7 +30,7 @@ func StartCluster(t testing.TB, opts *ClusterOptions) *Cluster {
 	if settings.Logf == nil {
 		settings.Logf = t.Logf
 	}
-	dir := t.TempDir() // before the cleanup that kills the nodes, so that it is removed after it
+	dir := t.TempDir() // made before the cleanup that kills the nodes, so that it is removed after that
 	ctx, cancel := context.WithTimeout(t.Context(), localcassandra.StartTimeout)
 	defer cancel()
 	started, err := localcassandra.StartCluster(ctx, dir, settings)
@@ -71,19 +71,19 @@ type Node struct {
 	node *localcassandra.Node
 }
 
-// Addr returns the node's CQL address, host:port. It stays the same over restarts.
+// Addr returns the node's CQL address, host:port. It stays the same across restarts.
 func (n *Node) Addr() string { return n.node.Addr() }
 
-// Pause freezes the node (SIGSTOP): its connections stay open and it answers nothing.
+// Pause freezes the node (SIGSTOP): its connections stay open, but it does not answer.
 func (n *Node) Pause() { n.t.Helper(); n.must(n.node.Pause()) }
 
-// Resume lets a paused node go on (SIGCONT).
+// Resume continues a paused node (SIGCONT).
 func (n *Node) Resume() { n.t.Helper(); n.must(n.node.Resume()) }
 
 // Kill ends the node at once (SIGKILL), paused or not, and returns when it is gone.
 func (n *Node) Kill() { n.t.Helper(); n.must(n.node.Kill()) }
 
-// Stop ends the node in good order (SIGTERM) and returns when it is gone. A paused node must be resumed first.
+// Stop ends the node cleanly (SIGTERM) and returns when it is gone. A paused node must be resumed first.
 func (n *Node) Stop() { n.t.Helper(); n.must(n.node.Stop()) }
 
 // Start starts the node again on its data, and returns when it accepts CQL. Other nodes may take some seconds more to

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// Nodes of two data centres see each other. One that is paused doesn't answer, one that is resumed does, and what it
-// acknowledged outlives a kill and a stop. WaitUp waits for its return.
+// Nodes of two data centres see each other. A paused node does not answer, and a resumed one does. Acknowledged writes
+// outlive a kill and a stop of the node. WaitUp waits for its return.
 func TestClusterOfTwoDatacenters(t *testing.T) {
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Datacenters: []string{"east", "west"}})
 	session := cassandratest.Session(t, cluster.Hosts()...)
@@ -19,7 +19,7 @@ func TestClusterOfTwoDatacenters(t *testing.T) {
 	for _, host := range cluster.Hosts() {
 		var datacenter string
 		if err := only(t, host).Query(`SELECT data_center FROM system.local`).Scan(&datacenter); err != nil {
-			t.Fatalf("asking %s for its data centre: %v", host, err)
+			t.Fatalf("reading the data centre of %s: %v", host, err)
 		}
 		seen[datacenter]++
 	}
@@ -40,7 +40,7 @@ func TestClusterOfTwoDatacenters(t *testing.T) {
 	}
 	node.Resume()
 	if err := ask(node.Addr()); err != nil {
-		t.Errorf("asking a resumed node: %v", err)
+		t.Errorf("querying a resumed node: %v", err)
 	}
 	cluster.WaitUp()
 	if err := insert(1); err != nil {
@@ -56,7 +56,7 @@ func TestClusterOfTwoDatacenters(t *testing.T) {
 	node.Start()
 	cluster.WaitUp()
 	if err := insert(2); err != nil {
-		t.Errorf("a write at level ALL with all nodes up again: %v", err)
+		t.Errorf("a write at level ALL after all nodes are up again: %v", err)
 	}
 	node.Stop()
 	node.Start()
@@ -67,7 +67,7 @@ func TestClusterOfTwoDatacenters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found != 2 {
-		t.Errorf("after a kill and a stop %d of 2 acknowledged rows are there", found)
+		t.Errorf("after a kill and a stop, %d of 2 acknowledged rows are left", found)
 	}
 }
 
@@ -78,7 +78,7 @@ func exec(t *testing.T, session *gocql.Session, query string) {
 	}
 }
 
-// only opens a session that stays with one node: any other finds the cluster's nodes and asks whichever is next.
+// only opens a session that uses one node. Other sessions discover the cluster's nodes, and use them in turn.
 func only(t *testing.T, addr string) *gocql.Session {
 	t.Helper()
 	host, _, err := net.SplitHostPort(addr)
@@ -96,7 +96,7 @@ func only(t *testing.T, addr string) *gocql.Session {
 	return session
 }
 
-// ask opens a session of its own, as an open one may hide in its retries that the node is gone.
+// ask opens a session of its own, because the retries of an open one may hide that the node is gone.
 func ask(addr string) error {
 	const patience = 2 * time.Second
 	config := gocql.NewCluster(addr)

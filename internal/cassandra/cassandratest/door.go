@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A Door is a proxy to the shared Cassandra with an address of its own. It is shut at first, so that nothing listens at
-// the address. Keyspaces and tables behind it are those of Hosts.
+// A Door is a proxy to the shared Cassandra with an address of its own. It is shut at first: nothing listens at
+// the address. The keyspaces and tables behind it are those of Hosts.
 type Door struct {
 	t       testing.TB
 	addr    string // of the door
@@ -17,10 +17,10 @@ type Door struct {
 	open    net.Listener // nil: it is shut
 	conns   []net.Conn
 	copying sync.WaitGroup
-	came    chan struct{} // holds one token when somebody has connected
+	came    chan struct{} // holds a token after a connection
 }
 
-// NewDoor returns a door that is shut, and closed for good when the test ends.
+// NewDoor returns a shut door, which is closed when the test ends.
 func NewDoor(t testing.TB) *Door {
 	t.Helper()
 	node := Hosts(t)[0]
@@ -28,7 +28,7 @@ func NewDoor(t testing.TB) *Door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", net.JoinHostPort(host, "0")) // drivers go on to the node's own address, by the door's port
+	free, err := net.Listen("tcp", net.JoinHostPort(host, "0")) // drivers then use the node's own address, with the door's port
 	if err != nil {
 		t.Skipf("this test needs a Cassandra on an address of this machine: %v", err)
 	}
@@ -46,13 +46,13 @@ func (d *Door) Addr() string { return d.addr }
 // Open forwards connections from now on.
 func (d *Door) Open() { d.t.Helper(); d.listen(d.pass) }
 
-// Stall accepts connections from now on without forwarding or answering, as a node that stands still.
+// Stall accepts connections from now on without forwarding or answering, like a frozen node.
 func (d *Door) Stall() { d.t.Helper(); d.listen(func(net.Conn) {}) }
 
-// Came returns a channel that gets a token at a connection, unless it has one.
+// Came returns a channel that gets a token at each connection, unless it holds one.
 func (d *Door) Came() <-chan struct{} { return d.came }
 
-// Shut ends all connections, and refuses others.
+// Shut ends all connections, and refuses new ones.
 func (d *Door) Shut() {
 	d.mu.Lock()
 	if d.open != nil {
@@ -90,7 +90,7 @@ func (d *Door) listen(serve func(net.Conn)) {
 	})
 }
 
-// keep makes conn end when the door is shut, which it may be already.
+// keep makes conn end when the door is shut, or at once if it already is.
 func (d *Door) keep(by net.Listener, conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +117,7 @@ func (d *Door) pass(conn net.Conn) {
 	d.mu.Unlock()
 	for _, way := range [][2]net.Conn{{conn, node}, {node, conn}} {
 		d.copying.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // until either end is closed, and then both are
+			_, _ = io.Copy(way[0], way[1]) // until either end is closed; then both are
 			_ = way[0].Close()
 			_ = way[1].Close()
 		})

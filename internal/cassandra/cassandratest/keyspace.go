@@ -38,7 +38,7 @@ func CommonKeyspace(t testing.TB) string {
 
 var common struct {
 	once sync.Once
-	name string // empty as long as nobody has asked for it
+	name string // empty until a test asks for it
 }
 
 // drop removes a keyspace of the shared Cassandra.
@@ -54,7 +54,7 @@ func drop(hosts []string, keyspace string) error {
 	return nil
 }
 
-// KeyspaceName returns a keyspace name that no other test has, made from the test's own. It drops nothing: it is for a
+// KeyspaceName returns a keyspace name that no other test has, made from the test's own. It is never dropped: it is for a
 // Cluster, whose keyspaces end with it.
 func KeyspaceName(t testing.TB) string {
 	unique := strings.ToLower(rand.Text()[:uniqueLetters])
@@ -62,7 +62,7 @@ func KeyspaceName(t testing.TB) string {
 	return readable[:min(len(readable), maxKeyspaceName-1-uniqueLetters)] + "_" + unique
 }
 
-// wordOnly maps what a keyspace's name cannot hold to an underscore.
+// wordOnly replaces characters that a keyspace's name can't have by an underscore.
 func wordOnly(r rune) rune {
 	if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
 		return r

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// Two tests of a binary meet on the same node, and don't see each other's keyspaces.
+// Two tests of a binary use the same node, but not each other's keyspaces.
 func TestSharedNode(t *testing.T) {
 	session := cassandratest.Session(t)
 	var first string
@@ -34,7 +34,7 @@ func TestCommonKeyspaceIsOneForAll(t *testing.T) {
 	first, second := cassandratest.CommonKeyspace(t), ""
 	t.Run("another test", func(t *testing.T) { second = cassandratest.CommonKeyspace(t) })
 	if first != second || first == cassandratest.Keyspace(t) {
-		t.Errorf("%q and %q, want one that is nobody's own", first, second)
+		t.Errorf("%q and %q, want one common keyspace", first, second)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestKeyspaceNameIsUniqueAndValid(t *testing.T) {
 			for range 2 {
 				keyspace := cassandratest.KeyspaceName(t)
 				if !valid.MatchString(keyspace) {
-					t.Errorf("KeyspaceName = %q, which is no name of a keyspace", keyspace)
+					t.Errorf("KeyspaceName = %q, which is not a valid name", keyspace)
 				}
 				if seen[keyspace] {
 					t.Errorf("KeyspaceName = %q twice", keyspace)

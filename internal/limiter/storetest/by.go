@@ -25,7 +25,7 @@ func testByIdentifier(t *testing.T, s store.Store) {
 	for _, p := range of {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			p.Limits = slices.Clone(p.Limits) // which kinds share
+			p.Limits = slices.Clone(p.Limits) // the kinds share one slice
 			for i := range p.Limits {
 				p.Limits[i].By = map[string]int64{"many": 3, "none": 0}
 			}
@@ -68,7 +68,7 @@ func (b byIdentifier) wantTaken(t *testing.T, id string, units int64) {
 		checked := b.call(t, limiter.Call{Op: count.OpCheck, Demands: b.demands(id, 1)})
 		got := b.call(t, limiter.Call{Op: count.OpTake, Demands: b.demands(id, 1)})
 		if got.Allowed != (n < units) || checked.Allowed != got.Allowed {
-			t.Fatalf("%s, take %d of %d: allowed %v, after a check that said %v", id, n, units, got.Allowed, checked.Allowed)
+			t.Fatalf("%s, take %d of %d: allowed %v, but the check allowed %v", id, n, units, got.Allowed, checked.Allowed)
 		}
 		for _, l := range got.Limits() {
 			if l.Limit.Limit != units {
@@ -110,14 +110,14 @@ func (b byIdentifier) wantHeld(t *testing.T) {
 		t.Fatalf("three units are not held: %+v", held)
 	}
 	if beside := b.call(t, limiter.Call{Op: count.OpTake, Demands: b.demands("many", 1)}); beside.Allowed {
-		t.Error("a fourth unit is allowed beside three that are held")
+		t.Error("a fourth unit is allowed while three are held")
 	}
 	*b.Now = b.Now.Add(time.Second)
 	if settled := b.call(t, limiter.Call{Op: count.OpRecord, Reservation: held.Reservation}); settled.Limits()[0].Limit.Limit != 3 {
-		t.Errorf("settled under a limit of %d", settled.Limits()[0].Limit.Limit)
+		t.Errorf("the reservation was settled under a limit of %d", settled.Limits()[0].Limit.Limit)
 	}
 	if after := b.call(t, limiter.Call{Op: count.OpTake, Demands: b.demands("many", 1)}); after.Allowed {
-		t.Error("a fourth unit is allowed after three that were settled")
+		t.Error("a fourth unit is allowed after three were settled")
 	}
 }
 

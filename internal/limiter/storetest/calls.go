@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// kinds returns a policy of n units a minute for each way in which units are kept:
+// kinds returns a policy of n units a minute for each way of keeping units:
 // every algorithm, and policies that mix them.
 func kinds(n int64) []policy.Policy {
 	policies := each(n)
@@ -72,7 +72,7 @@ func testEveryKindDenies(t *testing.T, store store.Store) {
 			}
 		}
 		if got := e.Do(t, count.OpTake, p.Name); got.Allowed || got.RetryAfter <= 0 {
-			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a third take under a limit of 2: %+v", p.Name, got.Verdict)
 		}
 		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func testAllOrNone(t *testing.T, store store.Store) {
 	}
 }
 
-// allOrNone checks that demands of a policy with room for three, and of full, with room for one, pass together once.
+// allOrNone checks that a call for a policy with room for three and for full, with room for one, passes once.
 func (e *Engine) allOrNone(t *testing.T, name, full string, demands []limiter.Demand) {
 	t.Helper()
 	if got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands}); !got.Allowed || got.Recorded != count.RecordedYes {
@@ -110,18 +110,18 @@ func (e *Engine) allOrNone(t *testing.T, name, full string, demands []limiter.De
 	for range 2 {
 		got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands})
 		if got.Allowed || got.Recorded != count.RecordedNo || got.Policy.Name != full || got.RetryAfter <= 0 || len(got.Demands) != 2 {
-			t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", name, got.Allowed, got.Recorded, got.Policy.Name)
+			t.Errorf("%s: one demand has no room: allowed %v, recorded %s, by %s", name, got.Allowed, got.Recorded, got.Policy.Name)
 		}
 		for _, d := range got.Demands {
 			if d.Used != 1 || d.Recorded != count.RecordedNo {
-				t.Errorf("%s: with no room for one: used %d of %s, recorded %s", name, d.Used, d.Policy.Name, d.Recorded)
+				t.Errorf("%s: one demand has no room: used %d of %s, recorded %s", name, d.Used, d.Policy.Name, d.Recorded)
 			}
 		}
 	}
 	check := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
 	for _, d := range check.Demands {
 		if d.Used != 1 {
-			t.Errorf("%s: used %d of %s after one call of two passed", name, d.Used, d.Policy.Name)
+			t.Errorf("%s: used %d of %s after one of two calls passed", name, d.Used, d.Policy.Name)
 		}
 	}
 	if check.Allowed {
@@ -153,10 +153,10 @@ func testDemandsByMode(t *testing.T, store store.Store) {
 	}
 	take("two")
 	if got := take("two"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != count.RecordedNo {
-		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the window", got.Recorded, got.Limits()[0].Used)
+		t.Errorf("one shadow limit has room, the other has none: recorded %s, used %d of the window", got.Recorded, got.Limits()[0].Used)
 	}
 	if got := e.Do(t, count.OpCheck, "two"); got.Limits()[0].Used != 1 {
-		t.Errorf("the window of a shadow that denies has %d units, want 1", got.Limits()[0].Used)
+		t.Errorf("the window of the denying shadow has %d units, want 1", got.Limits()[0].Used)
 	}
 	take("gate", "all")
 	take("gate", "all")
@@ -170,7 +170,7 @@ func testRepetitionsCountOnce(t *testing.T, store store.Store) {
 		call := limiter.Call{Op: count.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
 		first := e.call(t, call)
 		if !first.Allowed || first.Replayed || first.Receipt == "" {
-			t.Errorf("%s: the first of its key: %+v", p.Name, first)
+			t.Errorf("%s: the first call with its key: %+v", p.Name, first)
 		}
 		second := e.call(t, call)
 		if !second.Replayed || second.Receipt != first.Receipt || second.Verdict != first.Verdict || second.Recorded != count.RecordedYes {
@@ -180,7 +180,7 @@ func testRepetitionsCountOnce(t *testing.T, store store.Store) {
 		other := call
 		other.Demands = []limiter.Demand{{Policy: p.Name, Identifier: Somebody, Cost: 2}}
 		if _, err := e.Engine.Do(t.Context(), &other); !errors.Is(err, limiter.ErrReused) {
-			t.Errorf("%s: the key of another call: %v", p.Name, err)
+			t.Errorf("%s: the key with another call: %v", p.Name, err)
 		}
 		e.wantUsed(t, p.Name, 1, "after its key was reused")
 	}
@@ -209,8 +209,8 @@ func testDenialIsDecidedAnew(t *testing.T, store store.Store) {
 	}
 }
 
-// testRacingRepetitionsCountOnce makes twenty repetitions of a call race over several engines. Each is repeated until
-// it is answered, as callers do, because a slow store does not answer all of them at once.
+// testRacingRepetitionsCountOnce lets twenty repetitions of a call race on several engines. Each is repeated until
+// it is answered, as callers do, because a slow store can't answer all of them at once.
 func testRacingRepetitionsCountOnce(t *testing.T, s store.Store) {
 	const engines, each, tries = 4, 5, 10
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
@@ -239,23 +239,23 @@ func testRacingRepetitionsCountOnce(t *testing.T, s store.Store) {
 	}
 }
 
-// testTokensAreForOneUse uses each kind of token in place of the other.
+// testTokensAreForOneUse uses a receipt as a reservation, and a reservation as a receipt.
 func testTokensAreForOneUse(t *testing.T, store store.Store) {
 	all := gate
 	all.Name, all.Count = "all", policy.CountAll
 	e := NewEngine(t, store, limiter.Options{}, append(each(2), gate, all)...)
 	held := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute})
 	if _, err := e.Confirm(t.Context(), held.Reservation); !errors.Is(err, limiter.ErrNoReceipt) {
-		t.Errorf("a reservation confirmed: %v", err)
+		t.Errorf("confirming a reservation: %v", err)
 	}
 	if got := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute}); got.Allowed || got.Used != 1 {
-		t.Errorf("a reservation that was denied is counted: %+v", got.Verdict)
+		t.Errorf("a denied reservation counts: %+v", got.Verdict)
 	}
 	taken := e.call(t, limiter.Call{Op: count.OpTake, Demands: on("gate")})
 	call := limiter.Call{Op: count.OpRecord, Demands: on("gate"), Reservation: taken.Receipt}
 	var field *limiter.FieldError
 	if _, err := e.Engine.Do(t.Context(), &call); !errors.As(err, &field) || field.Field != "reservation" {
-		t.Errorf("a receipt settled: %v", err)
+		t.Errorf("settling a receipt: %v", err)
 	}
 	changed := gate
 	changed.Guarantee = policy.GuaranteeLocal
@@ -263,11 +263,11 @@ func testTokensAreForOneUse(t *testing.T, store store.Store) {
 		t.Fatal(err)
 	}
 	if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
-		t.Errorf("refunded under a policy that counts anew: %v", err)
+		t.Errorf("a refund under a policy whose counts started over: %v", err)
 	}
 }
 
-// testHashKeysOutOfStep changes the hash key in its phases: units counted under one key count under the other, and a
+// testHashKeysOutOfStep changes the hash key phase by phase: units counted under one key count under the other, and a
 // reset covers both.
 func testHashKeysOutOfStep(t *testing.T, store store.Store) {
 	namespace := rand.Text()
@@ -288,7 +288,7 @@ func testHashKeysOutOfStep(t *testing.T, store store.Store) {
 		}
 		for _, keyers := range phases[1:] {
 			if got := engine(keyers).Do(t, count.OpTake, name); got.Allowed {
-				t.Errorf("%s: a sixth of five: %+v", name, got.Verdict)
+				t.Errorf("%s: a sixth take under a limit of 5: %+v", name, got.Verdict)
 			}
 		}
 		if err := engine(phases[1]).Reset(t.Context(), name, Somebody); err != nil {

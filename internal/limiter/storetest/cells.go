@@ -58,10 +58,10 @@ func (s *subject) wantCell(version store.EventID, value string) {
 func testCellChangesOnItsCondition(t *testing.T, in store.Store) {
 	s, never := newSubject(t, in), store.EventID{}
 	s.wantCell(never, "")
-	s.wantConflict(s.ids(noon)) // there is none yet
+	s.wantConflict(s.ids(noon)) // no cell exists yet
 	first := s.mustSwap(never, "a")
 	s.wantCell(first, "a")
-	s.wantConflict(never) // there is one
+	s.wantConflict(never) // a cell exists
 	s.wantConflict(s.ids(noon))
 	s.wantCell(first, "a")
 	second := s.mustSwap(first, "b")
@@ -105,16 +105,16 @@ func testCellExpires(t *testing.T, in store.Store) {
 	defer tick.Stop()
 	for start := time.Now(); s.read(store.Query{Cell: true}).Cell.Version != (store.EventID{}); <-tick.C {
 		if time.Since(start) > patience {
-			t.Fatalf("a cell to be kept for a second is there after %v", patience)
+			t.Fatalf("a cell with a time to live of a second still exists after %v", patience)
 		}
 	}
 	s.wantCell(s.mustSwap(store.EventID{}, "b"), "b")
 	kept.wantCell(w.Cell.Version, "a")
 }
 
-// testCellWrittenByMany makes many writers add their versions to a cell's history. In every interleaving, acknowledged
-// writes are stored once, refused ones are not stored, and a concurrent read returns the version of the history that it
-// returns.
+// testCellWrittenByMany lets many writers add their versions to a cell's history. In every interleaving, acknowledged
+// writes are stored once, refused ones are not stored, and a concurrent read returns a history together with its latest
+// version.
 func testCellWrittenByMany(t *testing.T, in store.Store) {
 	const writers, each = 4, 5
 	s := newSubject(t, in)
@@ -165,7 +165,7 @@ func (s *subject) readUntil(done <-chan struct{}) {
 			last = versions[len(versions)-1]
 		}
 		if state.Cell.Version != last {
-			s.t.Errorf("a cell of version %v tells of %d versions, the last of which is %v", state.Cell.Version, len(versions), last)
+			s.t.Errorf("a cell of version %v has a history of %d versions, the last of which is %v", state.Cell.Version, len(versions), last)
 		}
 	}
 }
@@ -210,10 +210,10 @@ func checkFates(t *testing.T, fates map[store.EventID]error, stored []store.Even
 			unknown++
 		}
 	}
-	t.Logf("%d attempts, %d stored, %d without an answer", len(fates), len(stored), unknown)
+	t.Logf("%d attempts: %d stored, %d without an answer", len(fates), len(stored), unknown)
 }
 
-// testEndedHoldsHideNothing puts later holds, which have ended, in the places of all events that a reader asks for.
+// testEndedHoldsHideNothing writes three events, and then more holds than a read returns, which have all ended.
 func testEndedHoldsHideNothing(t *testing.T, in store.Store) {
 	s := newSubject(t, in)
 	var events []store.Event
@@ -229,6 +229,6 @@ func testEndedHoldsHideNothing(t *testing.T, in store.Store) {
 	state := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, Max: 3}}, ExpireAfter: noon + 5000})
 	got := slices.DeleteFunc(state.Logs[0].Events, func(e store.Event) bool { return e.Ends != 0 })
 	if !slices.Equal(got, events[:3]) {
-		t.Errorf("of the newest 3 that count %+v were read, want %+v", got, events[:3])
+		t.Errorf("the newest 3 counted events are %+v, want %+v", got, events[:3])
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// untilConfirmed returns policies of n units that count until they are confirmed, one for each way in which units can
-// be kept.
+// untilConfirmed returns policies of n units that count until they are confirmed, one for each way in which units are
+// kept.
 func untilConfirmed(n int64) (policies []policy.Policy) {
 	for _, p := range kinds(n) {
 		if slices.ContainsFunc(p.Limits, policy.Limit.InCell) || p.IsConcurrent() {
@@ -41,11 +41,11 @@ func halfConfirmed(n int64) (policies []policy.Policy) {
 	return policies
 }
 
-// wantConfirmed confirms receipt. replayed says whether it was confirmed before.
+// wantConfirmed confirms receipt. before says whether it was confirmed before.
 func (e Engine) wantConfirmed(t testing.TB, receipt string, before bool) {
 	t.Helper()
 	if got, err := e.Confirm(t.Context(), receipt); err != nil || !got.Confirmed || got.Replayed != before {
-		t.Errorf("confirming: %+v, %v, and it was before: %v", got, err, before)
+		t.Errorf("confirming: %+v, %v; it was confirmed before: %v", got, err, before)
 	}
 }
 
@@ -69,16 +69,16 @@ func testConfirmedUnitsCountNoMore(t *testing.T, store store.Store) {
 		second := e.call(t, limiter.Call{Op: count.OpTake, Demands: on(p.Name)})
 		*e.Now = e.Now.Add(3 * storeTimeout) // old enough to be subtracted at once
 		if got := e.Do(t, count.OpTake, p.Name); got.Allowed {
-			t.Errorf("%s: a third of two is allowed", p.Name)
+			t.Errorf("%s: a third take under a limit of 2 is allowed", p.Name)
 		}
 		e.wantConfirmed(t, first.Receipt, false)
 		if got := e.Do(t, count.OpCheck, p.Name); !got.Allowed || got.Used > 1 {
-			t.Errorf("%s: beside one that is confirmed: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: with one of two units confirmed: %+v", p.Name, got.Verdict)
 		}
 		e.wantConfirmed(t, first.Receipt, true)
 		e.wantUsed(t, p.Name, 1, "after one of two was confirmed twice")
 		if err := e.Refund(t.Context(), first.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
-			t.Errorf("%s: what is confirmed is refunded: %v", p.Name, err)
+			t.Errorf("%s: refunding a confirmed unit: %v", p.Name, err)
 		}
 		if err := e.Refund(t.Context(), second.Receipt); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 		e.wantUsed(t, p.Name, 0, "after it was confirmed")
 		e.wantUsed(t, "gate", 1, "beside what was confirmed")
 		if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
-			t.Errorf("%s: a receipt that is confirmed is refunded: %v", p.Name, err)
+			t.Errorf("%s: refunding a confirmed receipt: %v", p.Name, err)
 		}
 		e.wantUsed(t, "gate", 1, "after a refund of what is confirmed")
 		*e.Now = e.Now.Add(2 * time.Minute)
@@ -119,8 +119,8 @@ func testConfirmTouchesNothingElse(t *testing.T, store store.Store) {
 	e.wantUsed(t, "gate", 1, "after a confirmation that no limit counts")
 }
 
-// testOneConfirmationOfANumber makes one number confirm repeatedly under a conversion of its range. It covers one unit
-// in a window, whether the range is derived or in the call, and another number covers another one.
+// testOneConfirmationOfANumber confirms one number repeatedly under a conversion of its range. That covers one unit
+// within a window, whether the range is derived or in the call. Another number covers another unit.
 func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
 	for _, p := range halfConfirmed(4) {
 		number := perMinute("number", "sliding-log", 9, "")
@@ -135,7 +135,7 @@ func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
 			e.wantConfirmed(t, take("+4915112345678").Receipt, false)
 		}
 		if got := e.Do(t, count.OpCheck, p.Name); got.Allowed {
-			t.Errorf("%s: four units to one number, and a half is confirmed: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: repeated confirmations of one number cover more than one unit: %+v", p.Name, got.Verdict)
 		}
 		if got, err := e.Check(t.Context(), limiter.Demand{Policy: "number", Identifier: "+4915112345678"}); err != nil || got.Used != 0 {
 			t.Errorf("%s: confirmed units of the number still count: %d, %v", p.Name, got.Used, err)
@@ -145,12 +145,12 @@ func testOneConfirmationOfANumber(t *testing.T, store store.Store) {
 			e.wantConfirmed(t, take(number).Receipt, false)
 		}
 		if got := e.Do(t, count.OpCheck, p.Name); !got.Allowed {
-			t.Errorf("%s: four numbers are confirmed, and more is denied: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: four numbers are confirmed, but a take is denied: %+v", p.Name, got.Verdict)
 		}
 	}
 }
 
-// testDeniedTakesConfirmNothing makes a denied attempt count under one policy. Its receipt confirms nothing and can be
+// testDeniedTakesConfirmNothing counts a denied attempt under one policy. Its receipt confirms nothing and can be
 // refunded.
 func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
 	attempts := policy.Policy{Name: "attempts", Count: policy.CountAll, Limits: []policy.Limit{
@@ -161,7 +161,7 @@ func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
 	e.call(t, take)
 	denied := e.call(t, take)
 	if denied.Allowed || denied.Receipt == "" {
-		t.Fatalf("a second of one: %+v", denied)
+		t.Fatalf("a second take under a limit of 1: %+v", denied)
 	}
 	e.wantNotConfirmed(t, denied.Receipt, "the take that it is of was denied")
 	if err := e.Refund(t.Context(), denied.Receipt); err != nil {
@@ -179,19 +179,19 @@ func testConversion(t *testing.T, store store.Store) {
 		take := limiter.Call{Op: count.OpTake, Demands: on(p.Name)}
 		first, second := e.call(t, take), e.call(t, take)
 		if got := e.call(t, take); got.Allowed || got.RetryAfter != time.Minute {
-			t.Errorf("%s: 0 of 2 are confirmed: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: with 0 of 2 confirmed: %+v", p.Name, got.Verdict)
 		}
 		e.wantConfirmed(t, first.Receipt, false)
 		third := e.call(t, take)
 		e.wantConfirmed(t, first.Receipt, true)
 		if got := e.call(t, take); !third.Allowed || got.Allowed {
-			t.Errorf("%s: 1 of 2 is confirmed: %v, and of 3: %v", p.Name, third.Allowed, got.Allowed)
+			t.Errorf("%s: allowed %v with 1 of 2 confirmed, and %v with 1 of 3", p.Name, third.Allowed, got.Allowed)
 		}
 		if err := e.Refund(t.Context(), third.Receipt); err != nil {
 			t.Fatal(err)
 		}
 		if got := e.call(t, take); !got.Allowed {
-			t.Errorf("%s: 1 of 2 is confirmed, the third was refunded: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: with 1 of 2 confirmed after a refund of the third: %+v", p.Name, got.Verdict)
 		}
 		*e.Now = e.Now.Add(time.Hour)
 		e.wantNotConfirmed(t, second.Receipt, "its window is over")
@@ -215,12 +215,12 @@ func testConfirmOfWhatWasReset(t *testing.T, store store.Store) {
 		e.call(t, take)
 		e.wantConfirmed(t, before.Receipt, false)
 		if got := e.call(t, take); got.Allowed {
-			t.Errorf("%s: by a unit from before a reset: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: after confirming a unit from before a reset: %+v", p.Name, got.Verdict)
 		}
 	}
 }
 
-// testConfirmOfAnother refuses receipts that this service did not make, and those of a policy that is gone.
+// testConfirmOfAnother refuses receipts that this service did not make, and receipts of a removed policy.
 func testConfirmOfAnother(t *testing.T, store store.Store) {
 	policies := halfConfirmed(2)
 	e, other := NewEngine(t, store, limiter.Options{}, policies...), NewEngine(t, store, limiter.Options{}, policies...)
@@ -235,8 +235,8 @@ func testConfirmOfAnother(t *testing.T, store store.Store) {
 	e.wantNotConfirmed(t, taken.Receipt, "a policy that it is for is not in force, or has begun to count anew")
 }
 
-// testRacingConfirms makes several engines send, confirm each receipt twice, and refund some: each unit is confirmed or
-// refunded, once, and no more are sent than the confirmed ones cover.
+// testRacingConfirms lets several engines send, confirm each receipt twice, and refund some. Each unit is confirmed or
+// refunded once, and no more are sent than the confirmed ones cover.
 func testRacingConfirms(t *testing.T, store store.Store) {
 	const engines, each, after = 3, 12, 10
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
@@ -281,14 +281,14 @@ func testRacingConfirms(t *testing.T, store store.Store) {
 			})
 		}
 		all.Wait()
-		got := NewEngine(t, store, opts, p).Do(t, count.OpCheck, p.Name) // one that remembers no denial
+		got := NewEngine(t, store, opts, p).Do(t, count.OpCheck, p.Name) // a new engine remembers no denial
 		if used := sent.Load() - confirmed.Load() - refunded.Load(); p.Limits[0].Until != "" && got.Used != used {
-			t.Errorf("%s: used %d, and %d were sent, %d confirmed, %d refunded", p.Name, got.Used, sent.Load(), confirmed.Load(), refunded.Load())
+			t.Errorf("%s: used %d: %d sent, %d confirmed, %d refunded", p.Name, got.Used, sent.Load(), confirmed.Load(), refunded.Load())
 		}
 		if confirmed.Load() == 0 {
-			t.Errorf("%s: nothing was confirmed of %d, %d again", p.Name, sent.Load(), replayed.Load())
+			t.Errorf("%s: no unit was confirmed of %d, %d replayed", p.Name, sent.Load(), replayed.Load())
 		}
-		if p.Limits[0].Until == "" { // as the definition has it: of what was sent and not refunded
+		if p.Limits[0].Until == "" { // the definition counts sent units that were not refunded
 			counted, stood := sent.Load()-refunded.Load(), 2*confirmed.Load()+1
 			if want := max(0, counted-max(0, stood-after)); got.Used != want {
 				t.Errorf("%s: used %d, want %d: %d count, %d are confirmed", p.Name, got.Used, want, counted, confirmed.Load())

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// subject is one key of the store under test, that no other test uses.
+// subject is one key of the store under test, which no other test uses.
 type subject struct {
 	t     testing.TB
 	store store.Store
@@ -83,7 +83,7 @@ func (s *subject) costs(span store.Span, after store.Instant, n int) []int64 {
 func (s *subject) wantCosts(after store.Instant, n int, want ...int64) {
 	s.t.Helper()
 	if got := s.costs(store.SpanHour, after, n); !slices.Equal(got, want) {
-		s.t.Errorf("the newest %d after noon%+d ms cost %v, want %v", n, after-noon, got, want)
+		s.t.Errorf("the newest %d events after noon%+d ms have the costs %v, want %v", n, after-noon, got, want)
 	}
 }
 
@@ -114,7 +114,7 @@ func testEventsOfOneMillisecond(t *testing.T, in store.Store) {
 	}
 	state := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, After: noon - 1, Max: 2 * n}}})
 	if got := len(state.Logs[0].Events); got != n {
-		t.Errorf("%d rows of %d events", got, n)
+		t.Errorf("%d rows for %d events", got, n)
 	}
 	for _, e := range state.Logs[0].Events {
 		if e.At != noon {
@@ -148,7 +148,7 @@ func testSpansAreApart(t *testing.T, in store.Store) {
 }
 
 // unitsOf returns a counter of a limit whose window starts at start; it expires
-// two minutes later, as a sliding tail's of a minute does.
+// two minutes later, like that of a sliding tail of a minute.
 func unitsOf(limit policy.LimitID, start, epoch store.Instant, units int64) store.Count {
 	return store.Count{Limit: limit, Start: start, Expires: start + 120_000, Epoch: epoch, Units: units}
 }
@@ -203,7 +203,7 @@ func testResetIsReadWithTheCount(t *testing.T, in store.Store) {
 	s := newSubject(t, in)
 	s.append(noon)
 	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, 0, 1)}})
-	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest reset stands, in any order
 		s.write(store.Write{Reset: at, ResetTTL: time.Hour, Counts: true})
 	}
 	s.append(noon + 1000)
@@ -252,14 +252,14 @@ func testTalliesReplaceThemselves(t *testing.T, store store.Store) {
 	s.put(tally(one, noon, 0, 2, 1), tally(one, noon+60_000, 0, 1, 1))
 	s.put(tally(other, noon, 0, 7, 1))
 	s.put(tally(one, noon, 0, 5, 3))
-	s.put(tally(one, noon, 0, 4, 2)) // comes late
+	s.put(tally(one, noon, 0, 4, 2)) // arrives late
 	s.put(tally(one, noon, noon+5, 9, 4))
 	first, second := tally(one, noon, 0, 5, 3), tally(one, noon+60_000, 0, 1, 1)
 	others, after := tally(other, noon, 0, 7, 1), tally(one, noon, noon+5, 9, 4)
 	s.wantTallies(0, first, second, others, after)
 	s.wantTallies(noon+119_999, first, second, others, after)
 	s.wantTallies(noon+120_000, second)
-	s.put(tally(one, noon, 0, -3, 9)) // what was given back elsewhere
+	s.put(tally(one, noon, 0, -3, 9)) // units given back by another instance
 	s.wantTallies(0, tally(one, noon, 0, -3, 9), second, others, after)
 	s.wantCounts(0)
 }
@@ -289,7 +289,7 @@ func testTalliesOfManyWriters(t *testing.T, in store.Store) {
 func testResetIsReadWithTheTallies(t *testing.T, in store.Store) {
 	s := newSubject(t, in)
 	s.put(tally(s.ids(noon), noon, noon+500, 1, 1))
-	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest reset stands, in any order
 		s.write(store.Write{Reset: at, ResetTTL: time.Hour, Tally: true, Span: store.SpanDay})
 	}
 	if got := s.read(store.Query{Tally: true, Span: store.SpanDay}).Reset; got != noon+500 {
@@ -297,7 +297,7 @@ func testResetIsReadWithTheTallies(t *testing.T, in store.Store) {
 	}
 }
 
-// Concurrent writes and reads of many keys: each read returns the write just before it, and nothing of other keys.
+// Concurrent writes and reads of many keys: each read returns the write just before it, and no data of other keys.
 func testWriteThenRead(t *testing.T, in store.Store) {
 	const keys, rounds = 60, 4
 	logs := []store.LogQuery{{Span: store.SpanHour, Max: 10}}
@@ -333,7 +333,7 @@ func (s *subject) wantWritten(w store.Write, q store.Query, units int64) {
 	q.Key, q.Level = s.key, policy.LevelQuorum
 	state, wrote, err := s.store.WriteThenRead(s.t.Context(), &w, &q)
 	if err != nil || !wrote {
-		s.t.Errorf("written: %v; %v", wrote, err)
+		s.t.Errorf("writing and reading: written %v, %v", wrote, err)
 		return
 	}
 	for i := range state.Logs {

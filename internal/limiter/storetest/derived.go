@@ -48,7 +48,7 @@ func perMinute(name, algorithm string, n int64, guarantee policy.Guarantee) poli
 	}
 }
 
-// testDerived counts a person and derived parts in one step: all or none, for each way in which they are kept.
+// testDerived counts a person and derived parts in one step: all or none, for each way of keeping units.
 func testDerived(t *testing.T, store store.Store) {
 	for _, p := range kinds(2) {
 		t.Run(p.Name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func testDerived(t *testing.T, store store.Store) {
 			const all = "allowed by person letter letters"
 			take("anna", all)
 			*e.Now = e.Now.Add(time.Second)
-			given := take("ANNA", all) // the same one
+			given := take("ANNA", all) // the same person
 			*e.Now = e.Now.Add(time.Second)
 			take("Anna", "denied by person")
 			used("letter", "A", 2)
@@ -69,7 +69,7 @@ func testDerived(t *testing.T, store store.Store) {
 			take("Andy", "denied by letter")
 			used("letters", "AN", 2)
 			used("letters", "AL", 1)
-			used("letter", "a", 0) // it is as it is: who asks for a part says it so
+			used("letter", "a", 0) // direct demands for a part are not normalized
 			*e.Now = e.Now.Add(3 * storeTimeout)
 			if err := e.Refund(t.Context(), given.Receipt); err != nil {
 				t.Fatal(err)
@@ -86,7 +86,7 @@ func testDerived(t *testing.T, store store.Store) {
 	}
 }
 
-// takePerson takes for a person, and fails the test unless these decide.
+// takePerson takes for a person, and fails the test unless the decision is want.
 func (e Engine) takePerson(t testing.TB, id, want string) limiter.Answer {
 	t.Helper()
 	got := e.call(t, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "person", Identifier: keys.Identifier(id)}}})
@@ -110,7 +110,7 @@ func (e Engine) wantUsedBy(t testing.TB, policy, id string, want int64) {
 	demands := []limiter.Demand{{Policy: policy, Identifier: keys.Identifier(id)}}
 	answer := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
 	d := &answer.Decision
-	if answer.Demands != nil { // else it may be that of what is derived
+	if answer.Demands != nil { // otherwise the decision may be that of a derived demand
 		d = &answer.Demands[0]
 	}
 	if d.Used != want {
@@ -129,13 +129,13 @@ func testDerivedReservation(t *testing.T, store store.Store) {
 	held := e.call(t, check)
 	check.Demands[0].Identifier = "Alan"
 	if other := e.call(t, check); !held.Allowed || other.Allowed || other.Reservation != "" {
-		t.Fatalf("%+v, and beside it %+v", held, other)
+		t.Fatalf("held %+v, another hold %+v", held, other)
 	}
 	settle := limiter.Call{
 		Op: count.OpRecord, Reservation: held.Reservation,
 		Demands: []limiter.Demand{{Policy: "person", Identifier: "ANNA"}},
 	}
-	for range 2 { // once, however often it comes
+	for range 2 { // it is settled once, however often it is repeated
 		if got := e.call(t, settle); !got.Allowed || len(got.Demands) != 3 || got.Demands[1].Used != 1 {
 			t.Errorf("settled: %+v", got)
 		}

@@ -85,7 +85,7 @@ func (e Engine) Do(t testing.TB, op count.Op, policy string) count.Decision {
 	return d
 }
 
-// each returns a policy of one limit of n in a minute for each algorithm.
+// each returns a policy with a limit of n a minute for each algorithm.
 func each(n int64) []policy.Policy {
 	var policies []policy.Policy
 	for _, name := range policy.Algorithms() {
@@ -106,7 +106,7 @@ func testTraces(t *testing.T, store store.Store) {
 				foreseen, got := e.Do(t, count.OpCheck, "trace"), e.Do(t, count.OpTake, "trace")
 				trace.Check(t, i, &got)
 				if foreseen.Allowed != got.Allowed {
-					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
+					t.Errorf("%s: check allows %v, take allows %v", step.At, foreseen.Allowed, got.Allowed)
 				}
 			}
 		})
@@ -134,7 +134,7 @@ func testRecordGoesPastTheLimit(t *testing.T, store store.Store) {
 			}
 		}
 		if got := e.Do(t, count.OpTake, p.Name); got.Allowed {
-			t.Errorf("%s: a take past the limit is allowed: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a take beyond the limit is allowed: %+v", p.Name, got.Verdict)
 		}
 	}
 }
@@ -150,17 +150,17 @@ func testCostsCount(t *testing.T, store store.Store) {
 			return d
 		}
 		if got := take(8); !got.Allowed || got.Used != 8 {
-			t.Errorf("%s: 8 of 10: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a cost of 8 of 10: %+v", p.Name, got.Verdict)
 		}
 		if got := take(3); got.Allowed || got.Used != 8 || got.Remaining != 2 {
-			t.Errorf("%s: 3 more: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: 3 more than there is room for: %+v", p.Name, got.Verdict)
 		}
 		if got := take(2); !got.Allowed || got.Remaining != 0 {
 			t.Errorf("%s: 2 more, after a denial that recorded nothing: %+v", p.Name, got.Verdict)
 		}
 		_, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: Somebody, Cost: 11})
 		if !errors.Is(err, limiter.ErrCostTooLarge) {
-			t.Errorf("%s: 11 of 10: %v", p.Name, err)
+			t.Errorf("%s: a cost of 11 of 10: %v", p.Name, err)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func testResetReachesEveryEngine(t *testing.T, store store.Store) {
 			a.Do(t, count.OpTake, p.Name)
 			b.Do(t, count.OpTake, p.Name)
 			if got := a.Do(t, count.OpTake, p.Name); got.Allowed {
-				t.Fatalf("%s: a third of two: %+v", p.Name, got.Verdict)
+				t.Fatalf("%s: a third take under a limit of 2: %+v", p.Name, got.Verdict)
 			}
 			if err := a.Reset(t.Context(), p.Name, Somebody); err != nil {
 				t.Fatal(err)
@@ -230,7 +230,7 @@ func testResetReachesEveryEngine(t *testing.T, store store.Store) {
 				}
 			}
 			if got := b.Do(t, count.OpTake, p.Name); got.Allowed {
-				t.Errorf("%s: a third of two after a reset: %+v", p.Name, got.Verdict)
+				t.Errorf("%s: a third take under a limit of 2 after a reset: %+v", p.Name, got.Verdict)
 			}
 			if err := b.Reset(t.Context(), p.Name, Somebody); err != nil {
 				t.Fatal(err)
@@ -240,8 +240,8 @@ func testResetReachesEveryEngine(t *testing.T, store store.Store) {
 	}
 }
 
-// testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine that has not read it dates its
-// units later anyway.
+// testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine that has not read the reset dates
+// its units later anyway.
 func testResetIsCountedUnderFromThenOn(t *testing.T, store store.Store) {
 	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
 	a, b, c := NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...)
@@ -258,7 +258,7 @@ func testResetIsCountedUnderFromThenOn(t *testing.T, store store.Store) {
 			}
 		}
 		if got := c.Do(t, count.OpTake, p.Name); got.Allowed {
-			t.Errorf("%s: a fourth of three after a reset: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a fourth take under a limit of 3 after a reset: %+v", p.Name, got.Verdict)
 		}
 	}
 }
@@ -284,11 +284,11 @@ func testReloadKeepsCounts(t *testing.T, store store.Store) {
 		}
 	}
 	if got := e.Do(t, count.OpTake, "buckets"); got.Used != 2 {
-		t.Errorf("a bucket: used %d, want 2", got.Used)
+		t.Errorf("the bucket: used %d, want 2", got.Used)
 	}
 }
 
-// testNeverMoreThanTheLimit has many engines, as many processes would, take from
+// testNeverMoreThanTheLimit lets many engines, like many processes, take from
 // one key at the same time.
 func testNeverMoreThanTheLimit(t *testing.T, store store.Store) {
 	const engines, takers, limit = 4, 4, 10
@@ -313,7 +313,7 @@ func testNeverMoreThanTheLimit(t *testing.T, store store.Store) {
 		}
 		all.Wait()
 		if got := admitted.Load(); got > limit || got == 0 {
-			t.Errorf("%s: %d admitted of a limit of %d", p.Name, got, limit)
+			t.Errorf("%s: %d units admitted under a limit of %d", p.Name, got, limit)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 func testFeed(t *testing.T, in store.Store) {
 	feed, ok := in.(store.Feed)
 	if !ok {
-		t.Skip("this store carries no news between instances")
+		t.Skip("this store has no feed of news")
 	}
 	s, now := newSubject(t, in), store.InstantOf(time.Now())
 	var published []store.Change
@@ -53,7 +53,7 @@ func testFeed(t *testing.T, in store.Store) {
 		for _, want := range published[from.first:] {
 			want.TTL = 0
 			if times(got, want) == 0 {
-				t.Errorf("since now%+d ms: %+v is not among %d changes", from.since-now, want, len(got))
+				t.Errorf("since now%+d ms: the feed lacks %+v among %d changes", from.since-now, want, len(got))
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func testFeed(t *testing.T, in store.Store) {
 	}
 }
 
-// times returns how often c is among changes, which are without their times to live.
+// times returns how often c is among changes, whose times to live are not compared.
 func times(changes []store.Change, c store.Change) (n int) {
 	for _, have := range changes {
 		if have.TTL, c.TTL = 0, 0; have == c {
@@ -85,22 +85,22 @@ func testPartsOfNews(t *testing.T, feed store.Feed, published []store.Change, mi
 	}
 	for i := range published {
 		c := &published[i]
-		if times(before, *c)+times(after, *c) == 0 { // it may be in both
+		if times(before, *c)+times(after, *c) == 0 { // a change may be in both parts
 			t.Errorf("%s of %d is neither before %d nor from then on", c.Kind, c.ID.Instant(), middle)
 		}
 	}
 }
 
-// testChangesExpire needs patience: it asks until a change is gone.
+// testChangesExpire reads until a change has expired.
 func testChangesExpire(t *testing.T, in store.Store) {
 	feed, ok := in.(store.Feed)
 	if !ok {
-		t.Skip("this store carries no news between instances")
+		t.Skip("this store has no feed of news")
 	}
 	awaitExpiry(t, feed, newSubject(t, in))
 }
 
-// awaitExpiry publishes news of s that are kept for a second, and asks until they are gone.
+// awaitExpiry publishes news of s with a time to live of a second, and reads until they are gone.
 func awaitExpiry(t *testing.T, feed store.Feed, s *subject) {
 	t.Helper()
 	const patience = 30 * time.Second
@@ -120,7 +120,7 @@ func awaitExpiry(t *testing.T, feed store.Feed, s *subject) {
 			return
 		}
 	}
-	t.Errorf("a change to be kept for a second is there after %v", patience)
+	t.Errorf("a change with a time to live of a second still exists after %v", patience)
 }
 
 // testOverridesStay publishes overrides without an end and with one: the latest of each key outlives its news, in any
@@ -128,7 +128,7 @@ func awaitExpiry(t *testing.T, feed store.Feed, s *subject) {
 func testOverridesStay(t *testing.T, in store.Store) {
 	feed, ok := in.(store.Feed)
 	if !ok {
-		t.Skip("this store carries no news between instances")
+		t.Skip("this store has no feed of news")
 	}
 	now := store.InstantOf(time.Now())
 	publish := func(s *subject, at, until store.Instant, details string) store.Change {
@@ -143,22 +143,22 @@ func testOverridesStay(t *testing.T, in store.Store) {
 	want := []store.Change{publish(stays, now, store.Distant, `{"kind":"allow"}`)}
 	publish(replaced, now-2, store.Distant, `{"kind":"allow"}`)
 	want = append(want, publish(replaced, now, store.Distant, `{"kind":"block"}`))
-	publish(replaced, now-1, store.Distant, `{"kind":"limits"}`) // it is late
+	publish(replaced, now-1, store.Distant, `{"kind":"limits"}`) // arrives late
 	publish(ended, now-1, store.Distant, `{"kind":"allow"}`)
 	publish(ended, now, 0, "")
-	awaitExpiry(t, feed, stays) // all other news have expired then
+	awaitExpiry(t, feed, stays) // then all other news have expired, too
 	got, err := feed.Overrides(t.Context(), "QUORUM")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range want {
 		if times(got, c) == 0 {
-			t.Errorf("%+v is not among %d overrides", c, len(got))
+			t.Errorf("the overrides lack %+v among %d", c, len(got))
 		}
 	}
 	for _, c := range got {
 		if c.Stays() && (c.Key == ended.key || c.Key == replaced.key && c.ID != want[1].ID) {
-			t.Errorf("%+v was replaced", c)
+			t.Errorf("%+v is there, but was replaced", c)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func testHolds(t *testing.T, in store.Store) {
 	}
 }
 
-// testSettledBeforeHeld makes the settling of an event arrive before its hold.
+// testSettledBeforeHeld lets the settlement of an event arrive before its hold.
 func testSettledBeforeHeld(t *testing.T, in store.Store) {
 	s := newSubject(t, in)
 	id := s.ids(noon)
@@ -65,7 +65,7 @@ func testSettledAtAnotherCost(t *testing.T, in store.Store) {
 			s.write(words[1-held])
 			got := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, Max: 10}}}).Logs[0].Events
 			if len(got) != 1 || got[0] != settled {
-				t.Errorf("word %d first: %+v, want %+v", held, got, settled)
+				t.Errorf("statement %d first: %+v, want %+v", held, got, settled)
 			}
 		}
 	}

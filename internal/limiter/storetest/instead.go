@@ -31,7 +31,7 @@ func insteadOfConversions(guarantee policy.Guarantee) []policy.Policy {
 	return []policy.Policy{person, letter, known, others}
 }
 
-// countedUnder returns the policies under which a counts, and whether it is allowed.
+// countedUnder returns the policies under which a's demands count, or the one that denies it.
 func countedUnder(a *limiter.Answer) string {
 	if !a.Allowed {
 		return "denied by " + a.Policy.Name
@@ -43,7 +43,7 @@ func countedUnder(a *limiter.Answer) string {
 	return strings.Join(names, " ")
 }
 
-// testKnownPassConversions admits persons who were confirmed before, and one other, although conversions deny.
+// testKnownPassConversions admits persons who were confirmed before, and one other person, although conversions deny.
 func testKnownPassConversions(t *testing.T, store store.Store) {
 	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeLocal} {
 		e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, insteadOfConversions(guarantee)...)
@@ -88,6 +88,6 @@ func testKnownPassConversions(t *testing.T, store store.Store) {
 		}
 		do(call("anna"), "denied by letter")
 		*e.Now = e.Now.Add(2 * time.Minute)
-		do(call("anna"), "person others") // like everybody
+		do(call("anna"), "person others") // like every other person
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// testOverrides sets overrides on one engine that apply on another one, under every kind of policy, as soon as that has
+// testOverrides sets overrides on one engine. They apply on another one, under every kind of policy, as soon as that has
 // read the news. A store may expire news by its own clock, so the engines use the real time, too.
 func testOverrides(t *testing.T, s store.Store) {
 	feed, ok := s.(store.Feed)
 	if !ok {
-		t.Skip("this store carries no news between instances")
+		t.Skip("this store has no feed of news")
 	}
 	for _, p := range kinds(2) {
 		for i := range p.Limits {
-			p.Limits[i].Window = policy.MaxWindow // a minute's edge falls into a test now and then
+			p.Limits[i].Window = policy.MaxWindow // a test could cross the edge of a shorter window
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func testOverrides(t *testing.T, s store.Store) {
 			}
 			for i, c := range []struct {
 				override demand.Override
-				allowed  []bool // of takes by the other one
+				allowed  []bool // of takes by the other engine
 			}{
 				{demand.Override{Kind: policy.OverrideBlock}, []bool{false}},
 				{demand.Override{Kind: policy.OverrideLimits, Limits: limits(1)}, []bool{true, false}},

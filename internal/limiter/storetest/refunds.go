@@ -28,25 +28,25 @@ func testReservationIsSettledOnce(t *testing.T, store store.Store) {
 		}
 		settle.Demands = nil
 		if again := e.call(t, settle); again.Policy.Name != p.Name || again.Used != 1 {
-			t.Errorf("%s: settled without saying what for: %+v", p.Name, again.Decision)
+			t.Errorf("%s: settled without demands: %+v", p.Name, again.Decision)
 		}
 		e.wantUsed(t, p.Name, 1, "after it was settled twice")
 		if got := e.call(t, check); !got.Allowed {
-			t.Errorf("%s: a second of two: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a second take under a limit of 2: %+v", p.Name, got.Verdict)
 		}
 		if got := e.call(t, check); got.Allowed || got.Reservation != "" {
-			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
+			t.Errorf("%s: a third take under a limit of 2: %+v", p.Name, got.Verdict)
 		}
 		settle.Demands = []limiter.Demand{{Policy: p.Name, Identifier: "somebody else"}}
 		var field *limiter.FieldError
 		if _, err := e.Engine.Do(t.Context(), &settle); !errors.As(err, &field) || field.Field != "reservation" {
-			t.Errorf("%s: settled for somebody else: %v", p.Name, err)
+			t.Errorf("%s: settled for another identifier: %v", p.Name, err)
 		}
 	}
 }
 
-// testSettledAfterItsRefund records a reservation again after its units were given back: removed events stay removed,
-// however many follow.
+// testSettledAfterItsRefund records a reservation again after its units were refunded: removed events stay removed,
+// however many records follow.
 func testSettledAfterItsRefund(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
 	policies := kinds(limit)
@@ -131,7 +131,7 @@ func testRefundOnce(t *testing.T, store store.Store) {
 	policies := kinds(2)
 	for _, p := range policies {
 		for i := range p.Limits {
-			p.Limits[i].Window = time.Hour // a bucket gives back what has not drained
+			p.Limits[i].Window = time.Hour // a bucket gives back only units that have not drained
 		}
 	}
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)

@@ -23,7 +23,7 @@ func concurrently(n int64) (policies []policy.Policy) {
 	return policies
 }
 
-// testReleaseMakesRoom releases one of two units, early and twice, and one whose hold has ended.
+// testReleaseMakesRoom releases one of two units, early and twice, and another one whose hold has ended.
 func testReleaseMakesRoom(t *testing.T, store store.Store) {
 	policies := concurrently(2)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
@@ -38,7 +38,7 @@ func testReleaseMakesRoom(t *testing.T, store store.Store) {
 		}
 		third := e.call(t, take)
 		if third.Allowed || third.Release != "" || third.RetryAfter != hold-time.Second {
-			t.Errorf("%s: a third of two: %+v", p.Name, third.Verdict)
+			t.Errorf("%s: a third take under a limit of 2: %+v", p.Name, third.Verdict)
 		}
 		if err := e.Refund(t.Context(), first.Release); err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
@@ -49,7 +49,7 @@ func testReleaseMakesRoom(t *testing.T, store store.Store) {
 		}
 		e.wantUsed(t, p.Name, 1, "after a second release of the same")
 		if again := e.call(t, take); !again.Allowed {
-			t.Errorf("%s: beside one of two: %+v", p.Name, again.Verdict)
+			t.Errorf("%s: with one of two units released: %+v", p.Name, again.Verdict)
 		}
 		*e.Now = e.Now.Add(hold)
 		e.wantUsed(t, p.Name, 0, "when all holds have ended")
@@ -65,7 +65,7 @@ func testReleaseMakesRoom(t *testing.T, store store.Store) {
 	}
 }
 
-// testReleaseBesideOthers releases what is under way of a call that counts elsewhere, too, which stays.
+// testReleaseBesideOthers releases the concurrent units of a call that also counts elsewhere. The other units stay.
 func testReleaseBesideOthers(t *testing.T, store store.Store) {
 	for _, p := range concurrently(1) {
 		e := NewEngine(t, store, limiter.Options{}, p, gate)

@@ -29,7 +29,7 @@ func testLimitFromRequest(t *testing.T, s store.Store) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			p.Limits = slices.Clone(p.Limits) // which kinds share
+			p.Limits = slices.Clone(p.Limits) // the kinds share one slice
 			for i := range p.Limits {
 				p.Limits[i].Limit = 100
 			}
@@ -46,10 +46,10 @@ func testLimitFromRequest(t *testing.T, s store.Store) {
 type fromRequest struct {
 	Engine
 	policy string
-	at     int // of the limit that comes with requests
+	at     int // index of the limit that is taken from requests
 }
 
-// op does op for Somebody with a limit, 0 for none, a second after the operation before.
+// op does op for Somebody with a limit, 0 for none, a second after the previous operation.
 func (r fromRequest) op(t *testing.T, op count.Op, cost, limit int64) limiter.Answer {
 	t.Helper()
 	*r.Now = r.Now.Add(time.Second)
@@ -84,11 +84,11 @@ func (r fromRequest) wantTogether(t *testing.T) {
 	} {
 		checked, got := r.op(t, count.OpCheck, 1, step.limit), r.op(t, count.OpTake, 1, step.limit)
 		if got.Allowed != step.allowed || checked.Allowed != step.allowed {
-			t.Fatalf("step %d, limit %d: allowed %v after a check that said %v", i, step.limit, got.Allowed, checked.Allowed)
+			t.Fatalf("step %d, limit %d: allowed %v, but the check allowed %v", i, step.limit, got.Allowed, checked.Allowed)
 		}
 	}
 	if d := r.op(t, count.OpRecord, 1, 2); !d.Allowed || d.Limits()[r.at].Remaining != 0 {
-		t.Errorf("a record past its limit: %+v", d.Limits()[r.at])
+		t.Errorf("a record beyond its limit: %+v", d.Limits()[r.at])
 	}
 	x, err := r.Explain(t.Context(), r.demands(1, 4)[0])
 	if err != nil || x.Answer.Allowed || x.InForce.Limits[r.at].Limit != 4 || x.Counted.Limits()[r.at].Limit.Limit != 4 {
@@ -102,10 +102,10 @@ func (r fromRequest) wantHeldAndRepeated(t *testing.T) {
 	t.Helper()
 	held := r.call(t, limiter.Call{Op: count.OpCheck, Demands: r.demands(3, 3), Reserve: 30 * time.Second})
 	if !held.Allowed || held.Reservation == "" {
-		t.Fatalf("three units of three are not held: %+v", held)
+		t.Fatalf("three units under a limit of 3 are not held: %+v", held)
 	}
 	if r.op(t, count.OpTake, 1, 3).Allowed || !r.op(t, count.OpTake, 1, 4).Allowed {
-		t.Error("three units that are held are not beside a fourth")
+		t.Error("a fourth unit is allowed while three are held")
 	}
 	settle := limiter.Call{Op: count.OpRecord, Reservation: held.Reservation, Demands: r.demands(3, 3)}
 	if settled := r.call(t, settle); settled.Limits()[r.at].Limit.Limit != 3 || settled.Recorded != count.RecordedYes {
@@ -146,7 +146,7 @@ func (r fromRequest) wantOverridden(t *testing.T) {
 	}
 }
 
-// wantRefused brings limits that are out of range, or to policies that take none.
+// wantRefused sends limits that are out of range, or to policies that take none.
 func (r fromRequest) wantRefused(t *testing.T) {
 	t.Helper()
 	for _, d := range []limiter.Demand{

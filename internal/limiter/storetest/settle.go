@@ -51,7 +51,7 @@ func (h *held) settle(e Engine, cost int64, want limiter.Settled) (receipt strin
 	h.t.Helper()
 	answer, err := e.Engine.Do(h.t.Context(), &limiter.Call{Op: count.OpRecord, Reservation: h.token, Cost: cost})
 	if err != nil || !answer.Allowed || len(answer.Settled) != 1 || answer.Settled[0] != want {
-		h.t.Errorf("%s, %s: settled at %d: %+v, %v, want %+v", h.of.Policy, h.of.Identifier, cost, answer.Settled, err, want)
+		h.t.Errorf("%s, %s: settled at a cost of %d: %+v, %v, want %+v", h.of.Policy, h.of.Identifier, cost, answer.Settled, err, want)
 	}
 	return answer.Receipt
 }
@@ -63,7 +63,7 @@ func (h *held) wantUsed(want int64, when string) {
 		h.t.Fatal(err)
 	}
 	for _, l := range d.Limits() {
-		over := l.Used - want // a part of a unit that was added twice may be left
+		over := l.Used - want // a fraction of a unit that was added twice may remain
 		if want < l.Limit.Limit && over != 0 && (over != 1 || !strings.HasSuffix(l.Limit.Algorithm, "bucket")) ||
 			want >= l.Limit.Limit && l.Used < l.Limit.Limit {
 			h.t.Errorf("%s, %s: used %d of %s %s, want %d", h.of.Policy, h.of.Identifier, l.Used, l.Limit.Name, when, want)
@@ -71,7 +71,7 @@ func (h *held) wantUsed(want int64, when string) {
 	}
 }
 
-// testSettledAtItsCost reserves 40 units of 100 and settles fewer, or more than there are: once, also if another instance
+// testSettledAtItsCost reserves 40 units of 100 and settles fewer, or more than 100: once, even if another instance
 // repeats it at another cost. The receipt refunds the settled units.
 func testSettledAtItsCost(t *testing.T, store store.Store) {
 	policies := perDay(100)
@@ -104,8 +104,8 @@ func testSettledAtItsCost(t *testing.T, store store.Store) {
 	}
 }
 
-// testRacingSettlements has settlements of a reservation at different costs race each other over several engines. Each is
-// made until it is answered: all are told the same, and so much counts.
+// testRacingSettlements lets settlements of a reservation at different costs race on several engines. Each is repeated
+// until it is answered: all get the same answer, and that is what counts.
 func testRacingSettlements(t *testing.T, s store.Store) {
 	const engines, each, tries = 3, 3, 10
 	policies := perDay(100)
@@ -138,7 +138,7 @@ func testRacingSettlements(t *testing.T, s store.Store) {
 		all.Wait()
 		for _, other := range told[1:] {
 			if other != told[0] {
-				t.Errorf("%s: told %+v and %+v", p.Name, told[0], other)
+				t.Errorf("%s: answered %+v and %+v", p.Name, told[0], other)
 			}
 		}
 		h.wantUsed(told[0].Cost, "after a race")
@@ -162,7 +162,7 @@ func testReleased(t *testing.T, store store.Store) {
 			*e.Now = Clock(t, "12:00:00")
 			h := e.hold(t, p.Name, name)
 			*other.Now = *e.Now
-			e.call(t, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{h.of}}) // which nothing of this gives back
+			e.call(t, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{h.of}}) // which is never given back
 			release(h)
 			h.wantUsed(40, "once it was "+name)
 			for _, by := range []Engine{e, other} {
@@ -230,7 +230,7 @@ func testSettledOfSeveral(t *testing.T, store store.Store) {
 					t.Errorf("%s: used %d of %s, want %d", policies[i].Name, got, settle.Demands[j].Policy, used)
 				}
 			}
-			settle.Cost, settle.Demands[0].Cost = 0, 13 // which comes second
+			settle.Cost, settle.Demands[0].Cost = 0, 13 // the second settlement
 		}
 		for _, d := range both {
 			if err := e.Reset(t.Context(), d.Policy, d.Identifier); err != nil {

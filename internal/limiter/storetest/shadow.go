@@ -14,7 +14,7 @@ import (
 )
 
 // testShadowChangesNothing makes the same random calls under a policy with shadows and under the same policy without.
-// Both must answer alike, and each shadow must answer as a model of it.
+// Both must answer alike, and each shadow must answer like its model.
 func testShadowChangesNothing(t *testing.T, store store.Store) {
 	cases := shadowCases()
 	if len(cases) < 8 { // four algorithms that are counted in two ways
@@ -25,7 +25,7 @@ func testShadowChangesNothing(t *testing.T, store store.Store) {
 			t.Parallel()
 			e := NewEngine(t, store, limiter.Options{}, c.with, c.without)
 			seed := rand.Uint64()
-			draw := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // that can be played again
+			draw := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it must be repeatable
 			var counted []unit
 			for step := range 30 {
 				*e.Now = e.Now.Add(time.Duration(draw.IntN(12_000)) * time.Millisecond)
@@ -51,7 +51,7 @@ type shadowCase struct {
 }
 
 // shadowCases returns a policy with shadows of all algorithms that have them and one without, for each algorithm that
-// is enforced, way of counting and guarantee.
+// is enforced, for each way of counting and each guarantee.
 func shadowCases() (all []shadowCase) {
 	var shadows []policy.Limit
 	for _, algorithm := range policy.Algorithms() {
@@ -93,7 +93,7 @@ func (e Engine) doCost(t testing.TB, op count.Op, policy string, cost int64) cou
 	return answer.Decision
 }
 
-// sameDecision fails the test unless got is want but for shadows. Past a limit, used is a lower bound.
+// sameDecision fails the test unless got equals want except for shadows. Beyond a limit, used is a lower bound.
 func sameDecision(t testing.TB, at string, got, want *count.Decision) {
 	t.Helper()
 	g, w := got.Verdict, want.Verdict
@@ -101,15 +101,15 @@ func sameDecision(t testing.TB, at string, got, want *count.Decision) {
 		g.Used = w.Used
 	}
 	if g != w || got.Allowed != want.Allowed || got.WouldAllow != want.WouldAllow || got.Recorded != want.Recorded {
-		t.Errorf("%s: %+v, recorded %s, and without shadows %+v, recorded %s", at, g, got.Recorded, w, want.Recorded)
+		t.Errorf("%s: %+v, recorded %s; without shadows: %+v, recorded %s", at, g, got.Recorded, w, want.Recorded)
 	}
 	if name := got.TightestLimit().Name; name != "enforced" {
-		t.Errorf("%s: the answer tells of %s", at, name)
+		t.Errorf("%s: the answer contains %s", at, name)
 	}
 }
 
 // checkShadow fails the test unless each shadow in d would deny cost at now, in milliseconds, exactly if it does not fit
-// beside the units before, and has no wait.
+// beside the earlier units, and has no wait.
 func checkShadow(t testing.TB, at string, d *count.Decision, counted []unit, now, cost int64) {
 	t.Helper()
 	for i := range d.Limits() {

@@ -22,7 +22,7 @@ type Trace struct {
 	Limit policy.Limit
 	Count policy.CountMode
 	Steps []Step
-	Whole []time.Duration // ResetAfter of each step; nil: not told
+	Whole []time.Duration // ResetAfter of each step; nil: not compared
 }
 
 // Policy returns the trace's policy.
@@ -55,7 +55,7 @@ func Traces() []Trace {
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{Name: "concurrent", Limit: limit("concurrent", ""), Count: policy.CountAdmitted, Steps: []Step{ // nobody releases anything
+		{Name: "concurrent", Limit: limit("concurrent", ""), Count: policy.CountAdmitted, Steps: []Step{ // no unit is released
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
 		}},
@@ -137,7 +137,7 @@ func (tr *Trace) Check(t testing.TB, i int, d *count.Decision) {
 			step.At, d.Allowed, d.Used, d.Remaining, step.Allowed, step.Used, tr.Limit.Limit)
 	}
 	if tr.Whole != nil && d.ResetAfter != tr.Whole[i] {
-		t.Errorf("%s: whole again after %v, want %v", step.At, d.ResetAfter, tr.Whole[i])
+		t.Errorf("%s: ResetAfter %v, want %v", step.At, d.ResetAfter, tr.Whole[i])
 	}
 }
 

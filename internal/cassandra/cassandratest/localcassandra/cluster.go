@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// DefaultDatacenter is the data centre of a node that is given none; the Docker image's own default.
+	// DefaultDatacenter is the data centre of nodes without one, as in the Docker image.
 	DefaultDatacenter = "datacenter1"
 
-	defaultHeapMB   = 512 // enough for tests' few thousand rows; three nodes still fit beside a race-enabled test binary
+	defaultHeapMB   = 512 // enough for a few thousand rows; three nodes still fit beside a test binary with the race detector
 	convergeTimeout = 2 * time.Minute
 	pollInterval    = 200 * time.Millisecond
 )
@@ -27,34 +27,34 @@ const (
 type ClusterOptions struct {
 	// Nodes is how many nodes to start; 0 means as many as there are Datacenters, at least 1.
 	Nodes int
-	// Datacenters names each node's data centre, in order; nodes past its end are in the one named last, or in
+	// Datacenters names each node's data centre, in order. Nodes beyond its end are in the last one, or in
 	// DefaultDatacenter.
 	Datacenters []string
 	// HeapMB is the Java heap of each node in megabytes; 0 means 512.
 	HeapMB int
-	// Config adds settings to each node's cassandra.yaml, or replaces those that are there.
+	// Config adds settings to each node's cassandra.yaml, or replaces its settings.
 	Config map[string]string
-	// JavaOptions are added to the options of each node's Java, after those that are there.
+	// JavaOptions are added after the other options of each node's Java.
 	JavaOptions []string
-	// Lasting makes each node's Java optimize hot code, which takes as much processor time in the first minutes as tests
+	// Lasting lets each node's Java optimize hot code. That takes as much processor time in the first minutes as tests
 	// do, and pays off within hours.
 	Lasting bool
 	// Logf logs the progress; nil: no log.
 	Logf func(format string, args ...any)
 }
 
-// quiet drops libraries' messages on refused connections, which are usual while a node starts.
+// quiet drops libraries' messages about refused connections, which are normal while a node starts.
 var quiet = log.New(io.Discard, "", 0)
 
 // A Cluster is a set of nodes that run as Java processes, each on a loopback address and in a folder of its own.
 type Cluster struct {
 	nodes    []*Node
 	software software
-	records  string // the file that the first node writes when it stops, to become software.classes; empty: those are there
+	records  string // the file that the first node writes when it stops, to become software.classes; empty if that exists
 }
 
 // StartCluster starts nodes one after the other, with their files under dir, and returns when each accepts CQL and sees
-// the others up. The caller closes it. It errs with ErrUnavailable where there is no Java 11 or 17, or no Maven to get the jars.
+// the others up. The caller closes it. The error is ErrUnavailable without Java 11 or 17, or without Maven to get the jars.
 func StartCluster(ctx context.Context, dir string, opts ClusterOptions) (*Cluster, error) {
 	opts = opts.withDefaults()
 	found, err := findSoftware(ctx, opts.Logf)
@@ -121,13 +121,13 @@ func (c *Cluster) Hosts() []string {
 	return hosts
 }
 
-// WaitUp returns when every node answers and sees every other node up; all of them must have been started. After a node was
-// paused or killed and is back, this takes some seconds of gossip. It errs after two minutes.
+// WaitUp returns when every node answers and sees every other node up; all of them must have been started. After a node
+// was paused or killed and is back, gossip takes some seconds. It returns an error after two minutes.
 func (c *Cluster) WaitUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTimeout, fmt.Errorf("not within %v", convergeTimeout))
 	defer cancel()
-	// Other nodes may not have noticed that a node was killed when it is back. They take it for down for a moment once they
-	// hear of its restart, so wait for that first.
+	// When a killed node is back, other nodes may not have noticed its death. They see it as down for a moment once they
+	// learn of its restart, so wait for that first.
 	if err := poll(ctx, func() error { return c.knowRestarts(ctx) }); err != nil {
 		return fmt.Errorf("the nodes do not know each other's last start: %w", err)
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) WaitUp(ctx context.Context) error {
 	return nil
 }
 
-// knowRestarts returns an error while a node knows another one by an earlier start than its last, or not at all.
+// knowRestarts returns an error while a node does not know another one's last start.
 func (c *Cluster) knowRestarts(ctx context.Context) error {
 	views := make([]map[string]int, len(c.nodes)) // of each node: the generations of all by address
 	for i, n := range c.nodes {
@@ -189,7 +189,7 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// record makes the first node, if it still runs, write down its classes as it ends, for the nodes of later clusters.
+// record makes the first node, if it still runs, write its classes to a file as it ends, for nodes of later clusters.
 func (c *Cluster) record() error {
 	if c.records == "" || len(c.nodes) == 0 || c.nodes[0].process == nil {
 		return nil
@@ -199,12 +199,12 @@ func (c *Cluster) record() error {
 		return err
 	}
 	if err := os.Rename(c.records, c.software.classes); !errors.Is(err, os.ErrNotExist) {
-		return err // a node that was not up yet has none
+		return err // a node that was not up yet has no classes
 	}
 	return nil
 }
 
-// seesAll asks one node for its peers, and then for rows that live on as many nodes as there are, at level ALL.
+// seesAll asks one node for its peers, and then, at level ALL, for rows whose replicas are all nodes.
 func seesAll(ctx context.Context, addr string, nodes int) error {
 	session, err := sessionTo(addr)
 	if err != nil {
@@ -218,7 +218,7 @@ func seesAll(ctx context.Context, addr string, nodes int) error {
 	if peers != nodes-1 {
 		return fmt.Errorf("it knows %d peers of %d", peers, nodes-1)
 	}
-	// Cassandra's own tables of two and three replicas. Among rowsPerNode rows a node, each node is a replica of some.
+	// Cassandra's own tables with two and three replicas. Among rowsPerNode rows per node, each node is a replica of some.
 	const rowsPerNode = 4
 	table := `system_distributed.parent_repair_history WHERE parent_id = ?`
 	switch nodes {
@@ -236,10 +236,10 @@ func seesAll(ctx context.Context, addr string, nodes int) error {
 	return nil
 }
 
-// sessionTo connects to one node and to no other.
+// sessionTo connects only to one node.
 func sessionTo(addr string) (*gocql.Session, error) {
 	config := gocql.NewCluster(addr)
-	config.Authenticator = gocql.PasswordAuthenticator{Username: "cassandra", Password: "cassandra"} // where Config demands one
+	config.Authenticator = gocql.PasswordAuthenticator{Username: "cassandra", Password: "cassandra"} // for nodes whose Config requires it
 	config.HostFilter = gocql.WhiteListHostFilter(hostOf(addr))
 	config.Consistency = gocql.One
 	config.NumConns = 1

@@ -12,7 +12,7 @@ import (
 	"text/template"
 )
 
-// maxReplicas is the replication factor for which tokens are spread, as the project's keyspaces have at most three
+// maxReplicas is the replication factor for which tokens are spread: the project's keyspaces have at most three
 // replicas.
 const maxReplicas = 3
 
@@ -25,7 +25,7 @@ var (
 	configTemplate = template.Must(template.New("cassandra.yaml").Parse(configSource))
 )
 
-// The packages of Java 11 and 17 that Cassandra 5.0 needs opened; its own start script opens the same ones.
+// The packages of Java 11 and 17 that Cassandra 5.0 needs to be open. Its own start script opens the same ones.
 var (
 	opened = strings.Fields(`
 		java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.io java.base/java.nio
@@ -38,19 +38,19 @@ var (
 		java.rmi/sun.rmi.server java.rmi/sun.rmi.transport.tcp java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc`)
 )
 
-// The settings of Options.Tuned, for reasons in docs/howto/cassandra.md.
+// The settings of Options.Tuned; docs/howto/cassandra.md has the reasons.
 const (
 	tunedHeapMB   = 1024
 	trieMemtables = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
 )
 
-// tunedJava has the Java options of Cassandra 5.0's own package (jvm-server.options, jvm17-server.options) but for
-// assertions, which make it slower.
+// tunedJava has the Java options of Cassandra 5.0's own package (jvm-server.options, jvm17-server.options), without
+// assertions, because they make it slower.
 var tunedJava = []string{
 	"-XX:+ParallelRefProcEnabled", "-XX:MaxTenuringThreshold=1", "-XX:G1HeapRegionSize=16m", "-XX:G1RSetUpdatingPauseTimePercent=5",
 	"-XX:MaxGCPauseMillis=300", "-XX:InitiatingHeapOccupancyPercent=70", "-XX:+AlwaysPreTouch", "-XX:+PerfDisableSharedMem",
 	"-Dio.netty.tryReflectionSetAccessible=true", "-Dio.netty.allocator.useCacheForAllThreads=true", "-Dio.netty.allocator.maxOrder=11",
-	"-XX:+IgnoreUnrecognizedVMOptions", // of other versions of Java
+	"-XX:+IgnoreUnrecognizedVMOptions", // for other versions of Java
 }
 
 var tunedConfig = map[string]string{
@@ -58,8 +58,8 @@ var tunedConfig = map[string]string{
 	"memtable_allocation_type": "offheap_objects",
 }
 
-// sharedConfig is for nodes of Start, which nobody kills: they need not sync what they acknowledge, which parks a thread for
-// each write, and answer late, rather than not, on a machine that is busy.
+// sharedConfig is for nodes of Start, which are never killed: they need not sync writes, which parks a thread for
+// each write, and their timeouts are long, so that they answer late on a busy machine instead of failing.
 var sharedConfig = map[string]string{
 	"auto_snapshot":                 "false",
 	"commitlog_sync":                "periodic",
@@ -71,21 +71,21 @@ var sharedConfig = map[string]string{
 	"counter_write_request_timeout": "10s",
 }
 
-// schemaUnflushed makes a node not write each change of a schema to files of its own at once, which is half of a change's
-// time. A node that is killed may lose such a change when it starts again, which nodes of Start never do.
+// schemaUnflushed keeps a node from flushing each change of a schema to files at once, which is half of a change's
+// time. A killed node may lose such a change when it starts again, but nodes of Start are never killed.
 const schemaUnflushed = "-Dcassandra.test.flush_local_schema_changes=false"
 
 // unoptimized is Java without its optimizing compiler: see ClusterOptions.Lasting.
 const unoptimized = "-XX:TieredStopAtLevel=1"
 
-// slackenAndRun runs its arguments after the first, which is how many nanoseconds late Linux may wake up their threads
-// that sleep: wake-ups are a quarter of what a node costs that has little to do. Other systems have no such thing.
+// slackenAndRun runs the command in its arguments after the first, which is the timer slack in nanoseconds: how late
+// Linux may wake up sleeping threads. Wake-ups are a quarter of an idle node's cost. Other systems have no timer slack.
 const (
 	slackenAndRun = `{ echo "$0" >/proc/self/timerslack_ns; } 2>/dev/null; exec "$@"`
 	slack         = "500000"
 )
 
-// configure writes the node's folder and settles the command that runs it. JMX stays closed: no port to collide on.
+// configure writes the node's folder and sets the command that runs it. JMX stays closed, so it needs no port.
 func (n *Node) configure(opts ClusterOptions, datacenter string, in places, of software) error {
 	conf := filepath.Join(n.dir, "conf")
 	if err := os.MkdirAll(conf, 0o700); err != nil {
@@ -118,7 +118,7 @@ func (n *Node) config(opts ClusterOptions, in places) (string, error) {
 	return override(out.String(), opts.Config), err
 }
 
-// override replaces the one-line settings of the names given, or adds them; those without a value it drops.
+// override replaces or adds one-line settings by name, and drops those with an empty value.
 func override(yaml string, settings map[string]string) string {
 	lines := slices.DeleteFunc(strings.Split(yaml, "\n"), func(line string) bool {
 		name, _, isSetting := strings.Cut(line, ":")
@@ -143,11 +143,11 @@ func javaCommand(of software, conf, dir string, opts ClusterOptions) []string {
 		"-Dcassandra.config=file://" + filepath.Join(conf, "cassandra.yaml"),
 		"-Dcassandra-rackdc.properties=file://" + filepath.Join(conf, "cassandra-rackdc.properties"),
 		"-Dlogback.configurationFile=" + filepath.Join(conf, "logback.xml"),
-		// A new node need not wait half a minute for a ring that is minutes old and a loopback away.
+		// A new node need not wait half a minute for a ring that is minutes old and on the same machine.
 		"-Dcassandra.ring_delay_ms=2000",
 		"-Dcassandra.skip_wait_for_gossip_to_settle=0",
 		"-Dcassandra.consistent.rangemovement=false",
-		"-Dcassandra.memtable.row_overhead_size=181", // what it would measure on each start, for two seconds
+		"-Dcassandra.memtable.row_overhead_size=181", // the result of a measurement that takes two seconds at each start
 	}
 	if !opts.Lasting {
 		command = append(command, unoptimized)
@@ -165,7 +165,7 @@ func javaCommand(of software, conf, dir string, opts ClusterOptions) []string {
 	return append(command, "-cp", filepath.Join(of.jars, "*"), "org.apache.cassandra.service.CassandraDaemon")
 }
 
-// recording returns command so that Java writes down the classes that it loaded when it ends in good order.
+// recording returns command with an option that makes Java write the classes that it loaded when it ends cleanly.
 func recording(command []string, file string) []string {
 	return slices.Insert(slices.Clone(command), slices.Index(command, "-cp"), "-XX:ArchiveClassesAtExit="+file)
 }

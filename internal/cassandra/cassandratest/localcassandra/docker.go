@@ -22,7 +22,7 @@ import (
 
 const (
 	image = "cassandra:5.0"
-	// tune sets what Options.Tuned means, and leaves the rest as the image has it.
+	// tune applies the settings of Options.Tuned to the image's configuration.
 	tune = `yaml=/etc/cassandra/cassandra.yaml; ` +
 		`sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' -e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 1ms/' ` +
 		`-e 's/inherits: skiplist/inherits: trie/' -e '/^memtable_allocation_type:/d' -e '/^auto_snapshot:/d' $yaml && ` +
@@ -33,7 +33,7 @@ const (
 		schemaUnflushed
 )
 
-// configure gives the image one-line settings, and then runs it. It has no environment variables for them.
+// configure edits one-line settings of the image, which has no environment variables for them, and then runs it.
 func configure(settings map[string]string) string {
 	script := "yaml=/etc/cassandra/cassandra.yaml; "
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -45,15 +45,15 @@ func configure(settings map[string]string) string {
 	return script + slackenAndRun
 }
 
-// containers are the nodes and what they need beside them.
+// containers are the nodes, and their network and watchdog.
 type containers struct {
 	network *testcontainers.DockerNetwork
 	nodes   []testcontainers.Container
 	dog     *watchdog.Watchdog
 }
 
-// startDocker starts the nodes as containers, one after the other. More than one needs containers' addresses that can be
-// reached from here, which an engine in a virtual machine does not give.
+// startDocker starts the nodes as containers, one after the other. Several nodes need container addresses that can be
+// reached from here, which an engine in a virtual machine does not provide.
 func startDocker(ctx context.Context, opts Options) (*Running, error) {
 	log.SetDefault(quiet)
 	if err := dockerAnswers(ctx); err != nil {
@@ -85,7 +85,7 @@ func startDocker(ctx context.Context, opts Options) (*Running, error) {
 	return running, nil
 }
 
-// dockerAnswers returns nil if there is a Docker engine. The library panics where it finds none at all.
+// dockerAnswers returns nil if there is a Docker engine. The library panics if it finds none at all.
 func dockerAnswers(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -99,7 +99,7 @@ func dockerAnswers(ctx context.Context) (err error) {
 	return errors.Join(provider.Health(ctx), provider.Close())
 }
 
-// add starts one more node that joins the seed, or is the seed if that is empty, and returns its address.
+// add starts one more node, which joins the seed, or becomes the seed if that is empty, and returns its address.
 func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, error) {
 	options := []testcontainers.ContainerCustomizer{
 		// The module waits for a published port, which cannot be reached from inside another container; waitContainer can.
@@ -118,7 +118,7 @@ func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, 
 		options = append(options, network.WithNetwork(nil, c.network))
 	}
 	if runtime.GOOS != "linux" {
-		// The driver asks a node for its address and goes there, so that the port here must be the node's own.
+		// The driver connects to the address that a node reports, so the port here must be the node's own.
 		options = append(options, testcontainers.WithExposedPorts(nativePort+":"+nativePort+"/tcp"),
 			testcontainers.WithEnv(map[string]string{"CASSANDRA_BROADCAST_RPC_ADDRESS": "127.0.0.1"}))
 	}
@@ -139,7 +139,7 @@ func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, 
 	return ip, waitContainer(ctx, node, net.JoinHostPort(ip, nativePort))
 }
 
-// waitContainer returns when the node answers a query, and errs as soon as its container has ended.
+// waitContainer returns when the node answers a query, or with an error as soon as its container has ended.
 func waitContainer(ctx context.Context, node testcontainers.Container, addr string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer within %v", readyTimeout))
 	defer cancel()
@@ -173,12 +173,12 @@ func containerLogTail(node testcontainers.Container) string {
 	return string(all[max(0, len(all)-logTailBytes):])
 }
 
-// guard has a watchdog remove all that was started so far if this process dies. Testcontainers' own reaper would do so too,
-// but needs an image of its own, and is often switched off.
+// guard starts a watchdog that removes all containers so far if this process dies. Testcontainers' reaper does that, too,
+// but needs another image, and is often switched off.
 func (c *containers) guard() error {
 	docker, err := exec.LookPath("docker")
 	if err != nil {
-		return nil // without the client's command, the reaper remains
+		return nil // without Docker's command, only the reaper is left
 	}
 	const removeAll = `docker=$0 network=$1; shift; "$docker" rm -f -v "$@"; [ -z "$network" ] || "$docker" network rm "$network"`
 	command := []string{"/bin/sh", "-c", removeAll, docker, ""}

@@ -1,8 +1,8 @@
-// Package localcassandra starts Apache Cassandra on this machine, for tests and for trying things out: as containers by a
+// Package localcassandra starts Apache Cassandra on this machine, for tests and for trying things out: as containers of a
 // Docker engine, or as plain Java processes from the jars on Maven Central. The nodes end with the process that started
 // them, even when that process is killed.
 //
-// It does not know the testing package, keyspaces, or anything of rate limits, and it is not for running Cassandra in
+// It does not know the testing package, keyspaces or rate limits, and it is not for running Cassandra in
 // production.
 package localcassandra
 
@@ -15,26 +15,26 @@ import (
 	"time"
 )
 
-// The environment variables that say which Cassandra is used.
+// The environment variables that select a Cassandra.
 const (
 	// EnvHosts names nodes that run already, as a comma-separated list of host[:port]. Nothing is started when it is set.
 	EnvHosts = "RATELIMITD_TEST_CASSANDRA_HOSTS"
-	// EnvMode forces one way of starting a node: docker, java, or auto.
+	// EnvMode selects how a node is started: docker, java, or auto.
 	EnvMode = "RATELIMITD_TEST_CASSANDRA"
 )
 
-// StartTimeout bounds the start of one node, the making ready of its software included: a first run downloads a container
+// StartTimeout bounds the start of one node, including its software: a first run downloads a container
 // image or a hundred jars.
 const StartTimeout = 10 * time.Minute
 
-// ErrUnavailable is wrapped by the errors of Start when this machine has no means to start Cassandra at all; the error says
+// ErrUnavailable is wrapped by the errors of Start if this machine can't start Cassandra at all. The error says
 // what to install.
 var ErrUnavailable = errors.New("no Cassandra can be started here")
 
 // A Mode is a way of starting Cassandra. Its zero value is Auto.
 type Mode int
 
-// The modes: Auto is Docker where an engine answers, else Java.
+// The modes: Auto is Docker if an engine answers, else Java.
 const (
 	Auto Mode = iota
 	Docker
@@ -54,16 +54,16 @@ func ParseMode(s string) (Mode, error) {
 	return Auto, fmt.Errorf("%s=%q: want docker, java or auto", EnvMode, s)
 }
 
-// Options says what to start. Its zero value is one node, by Docker or else by Java.
+// Options are the options of Start. The zero value is one node, with Docker or else with Java.
 type Options struct {
 	// Mode is the way of starting.
 	Mode Mode
 	// Nodes is how many nodes to start; 0 means 1.
 	Nodes int
-	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, and a larger heap: for measuring, not for
+	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, and a larger heap. They are for measuring, not for
 	// losing nodes.
 	Tuned bool
-	// Logf is called with lines on progress. It may be nil.
+	// Logf logs the progress. It may be nil.
 	Logf func(format string, args ...any)
 }
 
@@ -74,7 +74,7 @@ type Running struct {
 }
 
 // Start starts Cassandra and returns when every node answers CQL. The caller stops it. Under Auto a Docker engine that
-// answers but cannot start the node (say, because it has no image and no registry) is passed over for Java, and Logf told.
+// answers but can't start the node (because it has no image and no registry, say) is logged, and Java is used instead.
 func Start(ctx context.Context, opts Options) (*Running, error) {
 	opts.Nodes = max(opts.Nodes, 1)
 	if opts.Logf == nil {

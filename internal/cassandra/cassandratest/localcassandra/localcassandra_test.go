@@ -39,7 +39,7 @@ func TestDatacenterOfEachNode(t *testing.T) {
 		}
 	}
 	if got := (ClusterOptions{}).datacenter(1); got != DefaultDatacenter {
-		t.Errorf("datacenter of a node that was given none = %q", got)
+		t.Errorf("datacenter of a node without one = %q", got)
 	}
 	if got := opts.withDefaults().Nodes; got != 2 {
 		t.Errorf("nodes of a cluster with two data centres and no number = %d, want 2", got)
@@ -60,7 +60,7 @@ func TestFreePlacesAreDistinct(t *testing.T) {
 	}
 }
 
-// Something that listens on the usual ports of all addresses does not keep a cluster from starting.
+// A cluster starts even if the usual ports are taken on all addresses.
 func TestOtherPortsWhereTheUsualOnesAreTaken(t *testing.T) {
 	found, err := withFreePorts([]string{"127.0.0.1"})
 	if err != nil {
@@ -75,11 +75,11 @@ func TestOtherPortsWhereTheUsualOnesAreTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	if found.free() == nil {
-		t.Errorf("%v is said to be free while something listens", found)
+		t.Errorf("%v is free, although a listener has it", found)
 	}
 }
 
-// The error of a poll that ran out of time says why the last try failed, not only that time ran out.
+// The error of a poll that times out includes the error of the last attempt.
 func TestPollSaysWhatFailedLast(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*pollInterval, errors.New("out of time"))
 	defer cancel()
@@ -90,7 +90,7 @@ func TestPollSaysWhatFailedLast(t *testing.T) {
 		return errors.New("connection refused")
 	})
 	if err == nil || !strings.Contains(err.Error(), "out of time") || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("poll = %v; want that time ran out, and why", err)
+		t.Errorf("poll = %v; want the timeout and its cause", err)
 	}
 	tries := 0
 	err = poll(context.Background(), func() error {
@@ -104,7 +104,7 @@ func TestPollSaysWhatFailedLast(t *testing.T) {
 	}
 }
 
-// Without Java the error says what to install, and that it is no failure of the node.
+// Without Java the error is ErrUnavailable, and says what to install.
 func TestNoJavaIsUnavailable(t *testing.T) {
 	t.Setenv("JAVA_HOME", t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -115,19 +115,19 @@ func TestNoJavaIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestClassesAreReadOnceTheyAreThere holds that Java is given the file of classes only where there is one, and writes one
-// only where it is told to.
+// TestClassesAreReadOnceTheyAreThere checks that Java gets the file of classes only if it exists, and writes one
+// only when it should.
 func TestClassesAreReadOnceTheyAreThere(t *testing.T) {
 	of := software{java: "java", jars: "jars", classes: filepath.Join(t.TempDir(), "classes.jsa")}
 	reads := "-XX:SharedArchiveFile=" + of.classes
 	command := javaCommand(of, "conf", "node", ClusterOptions{})
 	if slices.Contains(command, reads) {
-		t.Errorf("a file that is not there is read: %v", command)
+		t.Errorf("a missing file is read: %v", command)
 	}
 	const writes = "-XX:ArchiveClassesAtExit=new.jsa"
 	recorded := recording(command, "new.jsa")
 	if at := slices.Index(recorded, writes); at < 0 || recorded[at+1] != "-cp" || recorded[len(recorded)-1] != command[len(command)-1] {
-		t.Errorf("no option of Java's says to write: %v", recorded)
+		t.Errorf("no option makes Java write the file: %v", recorded)
 	}
 	if err := os.WriteFile(of.classes, nil, 0o600); err != nil {
 		t.Fatal(err)

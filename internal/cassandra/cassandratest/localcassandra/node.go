@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	readyTimeout = 3 * time.Minute // a start takes 10 s alone on two cores; tests that run beside it may slow it tenfold
+	readyTimeout = 3 * time.Minute // a start takes 10 s on two idle cores; tests at the same time may slow it tenfold
 	stopTimeout  = time.Minute     // a drain flushes the writes of tests, which are few
 	dialTimeout  = 5 * time.Second
 	logTailBytes = 4 << 10
@@ -28,10 +28,10 @@ type Node struct {
 	process *process // nil while it is not running
 }
 
-// Addr returns the node's CQL address, host:port. It stays the same over restarts.
+// Addr returns the node's CQL address, host:port. It stays the same across restarts.
 func (n *Node) Addr() string { return net.JoinHostPort(n.address, n.port) }
 
-// Start starts the node, for the first time or again on the same data, and returns when it accepts CQL. A node that
+// Start starts the node, for the first time or on its earlier data, and returns when it accepts CQL. A node that
 // already runs is left alone.
 func (n *Node) Start(ctx context.Context) error {
 	if n.process != nil {
@@ -49,13 +49,13 @@ func (n *Node) Start(ctx context.Context) error {
 		return fmt.Errorf("starting node %s: %w", n.address, err)
 	}
 	if err := n.waitReady(ctx); err != nil {
-		_ = n.Kill() // the reason why it did not start says more than a failed kill
+		_ = n.Kill() // the reason of the failed start matters more than a failed kill
 		return fmt.Errorf("node %s did not start: %w\nthe end of its log:\n%s", n.address, err, n.LogTail())
 	}
 	return nil
 }
 
-// waitReady returns when the node answers a query, and errs as soon as its process has ended.
+// waitReady returns when the node answers a query, or with an error as soon as its process has ended.
 func (n *Node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer within %v", readyTimeout))
 	defer cancel()
@@ -74,7 +74,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	return poll(ctx, func() error { return answers(ctx, n.Addr()) })
 }
 
-// answers asks the node a question, after a look whether its port is open at all, which is cheap.
+// answers queries the node, after a cheap check of whether its port is open at all.
 func answers(ctx context.Context, addr string) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -92,10 +92,10 @@ func answers(ctx context.Context, addr string) error {
 	return session.Query(`SELECT now() FROM system.local`).WithContext(ctx).Iter().Close()
 }
 
-// Pause freezes the node as a long garbage collection would: its connections stay open and nothing is answered.
+// Pause freezes the node like a long garbage collection: its connections stay open, but it does not answer.
 func (n *Node) Pause() error { return n.signal("pausing", (*process).pause) }
 
-// Resume lets a paused node go on.
+// Resume continues a paused node.
 func (n *Node) Resume() error { return n.signal("resuming", (*process).resume) }
 
 func (n *Node) signal(doing string, send func(*process) error) error {
@@ -108,11 +108,11 @@ func (n *Node) signal(doing string, send func(*process) error) error {
 	return nil
 }
 
-// Kill ends the node at once, paused or not, as a power cut to its process would, and returns when it is gone. A node that
+// Kill ends the node at once, paused or not, like a power cut, and returns when it is gone. A node that
 // does not run is left alone.
 func (n *Node) Kill() error { return n.end("killing", (*process).kill) }
 
-// Stop asks the node to end in good order, and returns when it is gone. It errs, and kills the node, after a minute. A
+// Stop ends the node cleanly, and returns when it is gone. After a minute it kills the node, and returns an error. A
 // paused node must be resumed first. A node that does not run is left alone.
 func (n *Node) Stop() error { return n.end("stopping", (*process).terminate) }
 
@@ -128,7 +128,7 @@ func (n *Node) end(doing string, end func(*process) error) error {
 	return nil
 }
 
-// LogTail returns the last few KiB of the node's log, or why there is none.
+// LogTail returns the last few KiB of the node's log, or the error if there is none.
 func (n *Node) LogTail() string {
 	log, err := os.Open(n.logPath())
 	if err != nil {

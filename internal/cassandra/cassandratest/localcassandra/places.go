@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// Cassandra's usual ports, for CQL and among nodes.
+// Cassandra's usual ports, for CQL and between nodes.
 const (
 	nativePort  = "9042"
 	storagePort = "7000"
@@ -16,14 +16,14 @@ const (
 	addressAttempts = 10
 )
 
-// places are where the nodes of one cluster listen: addresses of their own, the same ports.
+// places are the listen addresses of one cluster's nodes: each node has its own address, and all have the same ports.
 type places struct {
 	addresses               []string
 	nativePort, storagePort string
 }
 
-// freePlaces finds consecutive loopback addresses for n nodes. They are drawn at random, so that clusters of test binaries
-// that run at the same time don't meet. The ports are the usual ones, unless something listens there on all addresses.
+// freePlaces finds consecutive loopback addresses for n nodes. They are random, so that clusters of test binaries
+// that run at the same time don't collide. The ports are the usual ones, unless a listener has them on all addresses.
 // Where 127.0.0.1 is the only loopback address, a single node gets that.
 func freePlaces(n int) (places, error) {
 	candidates := make([][]string, addressAttempts)
@@ -53,7 +53,7 @@ func freePlaces(n int) (places, error) {
 		n, addressAttempts, usual, other)
 }
 
-// withFreePorts lets the system choose two ports that are free on the first address, and looks whether they are on all.
+// withFreePorts lets the system choose two ports that are free on the first address, and checks that they are free on all.
 func withFreePorts(addresses []string) (places, error) {
 	found := places{addresses: addresses}
 	for _, port := range []*string{&found.nativePort, &found.storagePort} {
@@ -70,7 +70,7 @@ func withFreePorts(addresses []string) (places, error) {
 	return found, others.free()
 }
 
-// free returns nil if nothing listens at these places, else an error that names the place.
+// free returns nil if nothing listens at these places, or else an error that names the place.
 func (p places) free() error {
 	for _, address := range p.addresses {
 		for _, port := range []string{p.nativePort, p.storagePort} {

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// errNotUnix is why nodes cannot be had by Java where there are no signals to pause one with; Docker works there.
+// errNotUnix is returned for Java nodes on systems without signals to pause a node. Docker works there.
 var errNotUnix = errors.New("Java nodes need a Unix system; set " + EnvMode + "=docker")
 
 type process struct{ exited chan struct{} }

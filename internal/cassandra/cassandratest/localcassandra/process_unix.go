@@ -23,7 +23,7 @@ type process struct {
 
 // startProcess starts the command in a process group of its own, so that a Ctrl-C in the terminal
 // reaches it only through its parent. Should this process die, the watchdog kills the child and
-// removes dir, and the folder that dir is in if nothing else is there.
+// removes dir, and also its parent folder if that is empty.
 func startProcess(cmd *exec.Cmd, dir string) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -31,7 +31,7 @@ func startProcess(cmd *exec.Cmd, dir string) (*process, error) {
 	}
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log says how it ended
 		close(p.exited)
 	}()
 	const killAndRemove = `kill -KILL "$0"; sleep 1; rm -rf "$1"; rmdir "$(dirname "$1")"`
@@ -54,7 +54,7 @@ func (p *process) kill() error {
 	return p.dog.StandDown()
 }
 
-// terminate asks the process to end, and kills it when it has not within a minute.
+// terminate asks the process to end, and kills it if it has not ended within a minute.
 func (p *process) terminate() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -69,7 +69,7 @@ func (p *process) terminate() error {
 	}
 }
 
-// lockFile takes the lock of that name, waiting for another process that has it. The lock goes with the process.
+// lockFile takes the lock with this name, and waits while another process has it. The lock ends with the process.
 func lockFile(name string) (unlock func(), err error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// startAndWait prints the process id of a child and then waits for its standard input to end, which it never does.
+// startAndWait prints the process ID of a child, and then waits for the end of its standard input, which never comes.
 func startAndWait(dir string) {
 	child, err := startProcess(exec.Command("sleep", "600"), dir)
 	if err != nil {
@@ -42,7 +42,7 @@ func startAndWait(dir string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// A process that is killed hard can clean up nothing, and still its child ends and the child's files go.
+// A killed process can't clean up, but its child ends and the child's files are removed.
 func TestChildEndsWithAKilledParent(t *testing.T) {
 	top := filepath.Join(t.TempDir(), "top")
 	dir := filepath.Join(top, "child")
@@ -66,7 +66,7 @@ func TestChildEndsWithAKilledParent(t *testing.T) {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	child, parseErr := strconv.Atoi(strings.TrimSpace(line))
 	if err := errors.Join(err, parseErr, parent.Process.Kill()); err != nil {
-		t.Fatalf("the parent said %q: %v", line, err)
+		t.Fatalf("the parent printed %q: %v", line, err)
 	}
 	_ = parent.Wait() // it was killed, as asked
 
@@ -77,7 +77,7 @@ func TestChildEndsWithAKilledParent(t *testing.T) {
 	}
 }
 
-// gone returns nil if the process has ended (or is a zombie that nobody waits for) and the folder is not there.
+// gone returns nil if the process has ended (or is a zombie) and the folder does not exist.
 func gone(pid int, dir string) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	isZombie := err == nil && strings.Contains(string(status), ") Z ")
@@ -85,12 +85,12 @@ func gone(pid int, dir string) error {
 		return fmt.Errorf("process %d lives", pid)
 	}
 	if _, err := os.Stat(dir); err == nil {
-		return fmt.Errorf("folder %s is there", dir)
+		return fmt.Errorf("folder %s still exists", dir)
 	}
 	return nil
 }
 
-// A process that ends as it should leaves its files alone.
+// A process that ends cleanly does not remove its files.
 func TestKilledChildKeepsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	child, err := startProcess(exec.Command("sleep", "600"), dir)

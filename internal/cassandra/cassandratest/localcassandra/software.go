@@ -22,19 +22,19 @@ const (
 //go:embed conf/pom.xml
 var pomXML []byte
 
-// javaVersion finds the version in what java -version prints: openjdk version "17.0.15" 2025-04-15.
+// javaVersion finds the version in the output of java -version: openjdk version "17.0.15" 2025-04-15.
 var javaVersion = regexp.MustCompile(`version "(([0-9]+)[0-9._]*)`)
 
 // software is the Java and Cassandra that nodes run.
 type software struct {
 	java string // the program
 	jars string // the folder of Cassandra's jars
-	// classes is a file of Java's, of Cassandra's classes as they are once loaded: with it a start takes two thirds of the
-	// time. It is written when the first cluster is closed. Java 11 makes none: empty.
+	// classes is Java's archive of Cassandra's loaded classes: with it a start takes two thirds of the
+	// time. It is written when the first cluster is closed. Empty with Java 11, which makes none.
 	classes string
 }
 
-// findSoftware has Maven get Cassandra's jars if they are not there.
+// findSoftware lets Maven download Cassandra's jars if they are missing.
 func findSoftware(ctx context.Context, logf func(string, ...any)) (software, error) {
 	java, version, err := findJava(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func findSoftware(ctx context.Context, logf func(string, ...any)) (software, err
 	return found, err
 }
 
-// findJava returns the java of JAVA_HOME, or the one on the PATH, if it is of a version that Cassandra runs on, and the version.
+// findJava returns the java of JAVA_HOME, or the one on the PATH, and its version, on which Cassandra must be able to run.
 func findJava(ctx context.Context) (path, version string, err error) {
 	const want = "install Java 17 (on Debian: openjdk-17-jre-headless) and Maven"
 	java := "java"
@@ -73,8 +73,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return path, string(found[1]), nil
 }
 
-// ensureJars returns the folder of Cassandra's jars in the user's cache, and has Maven fill it if it is not there. Of
-// several processes that come at the same time one downloads, and the others wait for it.
+// ensureJars returns the folder of Cassandra's jars in the user's cache, and lets Maven fill it if it is missing. Of
+// several processes at the same time, one downloads and the others wait for it.
 func ensureJars(ctx context.Context, logf func(string, ...any)) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -100,7 +100,7 @@ func ensureJars(ctx context.Context, logf func(string, ...any)) (string, error) 
 	return jars, downloadJars(ctx, jars)
 }
 
-// downloadJars has Maven copy the jars beside their place, and moves them there when they are complete.
+// downloadJars lets Maven copy the jars to a temporary folder, and moves them to their place when they are complete.
 func downloadJars(ctx context.Context, jars string) error {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {

@@ -5,7 +5,7 @@
 //	localcassandra [-nodes 3] -- go test ./...      until the command ends; exits as the command does
 //
 // It does not know what the nodes are used for. With RATELIMITD_TEST_CASSANDRA_HOSTS set already, a command runs on the
-// nodes that it names, and none are started.
+// nodes that it names, and no node is started.
 package main
 
 import (
@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	maxNodes = 3 // what a laptop can hold, and what replication factor 3 needs
-	// commandGrace is how long the command may take to end after it was asked to, before it is killed.
+	maxNodes = 3 // a laptop can run three, and replication factor 3 needs them
+	// commandGrace is how long the command may take to end after SIGTERM, before it is killed.
 	commandGrace = 20 * time.Second
 )
 
@@ -40,7 +40,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code: the command's, or 0, or 1 with an error, or 2 for wrong usage.
+// run returns the exit code: the command's, 0, 1 with an error, or 2 for wrong usage.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, err error) {
 	flags := flag.NewFlagSet("localcassandra", flag.ContinueOnError)
 	flags.SetOutput(stderr)
