@@ -1,5 +1,5 @@
 // Package broken has builds of the service that are broken on purpose, and the tests that catch them: a check that
-// cannot fail proves nothing. A build replaces a few lines of the service's files by the compiler's overlay, so that
+// cannot fail proves nothing. A build replaces a few lines of the service's files with the compiler's overlay, so that
 // the tree is not changed. The package knows only the text of those lines.
 package broken
 
@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// Build is the service without a condition that a promise needs.
+// Build is the service without a condition of a promise.
 type Build struct {
 	Name  string // unique name
 	Broke string // the promise that no longer holds
-	Rule  int    // the rule of owners that it leaves out, 1 to Rules; 0: none
+	Rule  int    // the rule of owners that it breaks, 1 to Rules; 0: none
 	Edits []Edit
-	Tests []string // each must fail: of internal/limiter, or, as "embedded.TestX/Y", of another package of internal
-	Finds int      // within so many schedules the simulation must find it, from the first on; 0: it need not
-	Vital bool     // it is one of the few that every check of the project runs
+	Tests []string // must all fail: tests of internal/limiter or, as "embedded.TestX/Y", of another package in internal
+	Finds int      // the simulation must find it within this many schedules, from the first one; 0: it need not
+	Vital bool     // it is one of the few that every run of CI tries
 }
 
 // Rules is how many rules of owners there are: docs/contributing/broken-builds.md has them.
 const Rules = 9
 
-// RuleName returns the rule that b leaves out, for tables.
+// RuleName returns the rule that b breaks, for tables.
 func (b *Build) RuleName() string {
 	if b.Rule == 0 {
 		return "–"
@@ -38,12 +38,12 @@ func (b *Build) RuleName() string {
 // Edit is a change of one file.
 type Edit struct {
 	File string // below the module's root
-	Old  string // is in the file exactly once
+	Old  string // occurs exactly once in the file
 	New  string
 }
 
-// Apply returns the files that b changes, by path below root, as they are then. The
-// error says which edit no longer applies.
+// Apply returns the new content of the files that b changes, by path below root. The
+// error names the edit that no longer applies.
 func (b *Build) Apply(root string) (map[string][]byte, error) {
 	files := make(map[string][]byte)
 	for _, e := range b.Edits {

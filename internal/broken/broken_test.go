@@ -32,14 +32,14 @@ func builds(t *testing.T) []broken.Build {
 	return all
 }
 
-// TestEveryBuildStillApplies makes sure that the list does not rot: each old text is in
-// its file once, and what comes of it is a package that compiles.
+// TestEveryBuildStillApplies checks that the list is up to date: each old text is in
+// its file once, and the changed package compiles.
 func TestEveryBuildStillApplies(t *testing.T) {
 	packages := make(map[string]*pkg)
 	names := make(map[string]bool)
 	for _, b := range builds(t) {
 		if names[b.Name] {
-			t.Errorf("%s is there twice", b.Name)
+			t.Errorf("there are two builds %s", b.Name)
 		}
 		names[b.Name] = true
 		files, err := b.Apply(root)
@@ -58,24 +58,24 @@ func TestEveryBuildStillApplies(t *testing.T) {
 	}
 }
 
-// TestEveryBuildIsCaughtBySomething makes sure that each says by what, and that those
-// that are run with every check are few.
+// TestEveryBuildIsCaughtBySomething checks that each build names what catches it, and that
+// few of them are vital.
 func TestEveryBuildIsCaughtBySomething(t *testing.T) {
 	vital := 0
 	for _, b := range builds(t) {
 		if len(b.Tests) == 0 && b.Finds == 0 {
-			t.Errorf("%s: nothing should catch it", b.Name)
+			t.Errorf("%s: it names no test and no number of schedules", b.Name)
 		}
 		if b.Vital {
 			vital++
 		}
 	}
 	if vital < 5 || vital > 10 {
-		t.Errorf("%d builds are vital: a check of the whole project has time for some eight", vital)
+		t.Errorf("%d builds are vital: CI has time for about eight", vital)
 	}
 }
 
-// TestEveryRuleOfOwnersHasABuild makes sure that no rule is left without one.
+// TestEveryRuleOfOwnersHasABuild checks that a build breaks each rule.
 func TestEveryRuleOfOwnersHasABuild(t *testing.T) {
 	left := make(map[int]bool)
 	for _, b := range builds(t) {
@@ -83,13 +83,13 @@ func TestEveryRuleOfOwnersHasABuild(t *testing.T) {
 	}
 	for rule := 1; rule <= broken.Rules; rule++ {
 		if !left[rule] {
-			t.Errorf("no build leaves out rule %d", rule)
+			t.Errorf("no build breaks rule %d", rule)
 		}
 	}
 }
 
-// TestTestsThatCatchBuildsExist holds that each test that is to catch a build is in the package that it names:
-// one that is gone would else only be found by a run of all builds, which takes an hour.
+// TestTestsThatCatchBuildsExist checks that each test that should catch a build is in the named package:
+// otherwise only a run of all builds, which takes an hour, would find a missing one.
 func TestTestsThatCatchBuildsExist(t *testing.T) {
 	texts := make(map[string]string)
 	for _, b := range builds(t) {
@@ -116,8 +116,8 @@ func TestTestsThatCatchBuildsExist(t *testing.T) {
 	}
 }
 
-// TestEveryBuildIsInTheTable makes sure that the page tells of all of them, by the tests
-// that catch each, and of none that is gone.
+// TestEveryBuildIsInTheTable checks that the page has a row for each build, with the tests
+// that catch it, and no other rows.
 func TestEveryBuildIsInTheTable(t *testing.T) {
 	const name = "docs/contributing/broken-builds.md"
 	page, err := os.ReadFile(filepath.Join(root, name))
@@ -193,7 +193,7 @@ func load(t *testing.T, folder string) *pkg {
 	return p
 }
 
-// check fails t if p does not compile with files in place of its own.
+// check fails t if p does not compile with files instead of its own.
 func (p *pkg) check(t *testing.T, b *broken.Build, folder string, files map[string][]byte) {
 	t.Helper()
 	var parsed []*ast.File

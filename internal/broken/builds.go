@@ -18,7 +18,7 @@ var topics = []string{
 	"owners", "members", "prepared", "numbers", "shadows", "versions", "confirms",
 }
 
-// Builds returns all of them. The error names a file that can't be read, and the build there.
+// Builds returns all builds. The error names the file and the build that can't be read.
 func Builds() (all []Build, err error) {
 	for _, topic := range topics {
 		name := "builds/" + topic + ".txt"
@@ -27,7 +27,7 @@ func Builds() (all []Build, err error) {
 			return nil, err
 		}
 		parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n=== ")
-		for _, part := range parts[1:] { // the first is a comment
+		for _, part := range parts[1:] { // the first part is a comment
 			b, err := parse(part)
 			if err != nil {
 				return nil, fmt.Errorf("internal/broken/%s: %q: %w", name, b.Name, err)
@@ -38,18 +38,18 @@ func Builds() (all []Build, err error) {
 	return all, nil
 }
 
-// parse returns the build that text is:
+// parse reads a build:
 //
 //	what is broken
 //	broke: the promise that no longer holds
 //	rule: 4
-//	test: a test that catches it; there may be more
+//	test: a test that catches it (repeatable)
 //	finds: 1500
 //	vital
 //	--- path/of/a/file.go
-//	the old text, as many lines as it has
+//	the old text, of one or more lines
 //	+++
-//	the new text; none: the old one goes. More edits may follow
+//	the new text, which may be empty. More edits may follow
 func parse(text string) (b Build, err error) {
 	parts := strings.Split(text, "\n--- ")
 	about := strings.Split(parts[0], "\n")

@@ -16,29 +16,29 @@ import (
 // Result is the outcome of a build.
 type Result struct {
 	Build
-	CaughtBy  []string // of its Tests, those that failed
-	Missed    []string // and those that passed
-	Schedules int      // that the simulation needed to find it; 0: not found
+	CaughtBy  []string // those of its Tests that failed
+	Missed    []string // those of its Tests that passed
+	Schedules int      // schedules that the simulation needed to find it; 0: not found
 }
 
-// Err returns an error that names the tests that should have caught r's build and did not.
+// Err returns an error that names the tests that did not catch r's build, but should have.
 func (r *Result) Err() error {
 	switch {
 	case len(r.Missed) > 0:
-		return fmt.Errorf("%s: passes under it: %s", r.Name, strings.Join(r.Missed, ", "))
+		return fmt.Errorf("%s: these tests pass: %s", r.Name, strings.Join(r.Missed, ", "))
 	case r.Finds > 0 && r.Schedules == 0:
-		return fmt.Errorf("%s: %d schedules of the simulation pass under it", r.Name, r.Finds)
+		return fmt.Errorf("%s: %d schedules of the simulation pass", r.Name, r.Finds)
 	case len(r.CaughtBy) == 0 && r.Schedules == 0:
 		return fmt.Errorf("%s: nothing catches it", r.Name)
 	}
 	return nil
 }
 
-// Bench compiles builds of the module at Root and holds them against their tests. Folder
+// Bench compiles builds of the module at Root and runs their tests. Folder
 // is for its files.
 type Bench struct {
 	Root, Folder string
-	Schedules    int // how many the simulation tries of builds that it need not find
+	Schedules    int // schedules that the simulation tries for builds that it need not find
 }
 
 // Run compiles b and runs the tests that should catch it. It fails if b cannot be tried: an edit does not apply, or the
@@ -82,7 +82,7 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	return r, nil
 }
 
-// limiterPackage is the package of a test that names no package.
+// limiterPackage is the package of a test without a package name.
 const limiterPackage = "limiter"
 
 // Split returns the package of a test that catches a build, as a folder of internal, and its name there.
@@ -93,7 +93,7 @@ func Split(test string) (pkg, name string) {
 	return limiterPackage, test
 }
 
-// needsMore reports whether test needs a Cassandra, and none is given.
+// needsMore reports whether test needs a Cassandra that is not there.
 func needsMore(test string) bool {
 	return strings.HasPrefix(test, "cassandra.") && os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS") == ""
 }
@@ -124,8 +124,8 @@ var (
 	nobody = regexp.MustCompile(`(?m)^testing: warning: no tests to run`)
 )
 
-// try runs some tests and reports whether one failed. Whether they pass is not known
-// when they crash, end too late, or are not there.
+// try runs some tests and reports whether one failed. The result is unknown
+// if they crash, end too late, or do not exist.
 func (n *Bench) try(ctx context.Context, pkg, compiled string, args ...string) (failed bool, out string, err error) {
 	run := exec.CommandContext(ctx, compiled, append(args, "-test.timeout=10m")...)
 	run.Dir = filepath.Join(n.Root, "internal", pkg)
@@ -145,7 +145,7 @@ func (n *Bench) try(ctx context.Context, pkg, compiled string, args ...string) (
 	return false, out, fmt.Errorf("%w\n%s", err, out)
 }
 
-// simulate returns how many schedules it takes to find that the build is broken; 0 if it is not found.
+// simulate returns how many schedules the simulation needs to find the mistake, or 0 if it does not find it.
 func (n *Bench) simulate(ctx context.Context, compiled string, schedules int) (int, error) {
 	if schedules == 0 {
 		return 0, nil
@@ -155,7 +155,7 @@ func (n *Bench) simulate(ctx context.Context, compiled string, schedules int) (i
 	if err != nil || !failed {
 		return 0, err
 	}
-	first := schedules // the output may lack the number
+	first := schedules // used if the output lacks the number
 	for _, found := range seed.FindAllStringSubmatch(out, -1) {
 		if s, err := strconv.Atoi(found[1]); err == nil {
 			first = min(first, s)
@@ -164,7 +164,7 @@ func (n *Bench) simulate(ctx context.Context, compiled string, schedules int) (i
 	return first, nil
 }
 
-// Root returns the folder of the module that the working directory is in.
+// Root returns the folder of the module that contains the working directory.
 func Root(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -177,7 +177,7 @@ func Root(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Sound checks that the tests of builds pass when nothing is broken.
+// Sound checks that the tests of builds pass on the unbroken service.
 func (n *Bench) Sound(ctx context.Context, builds []Build) error {
 	whole := Build{Name: "nothing broken"}
 	for i := range builds {
@@ -193,7 +193,7 @@ func (n *Bench) Sound(ctx context.Context, builds []Build) error {
 	case err != nil:
 		return err
 	case len(r.CaughtBy) > 0 || r.Schedules > 0:
-		return fmt.Errorf("nothing is broken, and fails: %v, simulation after %d", r.CaughtBy, r.Schedules)
+		return fmt.Errorf("the unbroken service fails: %v; the simulation after %d schedules", r.CaughtBy, r.Schedules)
 	}
 	return nil
 }

@@ -17,16 +17,16 @@ import (
 
 const (
 	behindPolicy  = "wide-fixed"
-	behindKeys    = 2 // as many as others can fill in half a window, on a busy machine
+	behindKeys    = 2 // others can fill two in half a window, even on a busy machine
 	behindTries   = 6
-	behindTakes   = 3               // of each key
-	behindCallers = 4               // of each
+	behindTakes   = 3               // for each key
+	behindCallers = 4               // for each key
 	behindStart   = 5 * time.Second // before a window ends
 )
 
-// watchClockBehind puts the clock of p behind at the end of a window in which it has counted. Others fill the next
-// window while p, by its clock, is in the one before. When its clock is right again, no more may be admitted than there
-// is room for. A try that is too slow proves nothing.
+// watchClockBehind sets the clock of p back at the end of a window in which p has counted. Others fill the next
+// window while p, by its clock, is still in the previous one. When its clock is right again, no more may be admitted
+// than there is room for. An attempt that is too slow proves nothing.
 func (r *run) watchClockBehind(ctx context.Context, p *process, test *history.ClockTest) error {
 	if _, err := r.until(ctx, p, true); err != nil {
 		test.Wrong = fmt.Sprintf("before: %v", err)
@@ -38,14 +38,14 @@ func (r *run) watchClockBehind(ctx context.Context, p *process, test *history.Cl
 		if why == "" || err != nil || test.Wrong != "" {
 			return err
 		}
-		r.Logf("clock off by %v: a try that tells nothing: %s", test.Ahead, why)
+		r.Logf("clock off by %v: inconclusive attempt: %s", test.Ahead, why)
 		vain = append(vain, why)
 	}
 	test.Wrong = "no try told anything: " + strings.Join(vain, "; ")
 	return nil
 }
 
-// fillBehind is one try. It returns the reason why the try proves nothing, or "".
+// fillBehind makes one attempt. It returns the reason if the attempt proves nothing, or "".
 func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTest) (why string, err error) {
 	policy, other := r.history.Header.Policy(behindPolicy), r.steadiest().address()
 	soonest := time.Now().Add(behindStart).UnixMilli()
@@ -61,7 +61,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 	if test.Noticed, err = r.until(ctx, p, false); err != nil {
 		test.Wrong = fmt.Sprintf("while it was behind: %v", err)
 	}
-	wait(ctx, time.Until(edge.Add(2*r.Tolerance))) // the window has begun by every clock that counts
+	wait(ctx, time.Until(edge.Add(2*r.Tolerance))) // the window has begun by every valid clock
 	itsEnd := edge.Add(-test.Ahead)
 	before, enough := context.WithDeadline(ctx, itsEnd.Add(-3*r.Tolerance))
 	filled, _ := r.takeEach(before, other, behindCallers, policy.Limit)
@@ -76,7 +76,7 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 	if test.Back, err = r.until(ctx, p, true); err != nil {
 		test.Wrong = fmt.Sprintf("%s after it was right again: %v", test.Wrong, err)
 	}
-	over := edge.Add(policy.Window - 2*r.Tolerance) // units that are admitted later may be of another window
+	over := edge.Add(policy.Window - 2*r.Tolerance) // units that are admitted later may belong to another window
 	if !time.Now().Before(over) {
 		return fmt.Sprintf("it was served again only %v after the window began that others filled", time.Since(edge)), nil
 	}
@@ -95,13 +95,13 @@ func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTes
 			test.Wrong += fmt.Sprintf("in a window of %d others were admitted %d, and it %d. ", policy.Limit, filled[i], more[i])
 		}
 	}
-	if why == "" && told == 0 { // a key that p owns is refused to others as well
+	if why == "" && told == 0 { // if p owns a key, calls of others are refused, too
 		why = "others were admitted hardly anything of any key"
 	}
 	return why, nil
 }
 
-// steadiest returns the process whose clock is nearest to being right.
+// steadiest returns the process whose clock is closest to the right time.
 func (r *run) steadiest() *process {
 	return slices.MinFunc(r.processes, func(a, b *process) int { return cmp.Compare(a.ahead.Abs(), b.ahead.Abs()) })
 }

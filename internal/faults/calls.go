@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	underWay = 512 // maximum of calls: further ones are dropped rather than made late
-	tries    = 8   // of a call that is repeated until it is answered
+	underWay = 512 // most calls under way: more are dropped instead of made late
+	tries    = 8   // of a call that is repeated until there is an answer
 	retryIn  = 400 * time.Millisecond
 )
 
-// call makes calls at their times, even if earlier ones are not answered yet, and waits for all answers.
+// call makes calls at their times, even if earlier ones have no answer yet, and waits for all answers.
 func (r *run) call(ctx context.Context, requests []schedule.Request) {
 	var all sync.WaitGroup
 	tickets := make(chan struct{}, underWay)
@@ -77,7 +77,7 @@ func (r *run) end(ctx context.Context, n int, q *schedule.Request, token string)
 	all.Wait()
 }
 
-// insist sends c, with token, to other processes until it is answered, and once more if again is set.
+// insist sends c, with token, to other processes until one answers, and once more if again is set.
 func (r *run) insist(ctx context.Context, c history.Call, token string, a *history.Answer, again bool) {
 	for try := 1; try < tries && ctx.Err() == nil; try++ {
 		if a.Decided() && !again {
@@ -104,7 +104,7 @@ func (r *run) do(ctx context.Context, c history.Call, token string) (history.Ans
 
 var errUndecided = errors.New("not decided yet")
 
-// askAll asks two processes how much is used of each key whose counts have not expired.
+// askAll asks two processes for the used units of each key whose counts have not expired.
 func (r *run) askAll(ctx context.Context) {
 	for i, d := range r.lasting() {
 		for j := range min(2, r.Processes) {
@@ -119,7 +119,7 @@ func (r *run) askAll(ctx context.Context) {
 	}
 }
 
-// lasting returns the keys whose counts last.
+// lasting returns the keys whose counts have not expired at the end.
 func (r *run) lasting() (keys []history.Demand) {
 	seen := make(map[history.Demand]bool)
 	for i := range r.history.Calls {

@@ -16,13 +16,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// patience is how long a client waits for an answer: longer than any process stands still, so that a call is not
+// patience is how long a client waits for an answer: longer than any process is frozen, so that a call is not
 // decided after the client gave up.
 const patience = 15 * time.Second
 
 var transport = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}
 
-// body is that of a request.
+// body is the body of a request.
 type body struct {
 	Policy      string   `json:"policy,omitempty"`
 	Identifier  string   `json:"identifier,omitempty"`
@@ -53,7 +53,7 @@ type answer struct {
 }
 
 // ask calls the process at address and returns its answer, and its receipt or reservation. token, a receipt or a
-// reservation, identifies its units itself.
+// reservation, names its units itself.
 func ask(ctx context.Context, address string, call *history.Call, token string) (a history.Answer, reservation string) {
 	b := body{ReserveMS: call.Reserve.Milliseconds(), Cost: call.Cost}
 	switch {

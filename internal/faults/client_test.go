@@ -32,7 +32,7 @@ func newServer(t *testing.T) *httptest.Server {
 	return server
 }
 
-// A service's statements about its units are understood: of takes, denials, two demands, repetitions and reservations.
+// The client understands answers to takes, denials, two demands, repetitions and reservations.
 func TestAnswersAreUnderstood(t *testing.T) {
 	server := newServer(t)
 	p, q := history.Demand{Policy: "p", Identifier: "a"}, history.Demand{Policy: "q", Identifier: "a"}
@@ -70,11 +70,11 @@ func TestAnswersAreUnderstood(t *testing.T) {
 		}
 	}
 	if held == "" {
-		t.Error("nothing was reserved")
+		t.Error("the check returned no reservation")
 	}
 }
 
-// A service's answers to receipts are understood.
+// The client understands answers to receipts.
 func TestReceiptsAreUnderstood(t *testing.T) {
 	server := newServer(t)
 	on := []history.Demand{{Policy: "confirmed", Identifier: "a"}}
@@ -106,7 +106,7 @@ func equal(a, b []int64) bool {
 	return len(a) == len(b)
 }
 
-// Where nobody listens nothing is recorded; where somebody hangs up, who knows.
+// A refused connection means that nothing is recorded. After a lost connection that is unknown.
 func TestNoAnswer(t *testing.T) {
 	server := newServer(t)
 	call := history.Call{Op: history.Take, Demands: []history.Demand{{Policy: "p", Identifier: "a"}}}

@@ -17,12 +17,12 @@ import (
 const (
 	farAhead    = 5 * time.Second
 	farBehind   = 8 * time.Second  // long enough for others to fill a window
-	clockBound  = 20 * time.Second // until a clock is noticed: it is measured every two seconds
-	clockWatch  = 5 * time.Second  // that a process under warn is looked at
+	clockBound  = 20 * time.Second // until a wrong clock is noticed, as clocks are measured every two seconds
+	clockWatch  = 5 * time.Second  // how long a process under warn is observed
 	clockPolicy = "log"
 )
 
-// putClocksOff starts processes, changes the clock of each by more than the tolerance and back, and returns how they
+// putClocksOff starts processes, sets the clock of each off by more than the tolerance and back, and returns how they
 // reacted. They have identifiers of their own, because nothing is promised under warn.
 func (r *run) putClocksOff(ctx context.Context) ([]history.ClockTest, error) {
 	tests := []history.ClockTest{
@@ -91,8 +91,8 @@ func (r *run) decidesNothing(a *history.Answer) bool {
 	return a.Status == http.StatusServiceUnavailable && a.Recorded == history.No || r.history.Header.Peers && a.Decided()
 }
 
-// until waits until p is ready and decides, or is not ready and refuses, and returns how long that took. It fails if
-// that takes too long.
+// until waits until p is ready and decides, or is not ready and refuses, and returns the time. It fails if
+// it takes too long.
 func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration, error) {
 	began := time.Now()
 	call := history.Call{Op: history.Take, Demands: []history.Demand{{Policy: clockPolicy, Identifier: "clock-" + p.address()}}}
@@ -106,13 +106,13 @@ func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration
 		case !serves && ready == http.StatusServiceUnavailable && r.decidesNothing(&a):
 			return took, nil
 		case took > clockBound || ctx.Err() != nil:
-			return took, fmt.Errorf("readyz %d, a take %d, recorded %s", ready, a.Status, a.Recorded)
+			return took, fmt.Errorf("/readyz is %d, a take %d with recorded %s", ready, a.Status, a.Recorded)
 		}
 		wait(ctx, pollEvery)
 	}
 }
 
-// readyz returns the status of a process's /readyz, 0 if there is no answer.
+// readyz returns the status of a process's /readyz, or 0 without an answer.
 func readyz(ctx context.Context, address string) (status int) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/readyz", nil)
 	if err != nil {

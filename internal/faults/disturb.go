@@ -11,14 +11,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 )
 
-// A slow node or process runs for a while and stands still for a while, in turn.
+// A slow node or process alternately runs and is frozen for a while.
 const (
 	slowRuns   = 120 * time.Millisecond
 	slowStands = 180 * time.Millisecond
 )
 
-// disturbNodes does faults to nodes, one after the other, and keeps the times between
-// them as those in which the cluster was whole.
+// disturbNodes carries out the faults of nodes, one after the other, and records the times
+// between them, in which the cluster was whole.
 func (r *run) disturbNodes(ctx context.Context, faults []schedule.Fault) error {
 	whole := r.now()
 	for _, f := range faults {
@@ -61,7 +61,7 @@ func (r *run) disturbNode(ctx context.Context, f *schedule.Fault) error {
 	return freeze(ctx, f.Lasts, node.Pause, node.Resume)
 }
 
-// disturbProcesses does faults to processes, one after the other.
+// disturbProcesses carries out the faults of processes, one after the other.
 func (r *run) disturbProcesses(ctx context.Context, faults []schedule.Fault) error {
 	for _, f := range faults {
 		r.waitUntil(ctx, f.At)

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package faults runs a cluster of Cassandra nodes and several ratelimitd processes, each a real one with a clock of
-// its own, has clients call them while nodes and processes are killed, frozen and slowed down by a seed, and keeps a
+// Package faults runs a cluster of Cassandra nodes and several ratelimitd processes, each with a clock of
+// its own. Clients call them while nodes and processes are killed, frozen and slowed down, as a seed decides. It keeps a
 // history of the calls.
 //
 // Package check judges the history.
@@ -31,19 +31,19 @@ type Options struct {
 	Tolerance    time.Duration   // of clocks
 	StoreTimeout time.Duration
 	Binary       string // ratelimitd, built with the tag faults
-	Dir          string // for files; the logs of processes stay there, the data of nodes does not
+	Dir          string // for files: the logs of processes are kept, the data of nodes is not
 	Logf         func(format string, args ...any)
 }
 
 const (
 	nodes  = 3
 	heapMB = 512
-	// settles is the pause after the load: reservations end, and units that have to be taken
-	// back are.
+	// settles is the pause after the load, in which reservations end and units are taken
+	// back.
 	settles = 16 * time.Second
 )
 
-// run is a run that is under way.
+// run is the state of a run.
 type run struct {
 	Options
 	policies  []history.Policy
@@ -56,7 +56,7 @@ type run struct {
 	history history.History
 }
 
-// Run does one run and returns its history. It fails if there is no history, or if the run ended early.
+// Run makes one run and returns its history. It fails if there is no history, or if the run ended early.
 func Run(ctx context.Context, opts Options) (*history.History, error) {
 	r := &run{Options: opts, policies: schedule.Policies(time.Now())}
 	if err := r.start(ctx); err != nil {
@@ -107,7 +107,7 @@ func (r *run) policiesFile() string {
 	return filepath.Join(r.Dir, fmt.Sprintf("%d-policies.yaml", r.Seed))
 }
 
-// stop kills what still runs.
+// stop kills all processes and nodes that still run.
 func (r *run) stop() error {
 	var errs []error
 	for _, p := range r.processes {
@@ -122,8 +122,8 @@ func (r *run) stop() error {
 	return errors.Join(errs...)
 }
 
-// warmUp calls every process until it has decided some takes: statements are prepared
-// then, and Java has seen them.
+// warmUp calls every process until it has decided some takes: then statements are prepared,
+// and Java has executed them.
 func (r *run) warmUp(ctx context.Context) error {
 	const enough = 5
 	for _, p := range r.processes {
@@ -145,7 +145,7 @@ func (r *run) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// load has calls made and faults done for as long as the run lasts.
+// load makes calls and faults for as long as the run lasts.
 func (r *run) load(ctx context.Context) error {
 	r.began = time.Now()
 	r.history.Header = history.Header{
@@ -169,9 +169,9 @@ func (r *run) load(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// finish asks for all counts at the end, and tests wrong clocks.
+// finish reads all counts at the end, and tests wrong clocks.
 func (r *run) finish(ctx context.Context) error {
-	r.Logf("calls are over: waiting for %v until nothing is held any more", settles)
+	r.Logf("the calls are over: waiting for %v until all reservations have ended", settles)
 	wait(ctx, settles)
 	if err := r.cluster.WaitUp(ctx); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (r *run) finish(ctx context.Context) error {
 
 func (r *run) now() time.Duration { return time.Since(r.began) }
 
-// waitUntil waits for a time of the history.
+// waitUntil waits until an instant of the history.
 func (r *run) waitUntil(ctx context.Context, at time.Duration) { wait(ctx, at-r.now()) }
 
 // wait waits for d, or until ctx ends.
@@ -193,10 +193,10 @@ func wait(ctx context.Context, d time.Duration) { _ = clock.Pause(ctx, d) }
 
 const (
 	pollEvery = 100 * time.Millisecond
-	pollLimit = 2 * time.Minute // for what takes seconds
+	pollLimit = 2 * time.Minute // for events that take seconds
 )
 
-// poll tries until it works.
+// poll calls try until it succeeds.
 func poll(ctx context.Context, try func() error) error {
 	late := time.Now().Add(pollLimit)
 	for {
@@ -213,7 +213,7 @@ const (
 	stallFrom = 100 * time.Millisecond
 )
 
-// watchStalls records the times in which the machine did not even run this process.
+// watchStalls records the times in which the machine did not run even this process.
 func (r *run) watchStalls(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()

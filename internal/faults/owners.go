@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 )
 
-// ownersBound returns the longest time without owners after the last of so many long cuts: a minute after the first one,
+// ownersBound returns the longest time without owners after the last of these long cuts: a minute after the first one,
 // twice as long after each further one, up to 16 minutes, and a minute to agree.
 func ownersBound(cuts int) time.Duration {
 	return time.Minute<<min(max(cuts-1, 0), 4) + time.Minute

@@ -22,22 +22,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
 
-// process is a ratelimitd, which is started again after it died. Its methods but address
+// process is a ratelimitd that is started again after its death. Its methods except address
 // are for one goroutine at a time.
 type process struct {
 	number int
 	binary string
 	args   []string
 	clock  string        // file of its clock
-	log    string        // file of what it logs
+	log    string        // file of its log
 	ahead  time.Duration // its clock, at each start
-	wire   *wire         // over which other processes reach it; nil: they don't
+	wire   *wire         // through which other processes reach it; nil: they don't
 
 	mu    sync.Mutex
 	url   string
 	cmd   *exec.Cmd
-	dog   *watchdog.Watchdog // kills it when this process is gone
-	ended chan struct{}      // closed when it has
+	dog   *watchdog.Watchdog // kills it when this process ends
+	ended chan struct{}      // closed when it has ended
 }
 
 func (r *run) newProcess(number int, ahead time.Duration, more ...string) (p *process, err error) {
@@ -83,14 +83,14 @@ func (r *run) migrate(ctx context.Context) error {
 	})
 }
 
-// address returns where the process listens, or did last.
+// address returns the latest address at which the process listens.
 func (p *process) address() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.url
 }
 
-// start starts the process, until its first line. The nodes may not let it in at once:
+// start starts the process, and waits for its first line. Nodes may not accept it at once:
 // then it is started again.
 func (p *process) start(ctx context.Context) error {
 	if err := faultclock.Set(p.clock, p.ahead); err != nil {
@@ -117,7 +117,7 @@ func (p *process) startOnce() error {
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Env = append(os.Environ(), faultclock.Variable+"="+p.clock)
 	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this process
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must reach only this process
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (p *process) startOnce() error {
 
 var peerLine = regexp.MustCompile(`msg="listening for peers" address=(\S+)`)
 
-// connectWire points the wire at the address for peers that the process has logged since.
+// connectWire points the wire at the address for peers that the process has logged since its start.
 func (p *process) connectWire(since int64) error {
 	if p.wire == nil {
 		return nil
@@ -155,27 +155,27 @@ func (p *process) connectWire(since int64) error {
 	}
 	line := peerLine.FindSubmatch(text[since:])
 	if line == nil {
-		return errors.New("it does not log where it listens for peers")
+		return errors.New("it did not log its address for peers")
 	}
 	p.wire.leadTo(string(line[1]))
 	return nil
 }
 
-// run starts cmd, and a watchdog that kills it when this process is gone.
+// run starts cmd, and a watchdog that kills it when this process ends.
 func (p *process) run(cmd *exec.Cmd) (err error) {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log says how it ended
 		close(p.ended)
 	}()
 	p.dog, err = watchdog.Over(cmd.Process.Pid)
 	return err
 }
 
-// pause freezes the process, resume lets it go on.
+// pause freezes the process, and resume continues it.
 func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 

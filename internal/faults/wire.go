@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// wire forwards the connections of other processes to the one at its end. It can be cut, and it can stand still, while
+// wire forwards the connections of other processes to the one at its end. It can be cut and stalled while
 // all of them reach Cassandra. Make one with newWire.
 type wire struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	end   string // the address that it leads to
+	end   string // the address to which it forwards
 	isCut bool
-	conns map[net.Conn]bool // both ends of all
-	pass  sync.RWMutex      // held for writing while nothing passes
+	conns map[net.Conn]bool // both ends of all connections
+	pass  sync.RWMutex      // locked for writing while the wire is stalled
 }
 
 func newWire() (*wire, error) {
@@ -32,17 +32,17 @@ func newWire() (*wire, error) {
 	return w, nil
 }
 
-// address returns the address that others connect to.
+// address returns the address to which others connect.
 func (w *wire) address() string { return w.listener.Addr().String() }
 
-// leadTo has later connections end at an address.
+// leadTo forwards later connections to an address.
 func (w *wire) leadTo(address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.end = address
 }
 
-// cut ends all connections, and every new one at once.
+// cut closes all connections, and each new one at once.
 func (w *wire) cut() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *wire) cut() error {
 	return nil
 }
 
-// mend lets connections be made again.
+// mend accepts connections again.
 func (w *wire) mend() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,19 +61,19 @@ func (w *wire) mend() error {
 	return nil
 }
 
-// hold lets nothing pass, and ends nothing.
+// hold stalls all connections without closing them.
 func (w *wire) hold() error {
 	w.pass.Lock()
 	return nil
 }
 
-// release lets held bytes pass.
+// release ends the stall.
 func (w *wire) release() error {
 	w.pass.Unlock()
 	return nil
 }
 
-// close ends it.
+// close closes the wire and its connections.
 func (w *wire) close() error {
 	err := errors.Join(w.listener.Close(), w.cut())
 	w.running.Wait()
@@ -113,7 +113,7 @@ func (w *wire) connect(from net.Conn) {
 	delete(w.conns, to)
 }
 
-// keep remembers conns, or ends them where the wire is cut.
+// keep remembers conns, or closes them if the wire is cut.
 func (w *wire) keep(conns ...net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,14 +127,14 @@ func (w *wire) keep(conns ...net.Conn) bool {
 	return !w.isCut
 }
 
-// copy ends both when either does.
+// copy copies from one to the other, and closes both when either ends.
 func (w *wire) copy(to io.WriteCloser, from io.ReadCloser) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		w.pass.RLock() // waits while nothing passes
+		w.pass.RLock() // waits while the wire is stalled
 		_, failed := to.Write(buffer[:n])
 		w.pass.RUnlock()
 		if err != nil || failed != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newEcho returns a wire to what sends back all that it is sent.
+// newEcho returns a wire to a server that echoes all bytes.
 func newEcho(t *testing.T) *wire {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func dial(t *testing.T, w *wire) net.Conn {
 	return conn
 }
 
-// echoes has conn's other end say a letter within a time.
+// echoes checks that conn's other end echoes a letter within a time.
 func echoes(conn net.Conn, within time.Duration) error {
 	if _, err := conn.Write([]byte("a")); err != nil {
 		return err
@@ -68,15 +68,15 @@ func TestWiresAreCutAndMended(t *testing.T) {
 		t.Error("a connection outlives the cut")
 	}
 	if err := echoes(dial(t, w), time.Minute); err == nil {
-		t.Error("a connection was made over a wire that is cut")
+		t.Error("a cut wire accepted a connection")
 	}
 	_ = w.mend()
 	if err := echoes(dial(t, w), time.Minute); err != nil {
-		t.Errorf("after it was mended: %v", err)
+		t.Errorf("after mending: %v", err)
 	}
 }
 
-func TestWiresHoldWhatIsSent(t *testing.T) {
+func TestWiresAreStalled(t *testing.T) {
 	w := newEcho(t)
 	conn := dial(t, w)
 	if err := echoes(conn, time.Minute); err != nil {
@@ -84,13 +84,13 @@ func TestWiresHoldWhatIsSent(t *testing.T) {
 	}
 	_ = w.hold()
 	if err := echoes(conn, 50*time.Millisecond); !os.IsTimeout(err) {
-		t.Errorf("while nothing passes: %v", err)
+		t.Errorf("while the wire is stalled: %v", err)
 	}
 	_ = w.release()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
-		t.Errorf("what was held never came: %v", err)
+		t.Errorf("the held bytes never arrived: %v", err)
 	}
 }

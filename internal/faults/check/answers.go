@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// answers counts answers, and checks that each is a possible one and came in time.
+// answers counts answers, and checks that each one is possible and came in time.
 func (c *checker) answers() {
 	first := make(map[string]*history.Call)
 	for i := range c.h.Calls {
@@ -43,8 +43,8 @@ func (c *checker) count(call *history.Call) {
 	}
 }
 
-// inTime checks that an answer took no longer than the store timeout allows, without the time that its process or the
-// machine stood still.
+// inTime checks that an answer took no longer than the store timeout allows, not counting the time that its process or the
+// machine was frozen.
 func (c *checker) inTime(call *history.Call) {
 	took := call.Returned - call.Called - c.stood(call)
 	c.f.Slowest = max(c.f.Slowest, took)
@@ -53,8 +53,8 @@ func (c *checker) inTime(call *history.Call) {
 	}
 }
 
-// stood returns how long, while call was under way, its process or the machine stood
-// still.
+// stood returns how long its process or the machine was frozen while call was under
+// way.
 func (c *checker) stood(call *history.Call) (d time.Duration) {
 	span := history.Span{From: call.Called, Until: call.Returned}
 	for i := range c.h.Faults {
@@ -69,8 +69,8 @@ func (c *checker) stood(call *history.Call) (d time.Duration) {
 }
 
 const (
-	recoveredFor = 3 * time.Second // how long calls must be decided
-	mostFailing  = 0.1             // of the calls in that time: instances that contend fail now and then
+	recoveredFor = 3 * time.Second // how long calls must be decided after a recovery
+	mostFailing  = 0.1             // share of failed calls in that time: instances that contend fail now and then
 	afterProcess = 3 * time.Second // for a process that was restarted
 )
 
@@ -89,7 +89,7 @@ func (c *checker) recoveries() {
 	}
 }
 
-// recovery returns how long after the beginning of a span calls begin to be decided: all of the span if they never are.
+// recovery returns how long after the beginning of a span calls are decided: the whole span if they never are.
 func (c *checker) recovery(whole history.Span) time.Duration {
 	var calls []*history.Call
 	for i := range c.h.Calls {
@@ -101,7 +101,7 @@ func (c *checker) recovery(whole history.Span) time.Duration {
 	return decidedAfter(calls, whole)
 }
 
-// decidedAfter returns how long after the beginning of a span calls begin to be decided.
+// decidedAfter returns how long after the beginning of a span calls are decided.
 func decidedAfter(calls []*history.Call, span history.Span) time.Duration {
 	if recovered(calls, span.From) {
 		return 0
@@ -114,7 +114,7 @@ func decidedAfter(calls []*history.Call, span history.Span) time.Duration {
 	return span.Until - span.From
 }
 
-// recovered reports whether of the calls after from nearly all are decided, for a while.
+// recovered reports whether nearly all calls in a while after from are decided.
 func recovered(calls []*history.Call, from time.Duration) bool {
 	all, failed := 0, 0
 	for _, call := range calls {
@@ -128,7 +128,7 @@ func recovered(calls []*history.Call, from time.Duration) bool {
 	return float64(failed) <= mostFailing*float64(all)
 }
 
-// disturbed reports whether something was done to call's process then, or shortly
+// disturbed reports whether there was a fault of call's process then, or shortly
 // before.
 func (c *checker) disturbed(call *history.Call) bool {
 	for i := range c.h.Faults {

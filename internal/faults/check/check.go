@@ -1,7 +1,7 @@
 // Package check compares the history of a run with the promises of docs/guarantees.md. The same history gives the same
 // findings, except for buckets that could not be decided in time.
 //
-// It knows the service by that page, and not by its code: it defines each algorithm anew, over times that are known to
+// It knows the service from that page, not from its code: it defines each algorithm anew, over times that are known to
 // within the tolerance.
 package check
 
@@ -17,41 +17,41 @@ import (
 const (
 	// answerAllowance is how much longer than the store timeout an answer may take.
 	answerAllowance = 4 * time.Second
-	// recoveryBound is how long after all nodes are up calls may still fail.
+	// recoveryBound is how long calls may still fail after all nodes are up.
 	recoveryBound = 30 * time.Second
-	// cutBound is how long after processes are cut off from each other calls may fail for that.
+	// cutBound is how long calls may fail after processes are cut off from each other.
 	cutBound = 8 * time.Second
-	// lateness is how long after its client gave up a call may still be dated.
+	// lateness is how long after its client gave up a call's units may still be dated.
 	lateness = 15 * time.Second
-	// leastDecided is the share of calls that must be decided for a run to mean something.
+	// leastDecided is the share of calls that must be decided for a run to be meaningful.
 	leastDecided = 0.25
-	// coarseness is more than the error of times that are cut to milliseconds.
+	// coarseness is more than the error of times that are truncated to milliseconds.
 	coarseness = 5 * time.Millisecond
 )
 
-// Checks that can find something wrong.
+// Checks that can report a violation.
 const (
 	CheckLimit    = "limit"       // more was admitted than the limit
 	CheckSerial   = "serial"      // a bucket's history is not linearizable
 	CheckLost     = "lost"        // acknowledged units are missing
-	CheckDouble   = "double"      // more is counted than was asked for
+	CheckDouble   = "double"      // more units are counted than were asked for
 	CheckOnce     = "once"        // a receipt had an effect twice, or none
-	CheckHalf     = "half"        // one demand of two counts and the other does not
-	CheckDenied   = "denied"      // denied though there was room, where that is never allowed, or too often
+	CheckHalf     = "half"        // one of two demands counts and the other does not
+	CheckDenied   = "denied"      // denied though there was room: too often, or where that is never allowed
 	CheckLate     = "late"        // an answer after its deadline
-	CheckRecovery = "recovery"    // the service did not come back
-	CheckClock    = "clock"       // a clock beyond the tolerance
-	CheckCut      = "cut"         // processes that do not reach each other
+	CheckRecovery = "recovery"    // the service did not recover
+	CheckClock    = "clock"       // wrong behaviour with a clock beyond the tolerance
+	CheckCut      = "cut"         // wrong behaviour while processes do not reach each other
 	CheckAnswer   = "answer"      // an answer that is never allowed
 	CheckEmpty    = "nothing run" // too few calls for any conclusion
 )
 
-// Violation is a promise that did not hold.
+// Violation is a broken promise.
 type Violation struct {
 	Check string
 	Where string         // policy and identifier; empty: all
-	What  string         // in a sentence
-	Calls []history.Call // that show it
+	What  string         // a sentence
+	Calls []history.Call // the calls that show it
 }
 
 // String returns the violation with one call per line.
@@ -64,7 +64,7 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// Tell describes a call in a line.
+// Tell describes a call on a line.
 func Tell(c *history.Call) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10.3f–%-10.3f s call %d to process %d: %s", c.Called.Seconds(), c.Returned.Seconds(), c.N, c.Process, c.Op)
@@ -90,20 +90,20 @@ type Findings struct {
 	Admitted int
 	Denied   int
 	Unknown  int // of unknown outcome: 503 or no answer
-	Failed   int // that surely recorded nothing: 503 or no connection
-	Ended    int // confirmations and refunds that were answered
+	Failed   int // that certainly recorded nothing: 503 or no connection
+	Ended    int // confirmations and refunds with an answer
 
-	Keys      int // that limits were checked for
+	Keys      int // whose limits were checked
 	Serial    int // buckets whose histories are linearizable
-	Undecided int // for which that could not be decided in time
+	Undecided int // buckets for which that could not be decided in time
 	Kept      int // keys whose counts were compared in the end
 
-	WronglyDenied map[string]int // denied though there was room, by kind of policy
+	WronglyDenied map[string]int // denials although there was room, by kind of policy
 	DeniedOf      map[string]int // all denials of that kind
 
-	Slowest  time.Duration // answer, less the time that its process or the machine stood still
+	Slowest  time.Duration // answer, less the time that its process or the machine was frozen
 	Recovery time.Duration // the longest, from when all nodes were up until calls were decided again
-	Cuts     int           // of processes from each other that were long enough to judge
+	Cuts     int           // cuts between processes that were long enough to judge
 	Cut      time.Duration // the longest, from when processes were cut off from each other until calls were decided again
 
 	Violations []Violation
@@ -111,7 +111,7 @@ type Findings struct {
 
 func (f *Findings) add(v Violation) { f.Violations = append(f.Violations, v) }
 
-// Of returns how many violations a check has found.
+// Of returns the number of violations that a check has found.
 func (f *Findings) Of(check string) (n int) {
 	for i := range f.Violations {
 		if f.Violations[i].Check == check {
@@ -148,7 +148,7 @@ func History(h *history.History) *Findings {
 	return f
 }
 
-// enough reports a violation if hardly anything was decided.
+// enough reports a violation if hardly any call was decided.
 func (c *checker) enough() {
 	decided := c.f.Admitted + c.f.Denied
 	if c.f.Admitted == 0 || c.f.Denied == 0 || float64(decided) < leastDecided*float64(c.f.Calls) {

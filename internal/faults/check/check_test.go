@@ -15,7 +15,7 @@ const (
 	day       = 24 * time.Hour
 )
 
-// policies are some of each kind, of limit 2.
+// policies are some of each kind, with a limit of 2.
 func policies() []history.Policy {
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 2, Window: 4 * time.Second},
@@ -86,7 +86,7 @@ func (s *story) final(policy string, at float64, used int64) {
 	c.Final = true
 }
 
-// both adds a take of pair and twin.
+// both adds a take under pair and twin.
 func (s *story) both(at float64, status int, recorded string, used ...int64) *history.Call {
 	c := s.call(history.Take, "pair", at, status, recorded, 0)
 	c.Demands = append(c.Demands, history.Demand{Policy: "twin", Identifier: "a"})
@@ -94,8 +94,8 @@ func (s *story) both(at float64, status int, recorded string, used ...int64) *hi
 	return c
 }
 
-// finds holds that the checks find what is wanted, and nothing else. What every run
-// has, for else it would not mean anything, is added.
+// finds fails the test unless the checks find exactly the wanted violations. It adds calls that
+// every meaningful run has.
 func (s *story) finds(t *testing.T, want ...string) *check.Findings {
 	t.Helper()
 	s.allowed("window", 900, 1)
@@ -113,7 +113,7 @@ func (s *story) finds(t *testing.T, want ...string) *check.Findings {
 	return f
 }
 
-// bothWays runs a test of something right and one of something wrong.
+// bothWays tests a correct history and one with a violation.
 func bothWays(t *testing.T, wrong string, right, bad func(s *story), more ...string) {
 	t.Helper()
 	t.Run("right", func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestLimitOfFixedWindows(t *testing.T) {
 	bothWays(t, check.CheckLimit, func(s *story) {
 		s.allowed("fixed", 1, 1)
 		s.allowed("fixed", 2, 2)
-		s.allowed("fixed", 3.75, 1) // it may be dated in the next one
-		s.allowed("fixed", 8.1, 1)  // and this one in the one before
+		s.allowed("fixed", 3.75, 1) // it may be dated in the next window
+		s.allowed("fixed", 8.1, 1)  // and this unit in the previous one
 		s.allowed("fixed", 9, 1)
 		s.allowed("fixed", 10, 2)
 	}, func(s *story) {
@@ -155,7 +155,7 @@ func TestLimitOfFixedWindows(t *testing.T) {
 	})
 }
 
-// Buckets of a second count together for four, wherever those begin.
+// Four adjacent buckets of a second count together, wherever they begin.
 func TestLimitOfASlidingWindowBetweenEdges(t *testing.T) {
 	bothWays(t, check.CheckLimit, func(s *story) {
 		s.allowed("window", 2.5, 1)
@@ -178,7 +178,7 @@ func TestLimitOfATail(t *testing.T) {
 		s.allowed("tail", 1, 1)
 		s.allowed("tail", 2, 2)
 		s.allowed("tail", 5, 2)
-		s.allowed("tail", 5.5, 3) // beside a whole one of the window before, and a part
+		s.allowed("tail", 5.5, 3) // beside one unit of the window and a share of the previous window
 	})
 }
 
@@ -198,7 +198,7 @@ func TestLimitOfBuckets(t *testing.T) {
 	}
 }
 
-// Units that are recorded whatever the limit, and those that let nobody pass, are no admission.
+// Units of records, and units that admitted no caller, are not admissions.
 func TestLimitIsAboutTakes(t *testing.T) {
 	s := newStory()
 	for range 3 {
@@ -215,7 +215,7 @@ func TestSerialBucket(t *testing.T) {
 		s.allowed("token", 1.4, 3)
 		s.denied("token", 1.8, 3)
 		s.unknown("token", 3)
-		s.denied("token", 3.5, 3) // for the one in doubt
+		s.denied("token", 3.5, 3) // because of the unit in doubt
 	}, func(s *story) {
 		s.allowed("token", 1, 1)
 		s.allowed("token", 1.2, 2)
@@ -223,7 +223,7 @@ func TestSerialBucket(t *testing.T) {
 	})
 }
 
-// A clock may be off by the tolerance: what drains then may count or not.
+// A clock may be off by the tolerance: units that drain within it may count or not.
 func TestSerialAllowsForClocks(t *testing.T) {
 	for at, wrong := range map[float64][]string{
 		1.9: nil, 2.3: nil, 1.3: {check.CheckSerial, check.CheckLimit}, 3.3: {check.CheckSerial, check.CheckDenied},
@@ -243,12 +243,12 @@ func TestSerialAllowsForClocks(t *testing.T) {
 			}
 		}
 		if wrong == nil && f.Of(check.CheckSerial)+f.Of(check.CheckDenied)+f.Of(check.CheckLimit) > 0 {
-			t.Errorf("at %v s: %v", at, f.Violations)
+			t.Errorf("at %v s: found %v", at, f.Violations)
 		}
 	}
 }
 
-func TestWhatIsAcknowledgedIsKept(t *testing.T) {
+func TestAcknowledgedUnitsAreKept(t *testing.T) {
 	bothWays(t, check.CheckLost, func(s *story) {
 		s.call(history.Record, "kept", 1, 200, history.Yes, 1)
 		s.allowed("kept", 2, 2)
@@ -309,7 +309,7 @@ func TestReservationsCountOnce(t *testing.T) {
 		settle(s, 2)
 		s.final("kept", 60, 2)
 	})
-	bothWays(t, check.CheckDouble, func(s *story) { // what nobody settles ends
+	bothWays(t, check.CheckDouble, func(s *story) { // a reservation that is not settled ends
 		settle(s, 0)
 		s.final("kept", 60, 0)
 	}, func(s *story) {
@@ -324,7 +324,7 @@ func TestReservationsCountOnce(t *testing.T) {
 			}
 		}
 	}
-	bothWays(t, check.CheckLost, func(s *story) { // at more than is held
+	bothWays(t, check.CheckLost, func(s *story) { // at a higher cost than is held
 		more(s)
 		s.final("kept", 60, 2)
 	}, func(s *story) {
@@ -340,8 +340,8 @@ func TestReservationsCountOnce(t *testing.T) {
 	})
 }
 
-// No more counts than was asked for, though the process that was asked died.
-func TestWhatTheDeadHaveCounted(t *testing.T) {
+// No more units count than were asked for, even if the process that was asked died.
+func TestUnitsOfDeadProcesses(t *testing.T) {
 	dies := func(s *story, policy string, used int64) {
 		for i := range 4 {
 			s.allowed(policy, float64(i), int64(i+1))
@@ -359,7 +359,7 @@ func TestWhatTheDeadHaveCounted(t *testing.T) {
 	}
 }
 
-func TestWhatGoesTogether(t *testing.T) {
+func TestPairsCountTogether(t *testing.T) {
 	bothWays(t, check.CheckHalf, func(s *story) {
 		s.both(1, 200, history.Yes, 1, 1)
 		s.both(2, 503, history.Unknown)
@@ -373,7 +373,7 @@ func TestWhatGoesTogether(t *testing.T) {
 	})
 	for name, doubt := range map[string]struct {
 		peers bool
-		other int     // 1: another process than that which is asked
+		other int     // 1: a process other than the one that is asked
 		at    float64 // when it is killed
 		want  []string
 	}{
@@ -408,7 +408,7 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 			s.denied(policy, 2.5, 2)
 		}, check.CheckSerial)
 	}
-	s := newStory() // allowed to happen now and then, and counted
+	s := newStory() // permitted now and then, and counted
 	s.allowed("log", 1, 1)
 	s.denied("log", 1.5, 2)
 	s.both(1, 429, history.No, 0, 0)
@@ -421,7 +421,7 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 		s.allowed("large", 4, 1)
 	}
 	s.denied("large", 5, 128)
-	s.denied("large", 9, 128) // of the next window
+	s.denied("large", 9, 128) // in the next window
 	if f = s.finds(t); f.WronglyDenied[check.KindLarge] != 1 || f.DeniedOf[check.KindLarge] != 2 {
 		t.Errorf("counted %v of %v", f.WronglyDenied, f.DeniedOf)
 	}
@@ -433,9 +433,9 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 	s.finds(t, check.CheckDenied)
 }
 
-// An owner that stood still may count later what the process that was asked gave up on: until a
-// store timeout after it goes on, and only where keys have owners.
-func TestOwnersThatStoodStillCountLate(t *testing.T) {
+// A frozen owner may later count a call that the process that was asked gave up: until a
+// store timeout after it continues, and only if keys have owners.
+func TestFrozenOwnersCountLate(t *testing.T) {
 	story := func(peers bool, kind string, deniedAt float64) *story {
 		s := newStory()
 		s.Header.Peers = peers
@@ -468,7 +468,7 @@ func TestAnswersComeInTime(t *testing.T) {
 	})
 }
 
-func TestAnswersThatNobodyMayGet(t *testing.T) {
+func TestImpossibleAnswers(t *testing.T) {
 	s := newStory()
 	s.call(history.Take, "log", 1, 500, history.Unknown, 0)
 	s.finds(t, check.CheckAnswer)
@@ -488,20 +488,20 @@ func TestServiceIsBack(t *testing.T) {
 	}
 	f := outage(newStory(), 25)
 	if f.Recovery < seconds(13) || f.Recovery > seconds(16) || f.Of(check.CheckRecovery) > 0 {
-		t.Errorf("served again after %v", f.Recovery)
+		t.Errorf("recovered after %v", f.Recovery)
 	}
 	if f = outage(newStory(), 5); f.Recovery != 0 {
-		t.Errorf("served all the time, but again after %v", f.Recovery)
+		t.Errorf("never failed, but recovered after %v", f.Recovery)
 	}
 	if f = outage(newStory(), 45); f.Of(check.CheckRecovery) != 1 {
-		t.Errorf("served again after %v, and nothing is wrong", f.Recovery)
+		t.Errorf("recovered after %v, without a violation", f.Recovery)
 	}
 	if f = outage(newStory(), 100); f.Of(check.CheckRecovery) != 1 {
-		t.Errorf("served again after %v, and nothing is wrong", f.Recovery)
+		t.Errorf("recovered after %v, without a violation", f.Recovery)
 	}
 }
 
-// Calls of a process that is cut off from its peers are decided again soon, while it is.
+// Calls of a process that is cut off from its peers are soon decided again, while the cut lasts.
 func TestServiceIsBackDuringACut(t *testing.T) {
 	cut := func(s *story, paused, until float64) *check.Findings {
 		for at := 0.0; at < 60; at += 0.1 {
@@ -519,13 +519,13 @@ func TestServiceIsBackDuringACut(t *testing.T) {
 		return check.History(&s.History)
 	}
 	if f := cut(newStory(), 18.1, 25); f.Of(check.CheckCut) != 0 || f.Cuts != 1 || f.Cut < seconds(2) || f.Cut > seconds(4) {
-		t.Errorf("served again after %v: %v", f.Cut, f.Violations)
+		t.Errorf("recovered after %v: %v", f.Cut, f.Violations)
 	}
 	if f := cut(newStory(), 18.1, 32); f.Of(check.CheckCut) != 1 {
-		t.Errorf("served again after %v, and nothing is wrong", f.Cut)
+		t.Errorf("recovered after %v, without a violation", f.Cut)
 	}
 	if f := cut(newStory(), 32, 40); f.Of(check.CheckCut) != 0 || f.Cuts != 0 {
-		t.Errorf("a node stood still for most of the cut: %v", f.Violations)
+		t.Errorf("a node was frozen for most of the cut: %v", f.Violations)
 	}
 	s := newStory()
 	s.Owners = &history.OwnersTest{Wrong: "no owners"}
@@ -538,7 +538,7 @@ func TestClockTests(t *testing.T) {
 	s.finds(t, check.CheckClock)
 }
 
-func TestRunWithoutDecisionsIsNone(t *testing.T) {
+func TestRunWithoutDecisionsIsReported(t *testing.T) {
 	s := newStory()
 	if f := check.History(&s.History); f.Of(check.CheckEmpty) != 1 {
 		t.Errorf("%v", f.Violations)
@@ -566,10 +566,10 @@ func TestReport(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
 	for _, line := range lines {
 		if strings.Count(line, "|") != 4 {
-			t.Errorf("not two columns beside the names: %s", line)
+			t.Errorf("want two columns beside the names: %s", line)
 		}
 	}
 	if len(lines) < 10 || !strings.HasPrefix(lines[0], "| seed | 0 | 0 |") || !strings.HasPrefix(lines[1], "|---|") {
-		t.Errorf("no table:\n%v", &table)
+		t.Errorf("not a table:\n%v", &table)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// The fate of a unit, by calls with its receipt.
+// The fate of a unit, according to calls with its receipt.
 
 // tried returns when op was first called with u's receipt and not refused; forever: never.
 func (u *unit) tried(op string) time.Duration {
@@ -21,7 +21,7 @@ func (u *unit) tried(op string) time.Duration {
 	return first
 }
 
-// done returns by when op of u's receipt is known to be done; forever: that is not known.
+// done returns by when op of u's receipt is known to be done, or forever if that is unknown.
 func (u *unit) done(op string) time.Duration {
 	first := forever
 	for _, call := range u.ends {
@@ -32,7 +32,7 @@ func (u *unit) done(op string) time.Duration {
 	return first
 }
 
-// mayGo returns from when on u may be freed.
+// mayGo returns from when u may be freed.
 func (k *key) mayGo(u *unit) time.Duration {
 	if k.policy.Until != "" {
 		return min(u.tried(history.Refund), u.tried(history.Confirm))
@@ -40,8 +40,8 @@ func (k *key) mayGo(u *unit) time.Duration {
 	return u.tried(history.Refund)
 }
 
-// gone returns by when u is known to be refunded. Of counters that is not known: units that are refunded soon after they were
-// counted are subtracted later, and not if the process dies before.
+// gone returns by when u is known to be refunded. For counters that is unknown: units that are refunded soon after they were
+// counted are subtracted later, and never if the process dies before that.
 func (k *key) gone(u *unit) time.Duration {
 	switch {
 	case !k.policy.IsLog() && !k.policy.Converts():
@@ -52,7 +52,7 @@ func (k *key) gone(u *unit) time.Duration {
 	return u.done(history.Refund)
 }
 
-// together returns the most of units, all admitted within one window, that surely counted when the last
+// together returns the most units, all admitted within one window, that certainly counted when the last
 // of them was admitted.
 func (k *key) together(units []*unit) (most []*unit) {
 	for _, last := range units {
@@ -64,14 +64,14 @@ func (k *key) together(units []*unit) (most []*unit) {
 	return most
 }
 
-// limitOfConversion looks, for each unit, at the units that had surely been sent by then and still counted. The last
-// admitted of these must have been allowed, by the most confirmations that there can have been by then, or be a probe.
+// limitOfConversion looks, for each unit, at the units that had certainly been sent by then and still counted. The last
+// admitted one must have been allowed, given the most confirmations possible by then, or be a probe.
 func (c *checker) limitOfConversion(k *key, n *counting, admitted []*unit) {
 	for _, last := range admitted {
 		sent := selected(admitted, func(u *unit) bool {
 			return u.returned <= last.returned && n.inWindow(u.from, last.until) && u.tried(history.Refund) > last.returned
 		})
-		begun := time.Duration(0) // by then the last was admitted, or later
+		begun := time.Duration(0) // the last was admitted then or later
 		for _, u := range sent {
 			begun = max(begun, u.called)
 		}
@@ -88,8 +88,8 @@ func (c *checker) limitOfConversion(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// endsInProbe reports whether the last of units may be a probe: so long after each other one as there has to
-// be no unit before.
+// endsInProbe reports whether the last of units may be a probe: as long after each other one as a probe must have
+// no unit before it.
 func (k *key) endsInProbe(units []*unit) bool {
 	for _, last := range units {
 		late := true
@@ -103,8 +103,8 @@ func (k *key) endsInProbe(units []*unit) bool {
 	return false
 }
 
-// lets reports whether a conversion surely lets u pass: by the most that can have been sent and the least that
-// was confirmed, or as a probe.
+// lets reports whether a conversion certainly admits u: given the most units that can have been sent and the least that
+// were confirmed, or as a probe.
 func (c *checker) lets(k *key, u *unit) bool {
 	n := c.counting(k.policy)
 	sent, confirmed, isProbe := int64(0), int64(0), true
@@ -122,7 +122,7 @@ func (c *checker) lets(k *key, u *unit) bool {
 
 // converted returns the least and the most units that a conversion can report as used at the end.
 func (k *key) converted() (least, most int64) {
-	var sent, confirmed [2]int64 // at least, and at most
+	var sent, confirmed [2]int64 // the least and the most
 	for _, u := range k.units {
 		if u.mustCount && u.tried(history.Refund) == forever {
 			sent[0]++

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// end adds a call that brings the receipt of the n-th call back.
+// end adds a call with the receipt of the n-th call.
 func (s *story) end(op, policy string, n int, at float64, status int, replayed bool) {
 	recorded := history.No
 	if status == 503 {
@@ -17,15 +17,15 @@ func (s *story) end(op, policy string, n int, at float64, status int, replayed b
 	c.Of, c.Replayed, c.Used, c.Allowed = n, replayed, nil, false
 }
 
-// taken adds a take that is allowed, and returns its number.
+// taken adds an allowed take, and returns its number.
 func (s *story) taken(policy string, at float64) int { return s.allowed(policy, at, 1).N }
 
-// confirmed adds one that is confirmed soon after.
+// confirmed adds an allowed take that is confirmed soon after.
 func (s *story) confirmed(policy string, at float64) {
 	s.end(history.Confirm, policy, s.taken(policy, at), at+0.2, 200, false)
 }
 
-// Two pass, and one in two seconds as a probe, when nothing is confirmed.
+// Without confirmations two units pass, and one every two seconds as a probe.
 func TestLimitOfAConversion(t *testing.T) {
 	bothWays(t, check.CheckLimit, func(s *story) {
 		s.allowed("conversion", 0, 1)
@@ -38,7 +38,7 @@ func TestLimitOfAConversion(t *testing.T) {
 		s.allowed("conversion", 0.2, 2)
 		s.allowed("conversion", 1.1, 3)
 	})
-	bothWays(t, check.CheckLimit, func(s *story) { // of some that came at once, whichever was the last
+	bothWays(t, check.CheckLimit, func(s *story) { // of simultaneous units, whichever was the last
 		s.allowed("conversion", 0, 1)
 		s.allowed("conversion", 0, 2)
 		s.unknown("conversion", 0)
@@ -50,8 +50,8 @@ func TestLimitOfAConversion(t *testing.T) {
 	})
 }
 
-// Each that is confirmed stands for two.
-func TestLimitOfAConversionGoesByWhatIsConfirmed(t *testing.T) {
+// Each confirmed unit covers two.
+func TestLimitOfAConversionDependsOnConfirmations(t *testing.T) {
 	story := func(op string, confirmedAt float64, status int) *story {
 		s := newStory()
 		n := s.taken("conversion", 0)
@@ -61,14 +61,14 @@ func TestLimitOfAConversionGoesByWhatIsConfirmed(t *testing.T) {
 		return s
 	}
 	story(history.Confirm, 0.4, 200).finds(t)
-	story(history.Confirm, 0.4, 503).finds(t) // it may have been
+	story(history.Confirm, 0.4, 503).finds(t) // it may have been confirmed in time
 	story(history.Confirm, 0.85, 200).finds(t)
 	story(history.Confirm, 1, 200).finds(t, check.CheckLimit) // too late
 	story(history.Refund, 0.4, 200).finds(t)
 	story(history.Refund, 0.4, 503).finds(t)
 	story(history.Refund, 1, 200).finds(t, check.CheckLimit)
 
-	s := newStory() // refunded units are not confirmed, and make room for none
+	s := newStory() // refunded units are not confirmed, and make no room
 	n := s.taken("conversion", 0)
 	s.end(history.Refund, "conversion", n, 0.2, 200, false)
 	for i := range 3 {
@@ -76,13 +76,13 @@ func TestLimitOfAConversionGoesByWhatIsConfirmed(t *testing.T) {
 	}
 	s.finds(t, check.CheckLimit)
 
-	s = newStory() // what has left the window is not sent any more
+	s = newStory() // units that have left the window no longer count as sent
 	for _, at := range []float64{0, 0.2, 4.9, 5.1} {
 		s.taken("conversion", at)
 	}
 	s.finds(t)
 
-	s = newStory() // nor confirmed
+	s = newStory() // nor as confirmed
 	s.confirmed("conversion", 0)
 	for i := range 3 {
 		s.taken("conversion", 4.7+0.2*float64(i))
@@ -97,16 +97,16 @@ func TestConversionDeniesOnlyTooFewConfirmed(t *testing.T) {
 		s.denied("conversion", 1, 2)
 		s.end(history.Confirm, "conversion", n, 1.2, 200, false)
 		s.taken("conversion", 3)
-		s.denied("conversion", 3.6, 2) // one of three
+		s.denied("conversion", 3.6, 2) // one of three is confirmed
 	}, func(s *story) {
 		s.taken("conversion", 0)
 		s.confirmed("conversion", 0)
-		s.denied("conversion", 1, 2) // one of two
+		s.denied("conversion", 1, 2) // one of two is confirmed
 	})
 	bothWays(t, check.CheckDenied, func(s *story) {
 		s.taken("conversion", 0)
 		s.taken("conversion", 0)
-		s.denied("conversion", 2.2, 2) // 1.6 s by some clock
+		s.denied("conversion", 2.2, 2) // 1.6 s by one clock
 	}, func(s *story) {
 		s.taken("conversion", 0)
 		s.taken("conversion", 0)
@@ -125,8 +125,8 @@ func TestConversionDeniesOnlyTooFewConfirmed(t *testing.T) {
 	})
 }
 
-// Two that nobody has confirmed, and any number that somebody has or may have.
-func TestLimitOfWhatIsUnconfirmed(t *testing.T) {
+// At most two unconfirmed units, and any number that are or may be confirmed.
+func TestLimitOfUnconfirmedUnits(t *testing.T) {
 	const policy = "unconfirmed"
 	story := func(status int, endsAt float64) *story {
 		s := newStory()
@@ -141,7 +141,7 @@ func TestLimitOfWhatIsUnconfirmed(t *testing.T) {
 	story(200, 1.55).finds(t)
 	f := check.History(&story(200, 1.8).History)
 	if f.Of(check.CheckLimit) != 1 {
-		t.Errorf("three, and the first is confirmed later: %v", f.Violations)
+		t.Errorf("three units, the first of which is confirmed later: %v", f.Violations)
 	}
 }
 
@@ -161,12 +161,12 @@ func TestConfirmedUnitsAreNotKept(t *testing.T) {
 		story(503, 1).finds(t)
 		story(503, 2).finds(t)
 		story(200, 2).finds(t, doubles...)
-		story(200, 0).finds(t, check.CheckLost) // it was given back twice
+		story(200, 0).finds(t, check.CheckLost) // it was refunded twice
 	}
 }
 
-// A conversion reports at the end the sent units less the confirmed ones, by its definition.
-func TestConversionKeepsWhatIsConfirmed(t *testing.T) {
+// At the end a conversion reports the used units of its definition.
+func TestConversionKeepsConfirmations(t *testing.T) {
 	story := func(op string, status int, used int64) *story {
 		s := newStory()
 		s.confirmed("kept-conversion", 0)
@@ -177,7 +177,7 @@ func TestConversionKeepsWhatIsConfirmed(t *testing.T) {
 		s.final("kept-conversion", 60, used)
 		return s
 	}
-	story(history.Confirm, 200, 2).finds(t) // of four, five may be sent
+	story(history.Confirm, 200, 2).finds(t) // of four units, five may be sent
 	story(history.Confirm, 200, 0).finds(t, check.CheckLost)
 	story(history.Confirm, 200, 4).finds(t, check.CheckDouble)
 	story(history.Confirm, 503, 4).finds(t)
@@ -187,7 +187,7 @@ func TestConversionKeepsWhatIsConfirmed(t *testing.T) {
 	story(history.Refund, 200, 4).finds(t, check.CheckDouble)
 	story(history.Refund, 503, 4).finds(t)
 
-	s := newStory() // probes are more than the limit, and known
+	s := newStory() // probes exceed the limit, as is known
 	for i := range 5 {
 		s.taken("kept-conversion", 3*float64(i))
 	}
@@ -195,7 +195,7 @@ func TestConversionKeepsWhatIsConfirmed(t *testing.T) {
 	s.finds(t, check.CheckLost)
 }
 
-// A receipt is good for one confirmation or refund.
+// A receipt is valid for one confirmation or refund.
 func TestReceiptsAreGoodOnce(t *testing.T) {
 	twice := func(first, second string, status int, replayed bool) *story {
 		s := newStory()
@@ -224,8 +224,8 @@ func TestReceiptsAreGoodOnce(t *testing.T) {
 	s.finds(t, check.CheckAnswer)
 }
 
-// TestLimitOfWhatIsUnderWay holds that released units make room once somebody asked for it, and may be released again.
-func TestLimitOfWhatIsUnderWay(t *testing.T) {
+// TestLimitOfConcurrentUnits checks that units make room once their release was requested, and may be released again.
+func TestLimitOfConcurrentUnits(t *testing.T) {
 	story := func(releasedAt float64, status int) *story {
 		s := newStory()
 		n := s.taken("concurrent", 0)

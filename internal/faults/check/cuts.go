@@ -7,7 +7,7 @@ import (
 )
 
 // cuts checks that calls are decided again soon after processes were cut off from each other, even before the cut ends,
-// if no node stands still or is slow, and that keys have owners again in the end.
+// if no node is frozen or slow, and that keys finally have owners again.
 func (c *checker) cuts() {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
@@ -30,8 +30,8 @@ func (c *checker) cuts() {
 	}
 }
 
-// undisturbed returns the part of span in which no node stands still or is slow, nor did shortly before. Killed nodes
-// do no harm.
+// undisturbed returns the part of span in which no node is frozen or slow, or was shortly before. Killed nodes
+// do not matter.
 func (c *checker) undisturbed(span history.Span) history.Span {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]

@@ -10,12 +10,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Kinds of denials, of which some may be wrong.
+// Kinds of denials, and when they may be wrong.
 const (
 	KindBucket  = "buckets"       // never
-	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
-	KindWindow  = "windows"       // the same, and until denied units have been subtracted
-	KindLarge   = "large windows" // the same: every one of a burst
+	KindLog     = "logs"          // when instances compete for the last unit, and after one of them died
+	KindWindow  = "windows"       // the same, and until the units of denied calls have been subtracted
+	KindLarge   = "large windows" // the same, for all calls of a burst
 	KindSeveral = "several demands"
 )
 
@@ -24,13 +24,13 @@ func Kinds() []string {
 	return []string{KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
 }
 
-// mostWrong is the share of denials that may be wrong, for the kinds where some may be: far more than in real runs,
-// fewer than those of a service that denies at random. It needs more than a few denials.
+// mostWrong is the share of denials that may be wrong, for kinds where some may be. It is far more than in real runs, and
+// less than in a service that denies at random. It needs more than a few denials.
 var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindSeveral: 0.6}
 
 const tooFewToTell = 40
 
-// largeLimit is the least of large windows.
+// largeLimit is the smallest limit of large windows.
 const largeLimit = 128
 
 func kindOf(p *history.Policy) string {
@@ -52,7 +52,7 @@ func kindOf(p *history.Policy) string {
 // counted whose outcome is unknown.
 func (c *checker) denials(k *key) {
 	if k.policy.With != "" && k.policy.With < k.policy.Name {
-		return // its other part is checked
+		return // the other key of the pair is checked
 	}
 	kind := kindOf(k.policy)
 	for _, u := range k.units {
@@ -70,7 +70,7 @@ func (c *checker) denials(k *key) {
 	}
 }
 
-// hadRoom reports whether u surely had room when it was decided.
+// hadRoom reports whether u certainly had room when it was decided.
 func (c *checker) hadRoom(k *key, u *unit) bool {
 	if k.policy.Converts() {
 		return c.lets(k, u)
@@ -78,7 +78,7 @@ func (c *checker) hadRoom(k *key, u *unit) bool {
 	return c.mostUsed(k, u)+1 <= c.leastCapacity(k.policy)
 }
 
-// leastCapacity returns how many units p's key can hold at least: of two that are asked together the smaller one
+// leastCapacity returns how many units p's key can hold at least. If two policies share calls, the smaller one
 // denies.
 func (c *checker) leastCapacity(p *history.Policy) int64 {
 	least := p.Capacity()
@@ -124,7 +124,7 @@ func (n *counting) ceil(parts int64) int64 {
 	return (max(0, parts) + whole - 1) / whole
 }
 
-// around returns the units asked of k a little before u.
+// around returns the units of k that were asked for shortly before u.
 func (c *checker) around(k *key, u *unit) []*unit {
 	return selected(k.units, func(o *unit) bool {
 		return o != u && o.called <= u.returned && o.called > u.called-2*k.policy.Window-c.blur

@@ -34,7 +34,7 @@ func (c *checker) kept(k *key) {
 	c.f.Kept++
 }
 
-// bounds returns the least and the most units that k can count when all is over. Units that are
+// bounds returns the least and the most units that k can count at the end. Units that are
 // only held have ended then.
 func (k *key) bounds() (least, most int64) {
 	if k.policy.Converts() {
@@ -51,7 +51,7 @@ func (k *key) bounds() (least, most int64) {
 	return least, most
 }
 
-// units returns how many units u is: those that a record settles its reservation at, or one.
+// units returns how many units u is: the cost at which a record settles its reservation, or one.
 func (u *unit) units() int64 {
 	for _, call := range u.calls {
 		if call.Cost > 0 {
@@ -69,14 +69,14 @@ func (k *key) atLeast(units int64) int64 {
 	return min(units, k.policy.Capacity())
 }
 
-// onlyHeld reports whether nobody tried to settle u, a reservation.
+// onlyHeld reports whether u is a reservation that no call tried to settle.
 func (u *unit) onlyHeld() bool { return u.held && len(u.calls) == 1 }
 
 func (c *checker) story(k *key, last *history.Call) []history.Call {
 	return append(callsOf(k.units), *last)
 }
 
-// finals returns the calls that asked for k's count at the end.
+// finals returns the calls that read k's count at the end.
 func (c *checker) finals(k *key) (calls []history.Call) {
 	d := history.Demand{Policy: k.policy.Name, Identifier: k.identifier}
 	for i := range c.h.Calls {
@@ -88,7 +88,7 @@ func (c *checker) finals(k *key) (calls []history.Call) {
 	return calls
 }
 
-// pairs checks that of two logs that are only taken from together, either both count a unit in the end or none does.
+// pairs checks that of two logs that share all calls, either both count a unit at the end or neither does.
 // Calls whose process died during them or soon after are uncertain, and calls without an answer during which another
 // process died, which may have been the owner of one of the keys.
 func (c *checker) pairs(keys []*key) {
@@ -114,8 +114,8 @@ func (c *checker) pairs(keys []*key) {
 	}
 }
 
-// diedOver reports whether a process that was asked for u was killed when it may not have finished with it, or an owner of
-// u's keys may have been while u was asked for.
+// diedOver reports whether a process that was asked for u was killed before it may have finished, or whether an owner of
+// u's keys may have been killed during the call.
 func (c *checker) diedOver(u *unit) bool {
 	for _, call := range u.calls {
 		asked := history.Span{From: call.Called, Until: call.Returned}

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// limit checks that no more units were admitted than k's limit allows, by its algorithm's definition, of those that
-// were surely in a window or an interval.
+// limit checks that no more units were admitted than k's limit allows, by its algorithm's definition, among those that
+// were certainly in a window or an interval.
 func (c *checker) limit(k *key) {
 	var admitted []*unit
 	for _, u := range k.units {
@@ -44,8 +44,8 @@ func (c *checker) limitOfLog(k *key, admitted []*unit) {
 	}
 }
 
-// limitOfWindows looks at each row of buckets that counts together, or each fixed window. It
-// leaves out units so near an edge that their date may be beyond it.
+// limitOfWindows looks at each run of buckets that count together, or each fixed window. It
+// ignores units so close to an edge that their date may be beyond it.
 func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 	for _, first := range admitted {
 		start := n.floor(first.from)
@@ -60,7 +60,7 @@ func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// tailTooLong checks, at the last admission of a window, that its count and the share of the window before fit.
+// tailTooLong checks, at the last admission of a window, that its count and the share of the previous window fit.
 func (c *checker) tailTooLong(k *key, start time.Duration, admitted, within []*unit) bool {
 	window := k.policy.Window
 	before := selected(admitted, func(u *unit) bool { return u.from >= start-window && u.until < start })
@@ -73,8 +73,8 @@ func (c *checker) tailTooLong(k *key, start time.Duration, admitted, within []*u
 	return len(within) > 0 && c.tooMany(k, within, k.policy.Limit-share, what)
 }
 
-// limitOfBucket looks at each time from one call to another one's answer: no more than
-// fits into the bucket and drains meanwhile, where clocks differ by twice the tolerance.
+// limitOfBucket looks at each time from one call to another one's answer: no more units than
+// fit into the bucket and drain in that time, if clocks differ by twice the tolerance.
 func (c *checker) limitOfBucket(k *key, n *counting, admitted []*unit) {
 	byAnswer := slices.Clone(admitted)
 	slices.SortStableFunc(byAnswer, func(a, b *unit) int { return cmp.Compare(a.returned, b.returned) })
@@ -91,7 +91,7 @@ func (c *checker) limitOfBucket(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// tooMany reports, also as a violation, whether more than limit units were admitted and not freed before.
+// tooMany reports whether more than limit units were admitted and not freed before, and adds a violation if so.
 func (c *checker) tooMany(k *key, within []*unit, limit int64, when string) bool {
 	if int64(len(within)) <= limit {
 		return false

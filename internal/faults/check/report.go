@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// row is one line of a report.
+// row is a line of a report.
 type row struct{ name, value string }
 
 // rows returns the lines about a run and its findings.
@@ -39,7 +39,7 @@ func rows(h *history.History, f *Findings) []row {
 	return r
 }
 
-// Report returns a text about a run and its findings.
+// Report describes a run and its findings.
 func Report(h *history.History, f *Findings) string {
 	var b strings.Builder
 	for _, r := range rows(h, f) {

@@ -11,26 +11,26 @@ import (
 )
 
 // Bounds of the search for an order of calls. It is exponential in the calls whose
-// outcome nobody knows; of those there are a handful in a key's life, and it takes
+// outcome is unknown. A key has a handful of them in its life, so the search takes
 // milliseconds.
 const (
-	decideWithin    = 10 * time.Second // of one key
-	decideAllWithin = 5 * time.Minute  // of all, but for leastPatience each
+	decideWithin    = 10 * time.Second // for one key
+	decideAllWithin = 5 * time.Minute  // for all keys, but at least leastPatience for each
 	leastPatience   = 500 * time.Millisecond
 )
 
 // serial checks that there is an order of the calls of k, a bucket, each at a moment between its call and its answer,
-// in which each was rightly decided by the units before it.
+// in which each was decided correctly, given the units before it.
 //
 // The date of a unit is known only within the tolerance. So the model accepts an answer that is
-// right for some date: it admits units that fit beside all that surely count, and denies units
+// right for some date: it admits units that fit beside all that certainly count, and denies units
 // that may not fit beside all that may count.
 func (c *checker) serial(k *key) {
 	n := c.counting(k.policy)
 	var calls []porcupine.Operation
 	for _, u := range slices.Concat(k.units, k.checks) {
 		if !u.mayCount && !u.answer.Decided() {
-			continue // it changed nothing
+			continue // it changed no count
 		}
 		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(u.returned)})
 	}
@@ -48,8 +48,8 @@ func (c *checker) serial(k *key) {
 	}
 }
 
-// bucketState holds what a bucket holds at the time 0 if it had drained since ever: the
-// least and the most, in parts.
+// bucketState is the fill of a bucket at the time 0 if it had always drained: the
+// least and the most, in parts of a unit.
 type bucketState struct{ least, most int64 }
 
 // bucketModel is the model of a bucket.
@@ -71,7 +71,7 @@ func (n *counting) bucketModel() porcupine.Model {
 }
 
 // judge reports whether u's answer is right if others use between least and most units, and whether u counts from then
-// on. mayFit means that u may fit, mayNot that it may not.
+// on. mayFit means that u may fit, and mayNot that it may not.
 func (n *counting) judge(u *unit, least, most int64, mayFit, mayNot bool) (right, counts bool) {
 	own := int64(0)
 	switch {
@@ -79,7 +79,7 @@ func (n *counting) judge(u *unit, least, most int64, mayFit, mayNot bool) (right
 	case u.mustCount:
 		own = 1
 	case u.mayCount:
-		return true, mayFit // or never, if it comes last
+		return true, mayFit // or never, if it is last in the order
 	}
 	if len(u.answer.Used) > 0 && !u.answer.Replayed {
 		used := u.answer.Used[0]

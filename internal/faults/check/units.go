@@ -9,19 +9,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// forever is later than anything that happens.
+// forever is later than all events.
 const forever = time.Duration(math.MaxInt64 / 4)
 
 // checker checks one history.
 type checker struct {
 	h    *history.History
 	f    *Findings
-	blur time.Duration // how far an instant that was counted may be from the true one
+	blur time.Duration // how far the date of a unit may be from the true time
 
-	searched time.Duration // so far, for orders of calls
+	searched time.Duration // time spent so far on orders of calls
 }
 
-// key is an identifier of a policy, and all that was asked of it.
+// key is an identifier under a policy, with all calls for it.
 type key struct {
 	policy     *history.Policy
 	identifier string
@@ -31,13 +31,13 @@ type key struct {
 
 func (k *key) String() string { return k.policy.Name + "/" + k.identifier }
 
-// unit is one unit that was asked for: by one call, by several under one idempotency key, or by a reservation and its
+// unit is a unit that was asked for: by one call, by several with one idempotency key, or by a reservation and its
 // settlement.
 type unit struct {
 	first  *history.Call
-	answer *history.Call // with the most information
+	answer *history.Call // the answer with the most information
 	calls  []*history.Call
-	ends   []*history.Call // that confirmed or refunded it
+	ends   []*history.Call // calls that confirmed or refunded it
 
 	called    time.Duration
 	returned  time.Duration // when its last call was answered
@@ -80,8 +80,8 @@ func (c *checker) keys() (keys []*key) {
 	return keys
 }
 
-// delay extends the dates that u, whose outcome is unknown, may have: until the owner of its key can
-// last have heard of it, once neither the owner nor the connection to it stood still.
+// delay extends the possible dates of u, whose outcome is unknown: until the owner of its key can
+// last have received it, after neither the owner nor the connection to it was frozen.
 func (c *checker) delay(u *unit) {
 	if !c.h.Header.Peers || !u.mayCount || u.mustCount {
 		return
@@ -96,7 +96,7 @@ func (c *checker) delay(u *unit) {
 	}
 }
 
-// addTo adds call to the unit that it is about.
+// addTo adds call to its unit.
 func (c *checker) addTo(k *key, units map[int]*unit, call *history.Call) {
 	if call.Op == history.Check && call.Reserve == 0 {
 		if !call.Final && call.Decided() {
@@ -151,12 +151,12 @@ func (u *unit) finish() {
 	if u.mayCount && !u.mustCount {
 		u.until, u.returned = last.Returned+blur, forever
 		if slices.ContainsFunc(u.calls, func(c *history.Call) bool { return c.Status == 0 }) {
-			u.until += lateness // its process may have been asleep
+			u.until += lateness // its process may have been frozen
 		}
 	}
 }
 
-// instant returns what a true clock shows at a time of the history, in milliseconds
+// instant returns the true time at a time of the history, in milliseconds
 // since the Unix epoch.
 func (c *checker) instant(at time.Duration) int64 {
 	return c.h.Header.Started.Add(at).UnixMilli()

@@ -6,10 +6,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// counting is an algorithm's definition: which units count at which instant.
+// counting is an algorithm's definition of when a unit counts.
 type counting struct {
 	policy *history.Policy
-	start  int64         // the instant at which the history's time is 0, in milliseconds
+	start  int64         // the true time at the history's time 0, in milliseconds
 	slack  time.Duration // how much longer a log's events count
 }
 
@@ -25,7 +25,7 @@ func (n *counting) width() time.Duration {
 	return n.policy.Window
 }
 
-// floor returns when the counter that holds a time began.
+// floor returns the beginning of the counter for a time.
 func (n *counting) floor(at time.Duration) time.Duration {
 	width := n.width().Milliseconds()
 	instant := n.start + at.Milliseconds()
@@ -35,7 +35,7 @@ func (n *counting) floor(at time.Duration) time.Duration {
 	return time.Duration(instant-instant%width-n.start) * time.Millisecond
 }
 
-// inWindow reports whether a unit of that date counts at now. A later date counts for longer.
+// inWindow reports whether a unit with this date counts at now. Units with later dates count for longer.
 func (n *counting) inWindow(dated, now time.Duration) bool {
 	p := n.policy
 	switch p.Algorithm {
@@ -49,9 +49,9 @@ func (n *counting) inWindow(dated, now time.Duration) bool {
 	return n.floor(dated) >= n.floor(now)
 }
 
-// drained returns how many parts of a unit drain from a bucket in a time. A unit has
-// one for each millisecond of the window.
+// drained returns how many parts of a unit drain from a bucket in a given time. A unit has
+// one part for each millisecond of the window.
 func (n *counting) drained(in time.Duration) int64 { return n.policy.Limit * in.Milliseconds() }
 
-// parts returns how many parts so many units have.
+// parts returns the parts of n units.
 func (n *counting) parts(units int64) int64 { return units * n.policy.Window.Milliseconds() }

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// line is one line of a file; it has one of its members.
+// line is one line of a file, with one of its members set.
 type line struct {
 	Header *Header     `json:",omitempty"`
 	Call   *Call       `json:",omitempty"`
@@ -47,7 +47,7 @@ func Write(w io.Writer, h *History) error {
 	return errors.Join(err, buffered.Flush())
 }
 
-// Read reads what Write wrote.
+// Read reads a history that Write wrote.
 func Read(r io.Reader) (*History, error) {
 	h := new(History)
 	lines := json.NewDecoder(bufio.NewReader(r))
@@ -88,7 +88,7 @@ func (h *History) add(l *line) {
 	}
 }
 
-// Sort puts everything in the order in which it began.
+// Sort sorts all entries by their beginning.
 func (h *History) Sort() {
 	slices.SortStableFunc(h.Calls, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Called, b.Called), cmp.Compare(a.N, b.N)) })
 	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.From, b.From) })

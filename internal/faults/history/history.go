@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A History is one run. All times in it are since Header.Started, by the clock of the process that ran it, which is taken
-// for the true one.
+// A History is one run. All times in it are since Header.Started, by the clock of the process that ran it, which is
+// assumed to be true.
 type History struct {
 	Header Header
 	Calls  []Call
 	Faults []Fault
 	Whole  []Span // when every node was up and seen up by all others
-	Stalls []Span // when the machine let no process run, the test itself included
+	Stalls []Span // when the machine ran no process, not even the test
 	Clocks []ClockTest
-	Owners *OwnersTest // nil: no way between processes was cut for long
+	Owners *OwnersTest // nil: no connection between processes was cut for long
 }
 
 // Header has the settings of the run.
@@ -43,14 +43,14 @@ type Policy struct {
 	Buckets   int   // of a sliding window, or blocks of a conversion
 	Burst     int64 // of a token bucket
 
-	Until         string        `json:",omitempty"` // confirmed: confirmed units count no more
+	Until         string        `json:",omitempty"` // confirmed: confirmed units no longer count
 	MinConversion int           `json:",omitempty"` // of a conversion: percent of sent units that must be confirmed
 	Probe         time.Duration `json:",omitempty"` // of a conversion: how long after the last unit one may pass
 
 	// Kept means that the window is longer than the run and, except for a conversion, the limit larger than the demand:
 	// all recorded units count in the end.
 	Kept bool
-	With string // the policy that it is only ever asked for together with; empty: none
+	With string // the policy with which it always shares calls; empty: none
 }
 
 // Operations of a Call.
@@ -60,21 +60,21 @@ const (
 	Check  = "check"
 
 	Confirm = "confirm" // confirms the units of the receipt of Of
-	Refund  = "refund"  // refunds them
+	Refund  = "refund"  // refunds the units of the receipt of Of
 )
 
 // Call is one call as its client saw it.
 type Call struct {
 	N        int // from 1
-	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation or receipt it sends; 0: none
+	Of       int `json:",omitempty"` // the first call, which this one repeats, or whose reservation or receipt it sends; 0: none
 	Process  int // that was asked
 	Op       string
 	Demands  []Demand
 	Key      string        `json:",omitempty"` // of idempotency
 	Reserve  time.Duration `json:",omitempty"` // how long a check holds its units
 	Settles  bool          `json:",omitempty"` // it records the reservation of Of
-	Cost     int64         `json:",omitempty"` // units that it settles a reservation at; 0: those that it holds
-	Final    bool          `json:",omitempty"` // made at the end, to ask for the count
+	Cost     int64         `json:",omitempty"` // units at which it settles a reservation; 0: the held units
+	Final    bool          `json:",omitempty"` // made at the end, to read the count
 	Called   time.Duration
 	Returned time.Duration
 	Answer
@@ -117,8 +117,8 @@ const (
 	ProcessStop   = "process stopped"
 	ProcessPause  = "process paused"
 	ProcessSlow   = "process slow"
-	PeersCut      = "peers cut off" // from a process, and refused: it reaches them, and all reach the nodes
-	PeersHeld     = "peers held up" // the same, but nothing they send arrives before it is over
+	PeersCut      = "peers cut off" // connections to a process are refused; its own work, and all reach the nodes
+	PeersHeld     = "peers held up" // connections to a process are stalled until it is over
 )
 
 // Kinds lists all kinds of Fault, in the order of reports.
@@ -131,7 +131,7 @@ func Kinds() []string {
 // OfPeers reports whether kind is a fault of connections between processes.
 func OfPeers(kind string) bool { return kind == PeersCut || kind == PeersHeld }
 
-// StandsStill reports whether requests to a process, or from others to it, may arrive only after a fault of that kind.
+// StandsStill reports whether requests to a process may arrive only after a fault of that kind.
 func StandsStill(kind string) bool {
 	return kind == ProcessPause || kind == ProcessSlow || kind == PeersHeld
 }
@@ -149,7 +149,7 @@ type Fault struct {
 	Ends   time.Duration `json:",omitempty"` // when a killed node or process was started again
 }
 
-// Span is a time, both ends included.
+// Span is a period of time, including both ends.
 type Span struct{ From, Until time.Duration }
 
 // Meets reports whether s and another span have an instant in common.
@@ -163,19 +163,19 @@ func (s Span) Overlap(o Span) time.Duration {
 // ClockTest is the behaviour of a process whose clock was changed beyond the tolerance, and back.
 type ClockTest struct {
 	Beyond  string        // --clock-beyond-tolerance
-	Ahead   time.Duration // the clock was put; below 0: behind
+	Ahead   time.Duration // how far the clock was set ahead; below 0: behind
 	Noticed time.Duration // until readyz was 503 and calls were refused; under warn 0
 	Back    time.Duration // from the clock's return until readyz was 200 and calls were decided
-	Wrong   string        `json:",omitempty"` // what was not as promised
+	Wrong   string        `json:",omitempty"` // the broken promise; empty: none
 }
 
 // OwnersTest is the behaviour of processes after the last long cut between them.
 type OwnersTest struct {
 	After time.Duration // time from the end of the cut until each key had an owner again
-	Wrong string        `json:",omitempty"` // what was not as promised
+	Wrong string        `json:",omitempty"` // the broken promise; empty: none
 }
 
-// Policy returns the policy of that name, nil if there is none.
+// Policy returns the policy with that name, or nil.
 func (h *Header) Policy(name string) *Policy {
 	for i := range h.Policies {
 		if h.Policies[i].Name == name {
@@ -205,7 +205,7 @@ func (p *Policy) Releases() bool { return p.Algorithm == "concurrent" }
 // IsLog reports whether p keeps an event for each unit.
 func (p *Policy) IsLog() bool { return p.Algorithm == "sliding-log" || p.Releases() }
 
-// Denies reports whether a conversion denies one unit after so many sent and confirmed ones, but for a probe.
+// Denies reports whether a conversion denies one more unit after this many sent and confirmed ones, probes aside.
 func (p *Policy) Denies(sent, confirmed int64) bool {
 	return sent >= p.Limit && confirmed*100 < int64(p.MinConversion)*sent
 }

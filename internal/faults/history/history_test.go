@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestWrittenHistoryIsRead(t *testing.T) {
 	h := &history.History{
 		Header: history.Header{
 			Seed: 7, Started: time.UnixMilli(1_800_000_000_000).UTC(), Lasts: time.Minute, Processes: 3, Tolerance: time.Second,
@@ -42,7 +42,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoHistoryIsRefused(t *testing.T) {
+func TestInvalidHistoriesAreRefused(t *testing.T) {
 	for _, text := range []string{"", "{}", "{\"Header\":", "{\"Call\":{}}\n"} {
 		if _, err := history.Read(strings.NewReader(text)); err == nil {
 			t.Errorf("%q was read", text)

@@ -10,40 +10,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Request is a call that is to be made, and those that depend on it.
+// Request is a planned call, with the calls that depend on it.
 type Request struct {
 	At      time.Duration
 	Process int
 	Op      string
 	Demands []history.Demand
-	Key     string        // repeated under it, by other processes, until it is answered
+	Key     string        // idempotency key under which it is repeated, at other processes, until there is an answer
 	Again   bool          // repeated once even if it was answered
 	Reserve time.Duration // held by a check
 	Settle  time.Duration // after which the held unit is recorded; 0: never
-	Cost    int64         // units that it is recorded at; 0: one, as is held
+	Cost    int64         // units of that record; 0: the one held unit
 
-	Ends    []string      // operations with its receipt or reservation, if it gets one, all at once by as many processes
-	EndWait time.Duration // from its answer until then
+	Ends    []string      // operations with its receipt or reservation, all at once at as many processes
+	EndWait time.Duration // time from its answer until Ends
 }
 
 // load is the traffic of a policy: bursts of takes that arrive at several processes at once.
 type load struct {
 	every  time.Duration // between bursts, on average
 	burst  int           // takes at most
-	rotate time.Duration // until the next identifier: a short history can be searched
+	rotate time.Duration // until the next identifier, because only short histories can be searched
 }
 
 const (
 	burstEvery  = 2 * time.Second
 	rotateEvery = 20 * time.Second
-	spread      = 30 * time.Millisecond // of the takes of a burst
-	reserve     = 12 * time.Second      // a reservation holds
+	spread      = 30 * time.Millisecond // time between the first and last take of a burst
+	reserve     = 12 * time.Second      // how long a reservation holds
 	settleBy    = 6 * time.Second
-	checks      = 10 // one of so many calls is a check
-	lateEnds    = 4  // one of so many receipts comes back late
+	checks      = 10 // one in ten calls is a check
+	lateEnds    = 4  // one in four receipts is used late
 )
 
-// loadOf returns the traffic of p: enough to be at its limit most of the time, unless it must never reach it.
+// loadOf returns the traffic of p: enough to reach its limit most of the time, unless it must never be reached.
 func loadOf(p *history.Policy) load {
 	switch {
 	case p.Kept && (p.Confirms() || p.Releases()):
@@ -64,7 +64,7 @@ func loadOf(p *history.Policy) load {
 	return load{every: burstEvery / 2, burst: int(p.Limit) + 1, rotate: rotateEvery}
 }
 
-// Calls returns the calls of a run, in the order in which they are to be made. Reservations begin early enough to end with
+// Calls returns the calls of a run, in the order of their times. Reservations begin early enough to end with
 // the run.
 func Calls(seed uint64, policies []history.Policy, processes int, lasts time.Duration) (calls []Request) {
 	for i := range policies {
@@ -104,7 +104,7 @@ func (c *caller) wait(mean time.Duration) time.Duration {
 
 func (c *caller) below(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d))) }
 
-// call draws one call for id.
+// call draws a call for id.
 func (c *caller) call(at time.Duration, id string) Request {
 	c.made++
 	one := history.Demand{Policy: c.policy.Name, Identifier: id}
@@ -126,7 +126,7 @@ func (c *caller) call(at time.Duration, id string) Request {
 	return r
 }
 
-// end has r's receipt confirmed, refunded or released, soon or late, by one process or by two at once.
+// end lets r's receipt be confirmed, refunded or released, soon or late, at one process or at two at once.
 func (c *caller) end(r *Request) {
 	switch n := c.rng.IntN(12); {
 	case n < 4:
@@ -150,7 +150,7 @@ func (c *caller) end(r *Request) {
 	}
 }
 
-// keep makes r one of the calls whose units must count at the end.
+// keep makes r a call whose units must count at the end.
 func (c *caller) keep(r *Request) {
 	switch n := c.rng.IntN(20); {
 	case n < 3:

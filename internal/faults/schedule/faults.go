@@ -13,28 +13,28 @@ type Fault struct {
 	At     time.Duration
 	Kind   string
 	Target int
-	Lasts  time.Duration // until it is undone; a node that was killed takes longer to be back
+	Lasts  time.Duration // until it is undone; a killed node takes longer to return
 }
 
-// Sizes of faults. They stand still for longer than a store timeout and for less than a
+// Sizes of faults. Targets are frozen for longer than a store timeout, and for less than a
 // client waits.
 const (
 	shortest = time.Second
 	longest  = 6 * time.Second
-	majority = 4 * time.Second // the longest that a majority stands still
+	majority = 4 * time.Second // the longest time that a majority is frozen
 	quietFor = 4 * time.Second // before the first fault, and after the last
 	nodeBack = 25 * time.Second
 	pauses   = 6 * time.Second
 )
 
-// Sizes of faults between processes: either moments, which change no owner, or so long that every process decides for
-// every key, and calls are decided for a while then.
+// Sizes of faults between processes: either too short to change an owner, or so long that every process decides for
+// every key, and calls are decided that way for a while.
 var (
 	moments  = [2]time.Duration{100 * time.Millisecond, 700 * time.Millisecond}
 	longCuts = [2]time.Duration{10 * time.Second, 15 * time.Second}
 )
 
-// weight is how often a kind of fault is drawn, beside others.
+// weight is how often a kind of fault is drawn, relative to others.
 type weight struct {
 	kind string
 	n    int
@@ -46,16 +46,16 @@ var (
 	ofPeers     = []weight{{history.PeersCut, 2}, {history.PeersHeld, 2}}
 )
 
-// Peers reports whether each key has an owner in a run, to which other processes hand on its calls.
-// In one run of three every process decides for every key.
+// Peers reports whether keys have owners in a run, to which other processes hand on calls.
+// In one of three runs every process decides for every key.
 func Peers(seed uint64) bool { return seed%3 != 0 }
 
 // LongCuts reports whether connections between processes are disturbed for long in a run, instead of for moments: keys
 // have no owners for a minute after that.
 func LongCuts(seed uint64) bool { return seed%3 == 2 }
 
-// Faults returns the faults of nodes, and those of processes and between them, each one after the other: never more
-// than a minority of either, but for a majority of nodes that stands still. Each kind occurs once early on.
+// Faults returns the faults of nodes, and those of processes and between them, each in sequence. They hit at most a
+// minority of either, except that a majority of nodes is frozen at times. Each kind occurs once early on.
 func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {
 	kinds, cuts := ofProcesses, moments
 	if Peers(seed) {

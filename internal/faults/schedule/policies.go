@@ -1,7 +1,7 @@
 // Package schedule draws the calls and the faults of a run of the faults program, with their times, from a seed. The
 // same seed gives the same schedule.
 //
-// It carries out neither.
+// It does not carry them out.
 package schedule
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// Streams of random numbers of one seed. Those of calls come after the others.
+// Streams of random numbers from one seed. The streams of calls come after these.
 const (
 	streamNodes = iota
 	streamProcesses
@@ -22,15 +22,15 @@ const (
 
 func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(stream))) }
 
-// Limits with much room: largeLimit is reached by a burst, wideLimit by several.
+// Limits with a lot of room: one burst reaches largeLimit, several reach wideLimit.
 const (
 	largeLimit = 150
 	wideLimit  = 320
 )
 
-// Policies returns the policies of a run: every algorithm, some of them in rows, some with much room, some that depend
-// on confirmations or releases, two logs that are taken from together, and some whose windows outlast it. Those of
-// fixed windows last for so many days that no edge is near.
+// Policies returns the policies of a run: every algorithm, some in rows, some with a lot of room, some that depend
+// on confirmations or releases, two logs that share calls, and some whose windows are longer than the run. The windows of
+// fixed-window policies last so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
 	day := 24 * time.Hour
 	kept := history.Policy{Kept: true, Limit: 1000, Window: day}
@@ -38,7 +38,7 @@ func Policies(now time.Time) []history.Policy {
 	for ; now.UnixMilli()%fixed.Window.Milliseconds() > (fixed.Window - 4*time.Hour).Milliseconds(); fixed.Window += day {
 	}
 	bucket := kept
-	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a part of one is used whole
+	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a fraction of a unit counts as a unit
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
 		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},

@@ -22,18 +22,18 @@ func TestTheSameSeedDrawsTheSame(t *testing.T) {
 	calls := schedule.Calls(7, policies(), 3, lasts)
 	nodes, processes := schedule.Faults(7, 3, 3, lasts)
 	if !reflect.DeepEqual(calls, schedule.Calls(7, policies(), 3, lasts)) {
-		t.Error("the calls of one seed differ")
+		t.Error("the calls from one seed differ")
 	}
 	againNodes, againProcesses := schedule.Faults(7, 3, 3, lasts)
 	if !reflect.DeepEqual(nodes, againNodes) || !reflect.DeepEqual(processes, againProcesses) {
-		t.Error("the faults of one seed differ")
+		t.Error("the faults from one seed differ")
 	}
 	if other, _ := schedule.Faults(8, 3, 3, lasts); reflect.DeepEqual(nodes, other) {
-		t.Error("two seeds draw the same")
+		t.Error("two seeds give the same schedule")
 	}
 }
 
-// Two cores hold three nodes and some processes under so many calls.
+// Two cores can run three nodes and some processes under this many calls.
 func TestCallsArePaced(t *testing.T) {
 	calls := schedule.Calls(1, policies(), 3, lasts)
 	if a := float64(len(calls)) / lasts.Seconds(); a < 60 || a > 180 {
@@ -55,7 +55,7 @@ func TestCallsArePaced(t *testing.T) {
 	}
 }
 
-// Receipts come back soon and late, to one process or to two, for both.
+// Receipts are confirmed and refunded, soon and late, at one process and at two.
 func TestReceiptsComeBack(t *testing.T) {
 	ends, late, released, over := make(map[string]int), make(map[string]int), 0, 0
 	h := history.Header{Policies: policies()}
@@ -81,14 +81,14 @@ func TestReceiptsComeBack(t *testing.T) {
 		}
 	}
 	if released < 10 || over < 10 {
-		t.Errorf("%d reservations are released, and %d settled at more than they hold", released, over)
+		t.Errorf("%d reservations are released, and %d settled at more than the held units", released, over)
 	}
 	if late["unconfirmed"] < 10 || late["conversion"] < 10 {
 		t.Errorf("after the window: %v", late)
 	}
 }
 
-func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
+func TestRatelimitdReadsThePolicies(t *testing.T) {
 	read, err := policyfile.Parse("policies.yaml", schedule.File(policies()))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
 	}
 }
 
-// No edge of a kept window is so near that a run would meet it.
+// No kept window ends during a run.
 func TestKeptWindowsEndLater(t *testing.T) {
 	for hour := range 24 * 60 {
 		now := time.Date(2026, 1, 1, hour, 59, 0, 0, time.UTC)
@@ -123,7 +123,7 @@ func TestKeptWindowsEndLater(t *testing.T) {
 	}
 }
 
-// Kept units neither drain in a run nor are ever denied, except by conversions.
+// Kept units do not drain during a run, and only conversions deny them.
 func TestKeptPoliciesForgetNothing(t *testing.T) {
 	for _, p := range policies() {
 		if p.Kept && !p.Converts() && (p.Capacity() < 1000 || p.InBucket() && p.Window/time.Duration(p.Limit) < 12*time.Hour) {
@@ -157,8 +157,8 @@ func TestFaultsComeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Connections between processes are disturbed only if they are peers.
-func TestPeersAreDisturbedWhereThereAreAny(t *testing.T) {
+// Connections between processes are disturbed only in runs with owners.
+func TestOnlyPeersAreDisturbed(t *testing.T) {
 	for seed := range uint64(30) {
 		_, processes := schedule.Faults(seed, 3, 3, lasts)
 		disturbed := slices.ContainsFunc(processes, func(f schedule.Fault) bool { return history.OfPeers(f.Kind) })
@@ -167,7 +167,7 @@ func TestPeersAreDisturbedWhereThereAreAny(t *testing.T) {
 		}
 	}
 	if !schedule.Peers(1) {
-		t.Error("the run that is done most has no peers")
+		t.Error("the most frequent run has no peers")
 	}
 }
 

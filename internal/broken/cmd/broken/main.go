@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	vital := flag.Bool("vital", false, "only the few builds that matter most")
-	only := flag.String("run", "", "only builds whose name this regular expression matches")
-	schedules := flag.Int("schedules", 3000, "how many schedules the simulation tries of a build that it need not find; 0: none")
+	vital := flag.Bool("vital", false, "only the few builds that CI tries")
+	only := flag.String("run", "", "only builds whose names match this regular expression")
+	schedules := flag.Int("schedules", 3000, "schedules that the simulation tries for a build that it need not find; 0: none")
 	flag.Parse()
 	if err := run(context.Background(), *vital, *only, *schedules); err != nil {
 		fmt.Fprintln(os.Stderr, "broken:", err)

@@ -1,12 +1,12 @@
 //go:build unix
 
-// Command faults tests the promises of ratelimitd on a real cluster whose nodes die, stand still and are slow, with
+// Command faults tests the promises of ratelimitd on a real cluster whose nodes die, freeze and are slow, with
 // processes that do the same and whose clocks differ:
 //
 //	faults [-seed 7] [-duration 5m] [-out DIR]     one run; exits with 1 on a violation
-//	faults -check FILE [FILE ...]                  the checks alone, of histories that were kept
+//	faults -check FILE [FILE ...]                  only the checks, on the histories of earlier runs
 //
-// It needs Go, to build ratelimitd with clocks that can be put off, and Java and Maven for Cassandra.
+// It needs Go, to build ratelimitd with adjustable clocks, and Java and Maven for Cassandra.
 // docs/guarantees.md has the promises that are checked.
 package main
 
@@ -76,10 +76,10 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 		return s, nil
 	}
 	if flags.NArg() > 0 || s.Processes < 2 || s.Lasts <= 0 || s.Tolerance <= 0 {
-		return s, errors.New("give flags only; a run takes some time, two processes and a tolerance")
+		return s, errors.New("give only flags, a positive -duration and -tolerance, and at least two processes")
 	}
 	if s.Seed == 0 {
-		s.Seed = uint64(rand.Uint32()) + 1 // short enough to be typed
+		s.Seed = uint64(rand.Uint32()) + 1 // short enough to type
 	}
 	s.Offsets, err = parseOffsets(s.offsets, s.Tolerance)
 	return s, err
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// checkAgain judges histories that were kept.
+// checkAgain judges the histories of earlier runs.
 func checkAgain(files []string, table *check.Table, stdout io.Writer) (code int, err error) {
 	for _, name := range files {
 		h, err := read(name)
@@ -171,7 +171,7 @@ func (s *settings) runOnce(ctx context.Context, table *check.Table, stdout, stde
 	return code, nil
 }
 
-// build builds the ratelimitd of this module, with clocks that can be put off.
+// build builds the ratelimitd of this tree, with adjustable clocks.
 func build(ctx context.Context, binary string) error {
 	const module = "github.com/ratelimitd/ratelimitd/cmd/ratelimitd"
 	out, err := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", binary, module).CombinedOutput()

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// keep writes a history in which so many takes of a limit of 2 were admitted.
+// keep writes a history in which this many takes were admitted under a limit of 2.
 func keep(t *testing.T, admitted int) (name string) {
 	t.Helper()
 	h := &history.History{Header: history.Header{
@@ -56,12 +56,12 @@ func TestHistoriesAreCheckedAgain(t *testing.T) {
 		{[]string{"-check", right + ".gone"}, exitFailure, "no such file"},
 		{[]string{"-offsets", "soon"}, exitFailure, "-offsets"},
 		{[]string{"-processes", "1"}, exitFailure, "two processes"},
-		{[]string{"run"}, exitFailure, "flags only"},
+		{[]string{"run"}, exitFailure, "give only flags"},
 		{[]string{"-nosuch"}, exitFailure, "not defined"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), test.args, &out, &errs); code != test.code || !strings.Contains(out.String()+errs.String(), test.want) {
-			t.Errorf("%q: exit code %d, want %d; %q is not in:\n%s%s", test.args, code, test.code, test.want, &out, &errs)
+			t.Errorf("%q: exit code %d, want %d; want %q in:\n%s%s", test.args, code, test.code, test.want, &out, &errs)
 		}
 	}
 }
