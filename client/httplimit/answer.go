@@ -3,7 +3,6 @@ package httplimit
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -12,65 +11,61 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// Bodies of answers, as ratelimitd has them.
+// Media and problem types of answers, as ratelimitd has them.
 const (
 	mediaProblem = "application/problem+json"
-	quotaType    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	reducedType  = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-	reduced      = `{"type":"` + reducedType + `","title":"Temporary Reduced Capacity","status":503,` +
-		`"detail":"Nobody can tell whether this is within its limit. Try again shortly."}` + "\n"
+	typeBlank    = "about:blank"
+	typeQuota    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeReduced  = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// unavailable answers a request that nobody decided.
+// answerProblem answers with a problem of RFC 9457.
+func answerProblem(w http.ResponseWriter, status int, kind, title, detail string) {
+	w.Header().Set("Content-Type", mediaProblem)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(struct { // a client that is gone does not miss it
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{kind, title, status, detail})
+}
+
+// unavailable answers a request that was not decided.
 func unavailable(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", mediaProblem)
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = io.WriteString(w, reduced) // a client that is gone does not miss it
+	answerProblem(w, http.StatusServiceUnavailable, typeReduced, "Temporary Reduced Capacity",
+		"Nobody can tell whether this is within its limit. Try again shortly.")
 }
 
-// refusesIdentifier reports whether err says that the identifier is not what the policy counts:
-// not a phone number, for example.
-func refusesIdentifier(err error) bool {
-	p := (*client.Problem)(nil)
-	return errors.Is(err, client.ErrInvalid) && errors.As(err, &p) && strings.HasSuffix(p.Field, "identifier")
+// refusesIdentifier reports whether err says that the identifier is not one that the policy counts, and why: it is no phone
+// number, for example.
+func refusesIdentifier(err error) (detail string, refused bool) {
+	p, ok := errors.AsType[*client.Problem](err)
+	if !ok || !errors.Is(err, client.ErrInvalid) || !strings.HasSuffix(p.Field, "identifier") {
+		return "", false
+	}
+	return p.Detail, true
 }
 
-// refused answers a request whose identifier is not what the policy counts. If it passed, nothing
-// would limit it.
-func refused(w http.ResponseWriter, err error) {
-	p := (*client.Problem)(nil)
-	_ = errors.As(err, &p) // refusesIdentifier has found it
-	badRequest(w, p.Detail)
-}
-
-// badRequest answers a request that has no identifier to count it for.
+// badRequest answers a request without an identifier that can be counted. If it passed, nothing would limit it.
 func badRequest(w http.ResponseWriter, detail string) {
-	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "Bad Request", "status": http.StatusBadRequest, "detail": detail})
-	w.Header().Set("Content-Type", mediaProblem)
-	w.WriteHeader(http.StatusBadRequest)
-	_, _ = w.Write(append(body, '\n'))
+	answerProblem(w, http.StatusBadRequest, typeBlank, "Bad Request", detail)
 }
 
-// tooLarge answers a request that costs more than a limit can ever hold. If it passed, it would
-// get around the limit by its size.
+// tooLarge answers a request that costs more than a limit can ever hold. If it passed, its size would get it around the
+// limit.
 func tooLarge(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", mediaProblem)
-	w.WriteHeader(http.StatusRequestEntityTooLarge)
-	_, _ = io.WriteString(w, `{"type":"about:blank","title":"Request Entity Too Large","status":413,`+
-		`"detail":"It costs more than its limit can ever hold."}`+"\n")
+	answerProblem(w, http.StatusRequestEntityTooLarge, typeBlank, "Request Entity Too Large", "It costs more than its limit can ever hold.")
 }
 
 // denied answers a request that is over its limit.
 func denied(w http.ResponseWriter, _ *http.Request, d client.Decision) {
-	detail := "Waiting would not change that."
+	detail := "This is over its limit. Waiting would not change that."
 	if d.RetryAfter != client.Never {
-		detail = "There is room for it in " + strconv.FormatInt(seconds(d.RetryAfter), 10) + " s."
+		detail = "This is over its limit. There is room for it in " + strconv.FormatInt(seconds(d.RetryAfter), 10) + " s."
 	}
-	w.Header().Set("Content-Type", mediaProblem)
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = io.WriteString(w, `{"type":"`+quotaType+`","title":"Quota Exceeded","status":429,`+
-		`"detail":"This is over its limit. `+detail+`"}`+"\n")
+	answerProblem(w, http.StatusTooManyRequests, typeQuota, "Quota Exceeded", detail)
 }
 
 // setHeaders sets the headers of ratelimitd's own answers. A decision that nobody made has none.

@@ -148,9 +148,10 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	}
 	call := client.Call{Op: op, Demands: demands}
 	d, err := l.limits.Do(r.Context(), call)
+	detail, refused := refusesIdentifier(err)
 	switch {
-	case err != nil && refusesIdentifier(err):
-		refused(w, err)
+	case refused:
+		badRequest(w, detail)
 	case errors.Is(err, client.ErrCostTooLarge):
 		tooLarge(w)
 	case err != nil && r.Context().Err() != nil: // the client is gone

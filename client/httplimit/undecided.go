@@ -56,10 +56,11 @@ func (l *Limiter) Verify(ctx context.Context) error {
 	var wrong []error
 	for _, name := range names {
 		d, err := l.limits.Do(ctx, client.Call{Op: client.OpCheck, Demands: []client.Demand{{Policy: name, Identifier: "verify", Cost: 1}}})
+		_, refused := refusesIdentifier(err)
 		switch {
 		case err == nil && len(d.Limits) == 0 && d.Degraded: // by client.FailOpen
 			return fmt.Errorf("policy %q: %w", name, client.ErrUnavailable)
-		case err == nil, refusesIdentifier(err), errors.Is(err, client.ErrCostTooLarge): // so the policy is there
+		case err == nil, refused, errors.Is(err, client.ErrCostTooLarge): // so the policy is there
 		case !errors.Is(err, client.ErrInvalid):
 			return fmt.Errorf("policy %q: %w", name, err)
 		default:
