@@ -19,14 +19,14 @@ type heartbeats struct {
 	all     bool        // this member wants all members to own slots
 	load    func() Load // nil: no load
 	busyFor time.Duration
-	unloads func() bool // of Options.MayUnload; nil: never
+	unloads func() bool          // of Options.MayUnload; nil: never
+	plan    atomic.Pointer[Plan] // that this member announces; nil: none
 
 	mu    sync.Mutex
 	count int64
 	heard map[ID]*heard
 	at    time.Time     // when heartbeats were read last; zero: never
 	clock time.Duration // how long this member has listened: time in which it did not listen makes no member silent
-	plan  *Plan         // that this member announces; nil: none
 	done  []uint64      // sums of the plans for which this member has unloaded
 	loud  time.Duration // when the members' total load last was more than one can take, by clock
 }
@@ -97,7 +97,7 @@ func (p *heartbeats) beat(ctx context.Context, last bool) {
 	b := Heartbeat{
 		Member: p.self, Count: p.count, Left: last, Load: load, All: p.all,
 		Refused: p.ways.list(Refused), Unreached: p.ways.list(Unreached), Late: p.ways.list(Late),
-		Unloads: p.unloads != nil && p.unloads(), Unloaded: p.done, Plan: p.plan,
+		Unloads: p.unloads != nil && p.unloads(), Unloaded: p.done, Plan: p.plan.Load(),
 	}
 	p.mu.Unlock()
 	_ = p.store.Heartbeat(ctx, b)

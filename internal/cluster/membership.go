@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // membership is one membership of this instance, from joining until it is out. All fields but the fence belong to the
@@ -105,7 +106,7 @@ func (s *membership) followUntil(ctx context.Context) error {
 			return errUnread
 		}
 		pause := tendEvery
-		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() && !s.heartbeats.announces() {
+		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() && s.heartbeats.plan.Load() == nil {
 			pause = pollEvery
 		}
 		select {
@@ -266,7 +267,7 @@ func (s *membership) learn(v View) error {
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.cleared = make(map[ID]standing)
-	s.heartbeats.announce(nil)
+	s.heartbeats.plan.Store(nil)
 	s.publish()
 	drain(moved)
 	s.end(moved)
@@ -377,29 +378,23 @@ func (s *membership) term(slot int) *Term {
 // standings returns the standings of members. It reads rowsAtOnce rows at the same time: one after the other, many rows
 // would take longer than storeWithin if the store is slow.
 func (s *membership) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
-	var (
-		mu     sync.Mutex
-		failed error
-		known  = make(map[ID]standing, len(ids))
-		free   = make(chan struct{}, rowsAtOnce)
-		all    sync.WaitGroup
-	)
-	for _, id := range ids {
-		free <- struct{}{}
-		all.Go(func() {
-			st, err := standingOf(ctx, s.store, id)
-			if err != nil && id == s.self.ID {
+	found := make([]standing, len(ids))
+	var all errgroup.Group
+	all.SetLimit(rowsAtOnce)
+	for i, id := range ids {
+		all.Go(func() (err error) {
+			if found[i], err = standingOf(ctx, s.store, id); err != nil && id == s.self.ID {
 				err = fmt.Errorf("%w: %w", errOwnRow, err)
 			}
-			mu.Lock()
-			known[id], failed = st, cmp.Or(failed, err)
-			mu.Unlock()
-			<-free
+			return err
 		})
 	}
-	all.Wait()
-	if failed != nil {
-		return nil, failed
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	known := make(map[ID]standing, len(ids))
+	for i, id := range ids {
+		known[id] = found[i]
 	}
 	return known, nil
 }

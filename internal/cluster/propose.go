@@ -24,7 +24,7 @@ func (s *membership) propose(ctx context.Context) error {
 		s.whole = time.Now()
 	}
 	if !s.mayChange() {
-		s.heartbeats.announce(nil)
+		s.heartbeats.plan.Store(nil)
 		s.wanted = time.Time{}
 		return nil
 	}
@@ -50,7 +50,7 @@ func (s *membership) propose(ctx context.Context) error {
 	members := slices.Concat(stay, join)
 	dies, own := len(stay) < len(s.view.Members), s.nextOwnership(members)
 	if !dies && (!s.installed || len(join) == 0 && own == s.view.ownership()) {
-		s.heartbeats.announce(nil)
+		s.heartbeats.plan.Store(nil)
 		s.wanted = time.Time{}
 		return nil
 	}

@@ -53,22 +53,8 @@ func (s *membership) isUnloaded(members []Member, own ownership) bool {
 	if s.heartbeats.haveUnloaded(&s.view, p.sum()) {
 		return true
 	}
-	s.heartbeats.announce(p)
+	s.heartbeats.plan.Store(p)
 	return false
-}
-
-// announce makes p the plan of this member's heartbeats.
-func (p *heartbeats) announce(plan *Plan) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.plan = plan
-}
-
-// announces reports whether this member waits for others to unload.
-func (p *heartbeats) announces() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.plan != nil
 }
 
 // haveUnloaded reports whether the living members of v have unloaded for the plan with that sum, or have nothing to
@@ -96,8 +82,8 @@ func (p *heartbeats) haveUnloaded(v *View, sum uint64) bool {
 func (p *heartbeats) plans() (all []*Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.plan != nil {
-		all = append(all, p.plan)
+	if plan := p.plan.Load(); plan != nil {
+		all = append(all, plan)
 	}
 	for id, h := range p.heard {
 		if id != p.self.ID && p.isAlive(h) && h.beat.Plan != nil {
@@ -121,7 +107,9 @@ func (s *membership) unload(plans []*Plan) {
 	switch u := s.unloading; {
 	case u == nil && len(of) == 0, u != nil && u.of == nil: // it leaves
 	case u == nil || u.view != s.view.Number || !slices.Equal(u.of, of):
-		s.beginUnloading(of, s.movesBy(plans))
+		if s.stopUnloading(); len(of) > 0 {
+			s.beginUnloading(of, s.movesBy(plans))
+		}
 	case u.done.Load():
 		s.heartbeats.unloaded(of)
 	}
@@ -134,31 +122,27 @@ func (p *heartbeats) unloaded(of []uint64) {
 	p.done = of
 }
 
-// movesBy returns which slots this member would lose by any of plans.
-func (s *membership) movesBy(plans []*Plan) *[Slots]bool {
-	moves := new([Slots]bool)
+// movesBy returns a function that reports whether this member would lose a slot by any of plans.
+func (s *membership) movesBy(plans []*Plan) func(slot int) bool {
+	var moves [Slots]bool
 	for _, p := range plans {
 		v := View{Mode: p.Mode, Sole: p.Sole, Members: p.Members}
 		for slot, i := range v.owners() {
 			moves[slot] = moves[slot] || i < 0 || v.Members[i].ID != s.self.ID
 		}
 	}
-	return moves
+	return func(slot int) bool { return moves[slot] }
 }
 
-// beginUnloading ends unloading that is under way, and begins to unload slots that move for plans with these sums.
-func (s *membership) beginUnloading(of []uint64, moves *[Slots]bool) {
-	s.stopUnloading()
-	if len(of) == 0 && !slices.Contains(moves[:], true) {
-		return
-	}
+// beginUnloading begins to unload slots that move for plans with these sums.
+func (s *membership) beginUnloading(of []uint64, moves func(slot int) bool) {
 	ctx, stop := context.WithCancel(s.lasting)
 	u := &unloading{view: s.view.Number, of: of, stop: stop, over: make(chan struct{})}
 	s.unloading = u
 	s.handing.Go(func() {
 		defer close(u.over)
 		for {
-			err := s.cluster.opts.Unload(ctx, func(slot int) bool { return moves[slot] })
+			err := s.cluster.opts.Unload(ctx, moves)
 			if u.done.Store(err == nil); err == nil {
 				s.cluster.look()
 				return
@@ -196,11 +180,8 @@ func (s *membership) mayLeave() bool {
 		return true
 	}
 	if s.unloading == nil || s.unloading.of != nil {
-		all := new([Slots]bool)
-		for slot := range all {
-			all[slot] = true
-		}
-		s.beginUnloading(nil, all)
+		s.stopUnloading()
+		s.beginUnloading(nil, func(int) bool { return true })
 	}
 	select {
 	case <-s.unloading.over:

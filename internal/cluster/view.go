@@ -134,21 +134,17 @@ func modeFor(members []Member) Mode {
 // 1996) over those with an address, so that a member that joins or leaves moves only its own slots. In mode Sole one
 // member owns all. In mode Shared all are -1.
 func (v *View) owners() (owner [Slots]int16) {
-	var weights [Slots]uint64
+	first := int16(-1)
+	if v.Mode == Sole {
+		first = int16(slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == v.Sole })) //nolint:gosec // few
+	}
 	for s := range owner {
-		owner[s] = -1
+		owner[s] = first
 	}
-	switch v.Mode {
-	case Owners:
-	case Sole:
-		sole := int16(slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == v.Sole })) //nolint:gosec // few
-		for s := range owner {
-			owner[s] = sole
-		}
-		return owner
-	default:
+	if v.Mode != Owners {
 		return owner
 	}
+	var weights [Slots]uint64
 	for i, m := range v.Members {
 		if m.Address == "" && len(v.Members) > 1 {
 			continue
