@@ -47,7 +47,7 @@ func (e *CallError) Unwrap() error { return e.Err }
 
 // RecordedOf returns whether the units of the call count that failed with err: empty if err is not an error of a call.
 func RecordedOf(err error) Recorded {
-	if call := (*CallError)(nil); errors.As(err, &call) {
+	if call, ok := errors.AsType[*CallError](err); ok {
 		return call.Recorded
 	}
 	return ""
@@ -108,7 +108,7 @@ func (foreignError) Is(target error) bool { return target == ErrUnavailable }
 // foreign returns err, of an answer that ratelimitd does not give, as an ErrUnavailable; else it
 // returns err as it is.
 func foreign(err error) error {
-	if f := (*transport.ForeignError)(nil); errors.As(err, &f) {
+	if f, ok := errors.AsType[*transport.ForeignError](err); ok {
 		return foreignError{f}
 	}
 	return err
@@ -132,8 +132,8 @@ func (e *noAnswerError) Is(target error) bool { return target == ErrUnavailable 
 // noAnswer returns err, of a request with ctx, as the error of its calls. If the callers went away, it is not the
 // service's fault.
 func noAnswer(ctx context.Context, err error) error {
-	if f := (*transport.ForeignError)(nil); errors.As(err, &f) {
-		return foreign(err)
+	if f, ok := errors.AsType[*transport.ForeignError](err); ok {
+		return foreignError{f}
 	}
 	err = causeOf(ctx, err)
 	if errors.Is(err, context.Canceled) {
@@ -182,7 +182,7 @@ func recordedOf(err error, leavesUnits, sent bool) Recorded {
 	if !leavesUnits || !sent {
 		return RecordedNo
 	}
-	if p := (*Problem)(nil); errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		if p.Recorded == "" && p.Status < http.StatusInternalServerError {
 			return RecordedNo
 		}
@@ -190,7 +190,7 @@ func recordedOf(err error, leavesUnits, sent bool) Recorded {
 			return p.Recorded
 		}
 	}
-	if n := (*noAnswerError)(nil); errors.As(err, &n) && n.notSent {
+	if n, ok := errors.AsType[*noAnswerError](err); ok && n.notSent {
 		return RecordedNo
 	}
 	return RecordedUnknown

@@ -42,7 +42,7 @@ func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
 // nobodyDecided reports whether err says that the service is gone, rather than that it
 // answered: a 503 of its own is a policy's on_store_error.
 func nobodyDecided(err error) bool {
-	if p := (*Problem)(nil); errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
+	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusServiceUnavailable {
 		return false
 	}
 	return errors.Is(err, ErrUnavailable)

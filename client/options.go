@@ -106,7 +106,7 @@ func (o *Options) check() error {
 func (o *Options) circuit() circuit.Options {
 	return circuit.Options{
 		MaxFailures: o.MaxFailures, ProbeInterval: o.ProbeInterval,
-		Answered: func(err error) bool { return errors.As(err, new(*Problem)) },
+		Answered: func(err error) bool { _, ok := errors.AsType[*Problem](err); return ok },
 		OnOpen: func() {
 			o.Logger.Error("ratelimitd does not answer: Options.OnUnavailable decides calls", "failures", o.MaxFailures)
 		},

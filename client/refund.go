@@ -22,13 +22,13 @@ func (c *Client) Refund(ctx context.Context, receipt string) error {
 // stillCounts returns whether units still count after a refund or a confirm that failed with err. sent
 // says that it may have reached the service.
 func stillCounts(err error, sent bool) Recorded {
-	p := (*Problem)(nil)
+	p, answered := errors.AsType[*Problem](err)
 	switch recorded := recordedOf(err, true, sent); {
 	case !sent:
 		return RecordedYes
-	case errors.As(err, &p) && p.Status < http.StatusInternalServerError:
+	case answered && p.Status < http.StatusInternalServerError:
 		return "" // the receipt is unknown, and so are its units
-	case recorded == RecordedNo && p == nil:
+	case recorded == RecordedNo && !answered:
 		return RecordedYes // nobody was asked
 	default:
 		return recorded

@@ -42,8 +42,8 @@ func FailureOf(err error) Failure {
 	case errors.As(err, new(*tls.CertificateVerificationError)), err != nil && strings.Contains(err.Error(), "TLS handshake timeout"):
 		return Failed
 	}
-	alert := (*net.OpError)(nil)
-	if !errors.As(err, &alert) || alert.Op != "remote error" {
+	alert, ok := errors.AsType[*net.OpError](err)
+	if !ok || alert.Op != "remote error" {
 		return None
 	}
 	text := alert.Error()

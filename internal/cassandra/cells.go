@@ -104,8 +104,7 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 // reached, or too few were alive for the serial level. An error with the commit's level means that it may have been
 // accepted.
 func neverProposed(err error) bool {
-	var refused *gocql.RequestErrUnavailable
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*gocql.RequestErrUnavailable](err); ok {
 		return refused.Consistency == conn.Levels[policy.LevelSerial] || refused.Consistency == conn.Levels[policy.LevelLocalSerial]
 	}
 	return errors.Is(err, gocql.ErrNoConnections)

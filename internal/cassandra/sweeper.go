@@ -212,9 +212,9 @@ func (w *sweeper) partAtOnce(ctx context.Context, first, last, expired int64) er
 // tooLong reports whether a shorter read may succeed: the node refused to walk over so many tombstones, or was not done
 // in time. An older protocol does not distinguish the first from a node's other failures.
 func tooLong(err error) bool {
-	var refused *gocql.RequestErrReadFailure
-	var late *gocql.RequestErrReadTimeout
-	return errors.As(err, &refused) || errors.As(err, &late) || errors.Is(err, gocql.ErrTimeoutNoResponse)
+	_, refused := errors.AsType[*gocql.RequestErrReadFailure](err)
+	_, late := errors.AsType[*gocql.RequestErrReadTimeout](err)
+	return refused || late || errors.Is(err, gocql.ErrTimeoutNoResponse)
 }
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {

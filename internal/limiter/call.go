@@ -176,8 +176,7 @@ func (c *Call) inDemand(i int, err error) error {
 	if len(c.Demands) == 1 {
 		return err
 	}
-	var field *FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*FieldError](err); ok {
 		return &FieldError{Field: fmt.Sprintf("demands[%d].%s", i, field.Field), Detail: field.Detail}
 	}
 	return &DemandError{Index: i, Err: err}

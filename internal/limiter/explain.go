@@ -92,7 +92,7 @@ func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Iden
 	}
 	if x.Failed = counted.Err; x.Failed != nil {
 		x.Counted = count.Decision{}
-		if already := (*count.StoreError)(nil); !errors.As(x.Failed, &already) {
+		if _, already := errors.AsType[*count.StoreError](x.Failed); !already {
 			x.Failed = &count.StoreError{Recorded: count.RecordedNo, Err: x.Failed}
 		}
 	}

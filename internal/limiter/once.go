@@ -251,7 +251,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 		}
 	}
 	err := o.repetitions.judge.DecideAll(ctx, o.charges)
-	if early := (*demand.DatedError)(nil); errors.As(err, &early) {
+	if early, ok := errors.AsType[*demand.DatedError](err); ok {
 		o.after = early.After
 		_, _ = o.swap(ctx, version, o.free(mine)) // the next round notices if that failed
 		return Answer{}, false, nil

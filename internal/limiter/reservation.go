@@ -421,8 +421,8 @@ func (r *reservations) recordAnew(
 // is false if no note is true of all charges.
 func endingNote(charges []demand.Charge, failed error) (ended byte, told bool) {
 	if failed != nil {
-		store := (*count.StoreError)(nil)
-		return once.ReservationFree, errors.As(failed, &store) && store.Recorded == count.RecordedNo
+		store, ok := errors.AsType[*count.StoreError](failed)
+		return once.ReservationFree, ok && store.Recorded == count.RecordedNo
 	}
 	var kept, lost, doubt bool
 	for i := range charges {
@@ -456,7 +456,7 @@ func (r *reservations) answerAfter(ctx context.Context, charges []demand.Charge)
 		d.Recorded, d.Degraded = became[i].Recorded, d.Degraded || became[i].Degraded
 	}
 	answer := answerOf(charges)
-	if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*count.StoreError](err); ok {
 		err = judge.HalfDone(charges, &count.StoreError{Recorded: answer.Recorded, Err: failed.Err})
 	}
 	return answer, err

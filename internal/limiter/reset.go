@@ -43,7 +43,7 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	defer cancel()
 	t := p.Of(id)
 	if err := r.forget(ctx, &t); err != nil {
-		if failed := (*count.StoreError)(nil); errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown {
+		if failed, ok := errors.AsType[*count.StoreError](err); ok && failed.Recorded == count.RecordedUnknown {
 			r.gaveBack(ctx, &t) // the reset may be stored: other instances may remember removed units
 		}
 		return err

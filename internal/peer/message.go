@@ -128,11 +128,11 @@ func answerOf(number uint64, c *demand.Charge, err error) *peerpb.Answer {
 	switch {
 	case err != nil:
 		answer.Failure, answer.Reason = peerpb.Failure_UNAVAILABLE, reasonOf(err)
-		if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*count.StoreError](err); ok {
 			answer.Recorded = string(failed.Recorded)
 		}
-		switch early := (*demand.DatedError)(nil); {
-		case errors.As(err, &early):
+		switch early, dated := errors.AsType[*demand.DatedError](err); {
+		case dated:
 			answer.Failure, answer.After = peerpb.Failure_DATED, int64(early.After)
 		case errors.Is(err, owner.ErrUndefined):
 			answer.Failure = peerpb.Failure_UNDEFINED

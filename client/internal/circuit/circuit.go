@@ -75,7 +75,7 @@ func (b *Breaker) Do(request func() error) error {
 		}
 		return struct{}{}, err
 	})
-	if hasty := (*hastyError)(nil); errors.As(err, &hasty) {
+	if hasty, ok := errors.AsType[*hastyError](err); ok {
 		return hasty.error
 	}
 	switch {

@@ -176,6 +176,6 @@ func (r *Reply) wantedType() string {
 // NotSent reports whether err, of a RoundTrip, says that the request certainly was not sent: no
 // connection was made.
 func NotSent(err error) bool {
-	dial := (*net.OpError)(nil)
-	return errors.As(err, &dial) && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
 }

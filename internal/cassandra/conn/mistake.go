@@ -24,8 +24,8 @@ func (m *Mistake) Unwrap() error { return m.Err }
 
 // IsMistake reports whether err is, or wraps, a Mistake.
 func IsMistake(err error) bool {
-	var m *Mistake
-	return errors.As(err, &m)
+	_, ok := errors.AsType[*Mistake](err)
+	return ok
 }
 
 // Judged returns err, as a Mistake if it is a node's permanent refusal.
@@ -45,8 +45,8 @@ const authenticationRequired = "authentication required"
 
 // RefusedForGood reports whether err is a node's refusal of the user, or of the request.
 func RefusedForGood(err error) bool {
-	var refusal gocql.RequestError
-	if !errors.As(err, &refusal) {
+	refusal, ok := errors.AsType[gocql.RequestError](err)
+	if !ok {
 		return false
 	}
 	switch refusal.Code() {

@@ -20,8 +20,8 @@ func (c *Config) SecondNode() gocql.SpeculativeExecutionPolicy {
 
 // TooFew reports whether the coordinator knew that a level cannot be met.
 func TooFew(err error) bool {
-	var unavailable *gocql.RequestErrUnavailable
-	return errors.As(err, &unavailable)
+	_, ok := errors.AsType[*gocql.RequestErrUnavailable](err)
+	return ok
 }
 
 // NextHost retries once, on another node.

@@ -223,8 +223,7 @@ func (s *Store) forget(ctx context.Context, id gocql.UUID) {
 
 // failure returns err as ErrUnreadable if a node refused the request, else as ErrUnavailable, which may pass.
 func failure(doing string, err error) error {
-	var refused gocql.RequestError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[gocql.RequestError](err); ok {
 		switch refused.Code() {
 		case gocql.ErrCodeInvalid, gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized, gocql.ErrCodeConfig:
 			return fmt.Errorf("%w: %s: %w", policystore.ErrUnreadable, doing, err)

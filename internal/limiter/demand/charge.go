@@ -175,11 +175,8 @@ type DatedError struct{ After store.Instant } // the reset; 0: none is known
 
 // TooEarly reports whether err is a DatedError.
 func TooEarly(err error) bool {
-	if err == nil { // so that the usual case allocates nothing
-		return false
-	}
-	var early *DatedError
-	return errors.As(err, &early)
+	_, ok := errors.AsType[*DatedError](err)
+	return ok
 }
 
 // Error returns the reason.

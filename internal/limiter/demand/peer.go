@@ -37,8 +37,8 @@ type Peer interface {
 // IsUndone reports whether err says that a charge's decider surely did nothing, as it does not own the key or was not
 // reached.
 func IsUndone(err error) bool {
-	failed := (*count.StoreError)(nil)
-	return errors.Is(err, owner.ErrRefused) || errors.Is(err, store.ErrNotStored) && !errors.As(err, &failed)
+	_, failed := errors.AsType[*count.StoreError](err)
+	return errors.Is(err, owner.ErrRefused) || errors.Is(err, store.ErrNotStored) && !failed
 }
 
 // Definition is the definition of a policy by which a charge is decided, wherever that happens.

@@ -34,8 +34,8 @@ func HalfDone(charges []demand.Charge, failed error) error {
 	if len(charges) == 1 || failed == nil {
 		return failed
 	}
-	var store *count.StoreError
-	if !errors.As(failed, &store) {
+	store, ok := errors.AsType[*count.StoreError](failed)
+	if !ok {
 		return failed
 	}
 	for i := range charges {

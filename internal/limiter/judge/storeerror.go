@@ -25,9 +25,9 @@ func locally(c *demand.Charge, op count.Op) *demand.Charge {
 
 // onStoreError decides c without the store, as its policy's on_store_error says.
 func (j *Judge) onStoreError(ctx context.Context, c *demand.Charge, cause error) (count.Decision, error) {
-	failed := &count.StoreError{Recorded: count.RecordedNo, Err: cause}
-	if already := (*count.StoreError)(nil); errors.As(cause, &already) {
-		failed = already
+	failed, ok := errors.AsType[*count.StoreError](cause)
+	if !ok {
+		failed = &count.StoreError{Recorded: count.RecordedNo, Err: cause}
 	}
 	if c.Op == count.OpCheck {
 		failed.Recorded = count.RecordedNo

@@ -84,8 +84,9 @@ var errUnreached = fmt.Errorf("%w: the owner of the key can't be reached", store
 // failureOf returns err, after which it may be unknown what c did, as a StoreError, unless it says that c must be dated
 // again; nil for nil.
 func failureOf(c *demand.Charge, err error) error {
-	switch failed := (*count.StoreError)(nil); {
-	case err == nil, errors.As(err, &failed), demand.TooEarly(err):
+	_, failed := errors.AsType[*count.StoreError](err)
+	switch {
+	case err == nil, failed, demand.TooEarly(err):
 		return err
 	case errors.Is(err, store.ErrNotStored), c.Op == count.OpCheck:
 		return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}

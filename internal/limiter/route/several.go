@@ -159,8 +159,8 @@ func isPrepared(c *demand.Charge) bool {
 	if c.Prepare == (store.EventID{}) {
 		return false
 	}
-	failed := (*count.StoreError)(nil)
-	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || errors.As(c.Err, &failed) && failed.Recorded != count.RecordedNo
+	failed, ok := errors.AsType[*count.StoreError](c.Err)
+	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || ok && failed.Recorded != count.RecordedNo
 }
 
 // countsInCell reports whether c counts in a cell, and must not if other charges deny the call.
