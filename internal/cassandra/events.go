@@ -67,13 +67,9 @@ func (s *Store) readLog(
 	if q.Max > maxReadTogether {
 		return s.readLogAlone(ctx, key, level, q, q.Max)
 	}
-	r := &logRead{key: key, query: q}
+	r := &keyRead{key: key, query: q}
 	l := s.laneOf(key, q.Span, level).reading(q.After, store.InstantOf(s.config.Now()))
-	err = s.reads.do(ctx, l, r, 1, func(ctx context.Context) error {
-		r.log, r.reset, err = s.readLogAlone(ctx, key, level, q, q.Max)
-		return err
-	})
-	if err != nil {
+	if err := s.read(ctx, l, r); err != nil {
 		return store.Log{}, 0, err
 	}
 	return r.log, r.reset, nil

@@ -58,8 +58,7 @@ func (s *Store) SetGroupWindow(window time.Duration) { s.groupWindow.Store(int64
 func (s *Store) WatchTrips(seen func(keys int)) {
 	s.reads.send = watched(s.reads.send, seen)
 	s.writes.send = watched(s.writes.send, seen)
-	s.logsWritten.send = watched(s.logsWritten.send, seen)
-	s.talliesWritten.send = watched(s.talliesWritten.send, seen)
+	s.written.send = watched(s.written.send, seen)
 }
 
 func watched[R any](
@@ -73,11 +72,11 @@ func watched[R any](
 func (s *Store) Together(keys [][]byte, e store.Event) (found []int, wrote, read []error) {
 	on := lane{level: gocql.One}
 	var said []*item[*keyWrite]
-	var reads []*item[*logRead]
+	var reads []*item[*keyRead]
 	for _, key := range keys {
 		entry := appendEntry(key, &store.LogWrite{TTL: time.Minute}, &e, false)
 		said = append(said, &item[*keyWrite]{request: &keyWrite{key, []gocql.BatchEntry{entry}}})
-		reads = append(reads, &item[*logRead]{request: &logRead{key: key, query: &store.LogQuery{Max: 1}}})
+		reads = append(reads, &item[*keyRead]{request: &keyRead{key: key, query: &store.LogQuery{Max: 1}}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
 	defer cancel()

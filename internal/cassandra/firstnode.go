@@ -62,6 +62,12 @@ func (l lane) reading(after, now store.Instant) lane {
 	return l
 }
 
+// ofTallies returns l for reads of running totals.
+func (l lane) ofTallies() lane {
+	l.tally = true
+	return l
+}
+
 // partOf returns the part of the ring with token.
 func partOf(token int64) int {
 	const width = 1 << 64 / ringParts

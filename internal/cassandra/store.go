@@ -27,14 +27,12 @@ type Store struct {
 	clock      clockOffset
 	sweeper    sweeper
 
-	reads      trips[*logRead]
-	tallies    trips[*tallyRead]
+	reads      trips[*keyRead]
 	firstNodes firstNodes
 	writes     trips[*keyWrite]
+	written    trips[*writeRead]
 
-	logsWritten    trips[*writeRead[*logRead]]
-	talliesWritten trips[*writeRead[*tallyRead]]
-	groupWindow    atomic.Int64 // the longest of the nodes, as a time.Duration; 0: none is known. See perBatch
+	groupWindow atomic.Int64 // the longest of the nodes, as a time.Duration; 0: none is known. See perBatch
 }
 
 var _ store.Store = (*Store)(nil)
@@ -75,14 +73,10 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 // openTrips sets up the trips, by which requests are batched.
 func (s *Store) openTrips() {
 	timeout, traced := s.config.Timeout, s.config.Traced
-	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
-	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout, traced: traced}
+	s.reads = trips[*keyRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
 	s.writes = trips[*keyWrite]{send: s.writeKeysTogether, most: maxWritten, timeout: timeout, traced: traced}
-	s.logsWritten = trips[*writeRead[*logRead]]{
+	s.written = trips[*writeRead]{
 		send: bothWays(s.writeKeysTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout, traced: traced,
-	}
-	s.talliesWritten = trips[*writeRead[*tallyRead]]{
-		send: bothWays(s.writeKeysTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout, traced: traced,
 	}
 }
 

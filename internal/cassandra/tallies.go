@@ -36,68 +36,47 @@ func newTallyStatements(table string) tallyStatements {
 	}
 }
 
-// tallyRead is a read of one key's running totals, and its result.
-type tallyRead struct {
-	key    []byte
-	after  store.Instant
-	counts []store.Count
-	reset  store.Instant
-}
-
 // readTallies returns the running totals of key that expire after an instant, and the reset that was read with them.
 // Without totals a reset has no effect.
 func (s *Store) readTallies(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.Query,
 ) ([]store.Count, store.Instant, error) {
-	r := &tallyRead{key: key, after: q.ExpireAfter}
-	l := s.laneOf(key, q.Span, level)
-	if err := s.tallies.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readTally(ctx, l, r) }); err != nil {
-		return nil, 0, err // a trip in progress may be writing to r
+	r := &keyRead{key: key, after: q.ExpireAfter}
+	if err := s.read(ctx, s.laneOf(key, q.Span, level).ofTallies(), r); err != nil {
+		return nil, 0, err
 	}
 	return r.counts, r.reset, nil
 }
 
-// readTally reads for r alone.
-func (s *Store) readTally(ctx context.Context, l lane, r *tallyRead) error {
+// readTally is readAlone for running totals.
+func (s *Store) readTally(ctx context.Context, l lane, r *keyRead) error {
 	query := s.session.Query(tallyTables[l.span].unread, r.key, int64(r.after)).WithContext(ctx).Consistency(l.level)
-	return s.scanTallies(query, func([]byte) *tallyRead { return r })
+	return s.scanTallies(query, func([]byte) *keyRead { return r })
 }
 
-// readTalliesTogether reads for all items by one request, with the earliest bound of all of them. Each takes its own
-// part of the answer. If the request fails, each reads by itself.
-func (s *Store) readTalliesTogether(ctx context.Context, l lane, items []*item[*tallyRead]) {
+// readTalliesTogether is readTogether for running totals, with the earliest bound of all items. Each takes its own part of
+// the answer.
+func (s *Store) readTalliesTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(items))
-	readers := make(map[string][]*tallyRead, len(items))
+	found := make(map[string]*keyRead, len(items))
 	for _, r := range items {
 		after = min(after, r.request.after)
-		key := r.request.key
-		if len(readers[string(key)]) == 0 {
-			keys = append(keys, key)
-		}
-		readers[string(key)] = append(readers[string(key)], r.request)
+		keys = append(keys, r.request.key)
+		found[string(r.request.key)] = new(keyRead)
 	}
 	query := s.session.Query(tallyTables[l.span].all, keys, int64(after)).WithContext(ctx).Consistency(l.level).RoutingKey(keys[0])
-	found := make(map[string]*tallyRead, len(keys))
-	err := s.scanTallies(query, func(key []byte) *tallyRead {
-		if found[string(key)] == nil {
-			found[string(key)] = new(tallyRead)
-		}
-		return found[string(key)]
-	})
-	if err != nil {
-		apart(items, func(r *item[*tallyRead]) { r.err = s.readTally(ctx, l, r.request) })
+	if err := s.scanTallies(query, func(key []byte) *keyRead { return found[string(key)] }); err != nil {
+		apart(items, func(r *item[*keyRead]) { r.err = s.readTally(ctx, l, r.request) })
 		return
 	}
-	for key, read := range found {
-		for _, r := range readers[key] {
-			r.take(read)
-		}
+	for _, r := range items {
+		r.request.take(found[string(r.request.key)])
 	}
 }
 
-// take adds the rows of read, of r's key, that r asked for.
-func (r *tallyRead) take(read *tallyRead) {
+// take adds the running totals of read, of r's key, that r asked for.
+func (r *keyRead) take(read *keyRead) {
 	r.reset = read.reset
 	for _, c := range read.counts {
 		if c.Expires > r.after {
@@ -106,8 +85,8 @@ func (r *tallyRead) take(read *tallyRead) {
 	}
 }
 
-// scanTallies adds each row that query finds to the tallyRead that into returns for its key.
-func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *tallyRead) error {
+// scanTallies adds each row that query finds to the keyRead that into returns for its key.
+func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *keyRead) error {
 	rows := s.repeated(query).Iter()
 	var key []byte
 	var expires, start, epoch, units, resetAt int64

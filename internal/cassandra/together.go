@@ -18,12 +18,38 @@ import (
 // Longer logs are read alone.
 const maxReadTogether = 200
 
-// logRead is a read of one key's log, and its result.
-type logRead struct {
-	key   []byte
-	query *store.LogQuery
-	log   store.Log
-	reset store.Instant
+// keyRead is a read of one key's log or running totals, and its result.
+type keyRead struct {
+	key    []byte
+	query  *store.LogQuery // nil: it reads running totals
+	after  store.Instant   // of running totals: it reads those that expire later
+	log    store.Log
+	counts []store.Count
+	reset  store.Instant
+}
+
+// read reads r. Other keys of the lane may share the request. After an error, r must not be used: a trip in progress may be
+// writing to it.
+func (s *Store) read(ctx context.Context, l lane, r *keyRead) error {
+	return s.reads.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readAlone(ctx, l, r) })
+}
+
+// readAlone reads r by a request of its own.
+func (s *Store) readAlone(ctx context.Context, l lane, r *keyRead) (err error) {
+	if l.tally {
+		return s.readTally(ctx, l, r)
+	}
+	r.log, r.reset, err = s.readLogAlone(ctx, r.key, l.level, r.query, r.query.Max)
+	return err
+}
+
+// readTogether reads all items by one request. If it fails, each reads by itself.
+func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
+	if l.tally {
+		s.readTalliesTogether(ctx, l, items)
+	} else {
+		s.readLogsTogether(ctx, l, items)
+	}
 }
 
 // keyWrite has the requests of a write to one key: all to one partition, and safe to repeat.
@@ -113,16 +139,15 @@ func notSure(err error) error {
 	return errors.New(err.Error())
 }
 
-// readTogether reads the logs of all items by one request, with the limit of the item that
-// needs most rows. Each takes its own part of the answer. A item that gets too little reads by
-// itself, and so do all if the request fails.
-func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*logRead]) {
+// readLogsTogether is readTogether for logs, with the limit of the item that needs most rows. Each takes its own part of the
+// answer. An item that gets too little reads by itself.
+func (s *Store) readLogsTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
 	limit := 0
 	for _, r := range items {
 		limit = max(limit, r.request.query.Max)
 	}
-	found, err := s.readKeys(ctx, l, items, limit)
-	var left []*item[*logRead]
+	found, err := s.readLogs(ctx, l, items, limit)
+	var left []*item[*keyRead]
 	for _, r := range items {
 		read := r.request
 		rows := found[string(read.key)]
@@ -132,7 +157,7 @@ func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*logRead
 		}
 		read.log.Events, read.reset = newestOf(rows.events, read.query), rows.reset
 	}
-	apart(left, func(r *item[*logRead]) {
+	apart(left, func(r *item[*keyRead]) {
 		read := r.request
 		read.log, read.reset, r.err = s.readLogAlone(ctx, read.key, l.level, read.query, limit)
 	})
@@ -144,9 +169,9 @@ type logRows struct {
 	reset  store.Instant
 }
 
-// readKeys reads the newest rows of each item's key, at most limit, that are later than the earliest bound of all
+// readLogs reads the newest rows of each item's key, at most limit, that are later than the earliest bound of all
 // items.
-func (s *Store) readKeys(ctx context.Context, l lane, items []*item[*logRead], limit int) (map[string]logRows, error) {
+func (s *Store) readLogs(ctx context.Context, l lane, items []*item[*keyRead], limit int) (map[string]logRows, error) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(items))
 	for _, r := range items {

@@ -33,6 +33,7 @@ type lane struct {
 	span  store.Span
 	level gocql.Consistency
 	then  gocql.Consistency // the level of the read that follows a write
+	tally bool              // they read running totals
 	reach int               // how far back they read, as a power of two: a longer read would walk over expired rows
 }
 
@@ -230,22 +231,13 @@ func (t *trips[R]) leave(l lane, mine *item[R]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	on := t.queues[l]
-	i := on.index(mine)
+	i := slices.Index(on.waiting, mine)
 	if i < 0 {
 		return false
 	}
-	on.waiting = append(on.waiting[:i], on.waiting[i+1:]...)
+	on.waiting = slices.Delete(on.waiting, i, i+1)
 	on.parts -= mine.parts
 	return true
-}
-
-func (r *queue[R]) index(mine *item[R]) int {
-	for i, waiting := range r.waiting {
-		if waiting == mine {
-			return i
-		}
-	}
-	return -1
 }
 
 // sendOff begins a trip with the requests that have waited the longest.

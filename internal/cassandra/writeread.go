@@ -13,9 +13,9 @@ import (
 const maxWrittenAndRead = 2 * maxWritten
 
 // writeRead is a write to one key and the read of it that follows.
-type writeRead[R any] struct {
+type writeRead struct {
 	write item[*keyWrite]
-	read  item[R]
+	read  item[*keyRead]
 }
 
 // unreadError is the error of a read whose write is stored.
@@ -31,22 +31,30 @@ func (s *Store) WriteThenRead(
 	ctx context.Context, w *store.Write, q *store.Query,
 ) (state store.State, wrote bool, err error) {
 	said, l, ok := s.bothWaysOf(w, q)
-	switch {
-	case ok && q.Tally:
-		state, err = s.putThenRead(ctx, l, said, q)
-	case ok:
-		state, err = s.appendThenRead(ctx, l, said, &q.Logs[0])
-	default:
+	if !ok {
 		return store.InTwoSteps(ctx, s, w, q)
 	}
-	var unread *unreadError
-	switch {
-	case err == nil:
-		return state, true, nil
-	case errors.As(err, &unread):
-		return store.State{}, true, conn.Unavailable("reading", unread.err)
+	r := &keyRead{key: said.key, after: q.ExpireAfter}
+	if !l.tally {
+		r.query = &q.Logs[0]
 	}
-	return store.State{}, false, written(err, 1)
+	both := &writeRead{write: item[*keyWrite]{request: &said, parts: len(said.entries)}, read: item[*keyRead]{request: r}}
+	err = s.written.do(ctx, l, both, both.write.parts, func(ctx context.Context) error {
+		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
+			return err
+		}
+		return unread(s.readAlone(ctx, l.ofRead(), r))
+	})
+	failed, isRead := errors.AsType[*unreadError](err)
+	switch {
+	case isRead:
+		return store.State{}, true, conn.Unavailable("reading", failed.err)
+	case err != nil:
+		return store.State{}, false, written(err, 1)
+	case l.tally:
+		return store.State{Counts: r.counts, Reset: r.reset}, true, nil
+	}
+	return store.State{Logs: []store.Log{r.log}, Reset: r.reset}, true, nil
 }
 
 // bothWaysOf returns w as a keyWrite, and the lane of w and the read of q. It returns false if they can't share a trip.
@@ -62,10 +70,10 @@ func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (said keyWrite, l lan
 	}
 	l = s.laneOf(said.key, span, level)
 	l.then = then
-	if !q.Tally {
-		l = l.reading(q.Logs[0].After, store.InstantOf(s.config.Now()))
+	if q.Tally {
+		return said, l.ofTallies(), true
 	}
-	return said, l, true
+	return said, l.reading(q.Logs[0].After, store.InstantOf(s.config.Now())), true
 }
 
 // canGoBothWays reports whether q reads, by one request, the log or the table of running totals to which w writes.
@@ -80,58 +88,18 @@ func canGoBothWays(w *store.Write, q *store.Query) bool {
 		q.Logs[0].Span == w.Logs[0].Span && q.Logs[0].Max <= maxReadTogether
 }
 
-// appendThenRead stores events, and returns the part of their log that q asks for.
-func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *store.LogQuery) (store.State, error) {
-	r := &logRead{key: said.key, query: q}
-	err := goBothWays(ctx, &s.logsWritten, l, said, r, func(ctx context.Context) (err error) {
-		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
-			return err
-		}
-		r.log, r.reset, err = s.readLogAlone(ctx, r.key, l.then, q, q.Max)
-		return unread(err)
-	})
-	if err != nil {
-		return store.State{}, err // a trip that is still under way may be writing to r
-	}
-	return store.State{Logs: []store.Log{r.log}, Reset: r.reset}, nil
-}
-
-// putThenRead stores running totals, and returns those that q asks for.
-func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *store.Query) (store.State, error) {
-	r := &tallyRead{key: said.key, after: q.ExpireAfter}
-	err := goBothWays(ctx, &s.talliesWritten, l, said, r, func(ctx context.Context) error {
-		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
-			return err
-		}
-		return unread(s.readTally(ctx, l.ofRead(), r))
-	})
-	if err != nil {
-		return store.State{}, err
-	}
-	return store.State{Counts: r.counts, Reset: r.reset}, nil
-}
-
-// goBothWays writes said and then reads r. It calls alone if they can be sent at once. The error is an unreadError if
-// the write is stored and the read failed.
-func goBothWays[R any](
-	ctx context.Context, t *trips[*writeRead[R]], l lane, said keyWrite, r R, alone func(context.Context) error,
-) error {
-	both := &writeRead[R]{write: item[*keyWrite]{request: &said, parts: len(said.entries)}, read: item[R]{request: r}}
-	return t.do(ctx, l, both, both.write.parts, alone)
-}
-
 // bothWays returns the sender of trips that write, and read once all writes are acknowledged. It does not read a key
 // whose write failed.
-func bothWays[R any](
-	write func(context.Context, lane, []*item[*keyWrite]), read func(context.Context, lane, []*item[R]),
-) func(context.Context, lane, []*item[*writeRead[R]]) {
-	return func(ctx context.Context, l lane, items []*item[*writeRead[R]]) {
+func bothWays(
+	write func(context.Context, lane, []*item[*keyWrite]), read func(context.Context, lane, []*item[*keyRead]),
+) func(context.Context, lane, []*item[*writeRead]) {
+	return func(ctx context.Context, l lane, items []*item[*writeRead]) {
 		writes := make([]*item[*keyWrite], len(items))
 		for i, r := range items {
 			writes[i] = &r.request.write
 		}
 		write(ctx, l, writes)
-		reads := make([]*item[R], 0, len(items))
+		reads := make([]*item[*keyRead], 0, len(items))
 		for _, r := range items {
 			if r.err = r.request.write.err; r.err == nil {
 				reads = append(reads, &r.request.read)

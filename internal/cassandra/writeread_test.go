@@ -24,20 +24,20 @@ func TestBothWays(t *testing.T) {
 			did = append(did, fmt.Sprintf("write %d at %v", len(items), l.level))
 			items[1].err = errUnwritten
 		},
-		func(_ context.Context, l lane, items []*item[*int]) {
+		func(_ context.Context, l lane, items []*item[*keyRead]) {
 			read := "read"
 			for _, r := range items {
-				read += fmt.Sprint(" ", *r.request)
-				if *r.request == 2 {
+				read += fmt.Sprint(" ", r.request.after)
+				if r.request.after == 2 {
 					r.err = errUnread
 				}
 			}
 			did = append(did, fmt.Sprintf("%s at %v", read, l.level))
 		},
 	)
-	var items []*item[*writeRead[*int]]
-	for i := range 4 {
-		items = append(items, &item[*writeRead[*int]]{request: &writeRead[*int]{read: item[*int]{request: &i}}})
+	var items []*item[*writeRead]
+	for i := range store.Instant(4) {
+		items = append(items, &item[*writeRead]{request: &writeRead{read: item[*keyRead]{request: &keyRead{after: i}}}})
 	}
 	send(t.Context(), lane{level: gocql.EachQuorum, then: gocql.LocalOne}, items)
 	if want := []string{"write 4 at EACH_QUORUM", "read 0 2 3 at LOCAL_ONE"}; !slices.Equal(did, want) {
@@ -55,10 +55,10 @@ func TestBothWays(t *testing.T) {
 func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 	send := bothWays(
 		func(_ context.Context, _ lane, items []*item[*keyWrite]) { items[0].err = errNegative },
-		func(context.Context, lane, []*item[*int]) { t.Error("it was read") },
+		func(context.Context, lane, []*item[*keyRead]) { t.Error("it was read") },
 	)
-	r := &item[*writeRead[*int]]{request: new(writeRead[*int])}
-	send(t.Context(), lane{}, []*item[*writeRead[*int]]{r})
+	r := &item[*writeRead]{request: new(writeRead)}
+	send(t.Context(), lane{}, []*item[*writeRead]{r})
 	if !errors.Is(r.err, errNegative) {
 		t.Error(r.err)
 	}
