@@ -351,12 +351,39 @@ func tighter(a, b *LimitDecision) bool {
 }
 
 // Unasked returns the decision to allow, made without a look at the counts.
-func (p *RuleSet) Unasked() Decision {
-	var d Decision
+func (p *RuleSet) Unasked() Decision { return p.unasked((*Rule).Unasked) }
+
+// unasked returns the decision by verdict, which does not look at the counts. Shadows deny nothing.
+func (p *RuleSet) unasked(verdict func(*Rule) Verdict) (d Decision) {
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
-		limits[i].Verdict = p.Rules[i].Unasked()
+		if r := &p.Rules[i]; r.Shadow {
+			limits[i].Verdict = r.Unasked()
+		} else {
+			limits[i].Verdict = verdict(r)
+		}
 	}
 	d.Conclude()
+	return d
+}
+
+// DenyFor returns the decision to deny for the rest of a block, Never for one without end. It does not look at the counts:
+// it is as if every limit but shadows were reached.
+func (p *RuleSet) DenyFor(rest time.Duration) Decision {
+	d := p.unasked(func(r *Rule) Verdict {
+		v := Verdict{Used: r.Capacity, ResetAfter: max(0, rest), RetryAfter: rest}
+		if r.Limit.Limit == 0 {
+			v.RetryAfter = Never
+		}
+		return v
+	})
+	d.Blocked = true
+	return d
+}
+
+// Refused returns the decision to deny for a reason that no wait changes. It does not look at the counts.
+func (p *RuleSet) Refused(reason policy.Reason) Decision {
+	d := p.unasked(func(*Rule) Verdict { return Verdict{RetryAfter: Never} })
+	d.Reason = reason
 	return d
 }
 

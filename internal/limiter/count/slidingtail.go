@@ -23,13 +23,18 @@ var slidingTail = &algorithm{
 func usedOfTail(r *Rule, s *store.State, now store.Instant) int64 {
 	start := now.Floor(r.Window)
 	previous, current := s.UnitsAt(r.ID, start.Add(-r.Window)), s.UnitsFrom(r.ID, start)
-	left := uint64(r.Window.Milliseconds() - int64(now-start))
-	hi, lo := bits.Mul64(uint64(previous), left)
-	tail, rest := bits.Div64(hi, lo, uint64(r.Window.Milliseconds()))
+	return store.AddSaturating(current, int64(r.tailOf(uint64(previous), now-start)))
+}
+
+// tailOf returns the share of the previous window's units that counts when so much of the window has elapsed.
+func (r *Rule) tailOf(previous uint64, elapsed store.Instant) uint64 {
+	w := uint64(r.Window.Milliseconds())
+	hi, lo := bits.Mul64(previous, w-uint64(elapsed))
+	tail, rest := bits.Div64(hi, lo, w)
 	if rest > 0 && r.Rounding == policy.RoundUp {
 		tail++
 	}
-	return store.AddSaturating(current, int64(tail))
+	return tail
 }
 
 // steadyTail returns the instant at which the previous window's share falls by a unit, or else the end of now's window.
@@ -40,21 +45,17 @@ func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	if previous == 0 {
 		return end
 	}
-	hi, lo := bits.Mul64(previous, w-uint64(now-start))
-	tail, rest := bits.Div64(hi, lo, w)
-	if r.Rounding == policy.RoundUp && rest > 0 {
-		tail++
-	}
+	tail := r.tailOf(previous, now-start)
 	left := uint64(0) // of the window, when the share has fallen by a unit
 	switch {
 	case tail == 0:
 	case r.Rounding == policy.RoundUp: // previous × left ≤ (tail − 1) × W
-		hi, lo = bits.Mul64(tail-1, w)
+		hi, lo := bits.Mul64(tail-1, w)
 		left, _ = bits.Div64(hi, lo, previous)
 	default: // previous × left < tail × W
-		hi, lo = bits.Mul64(tail, w)
-		left, rest = bits.Div64(hi, lo, previous)
-		if rest == 0 {
+		hi, lo := bits.Mul64(tail, w)
+		var rest uint64
+		if left, rest = bits.Div64(hi, lo, previous); rest == 0 {
 			left--
 		}
 	}

@@ -183,26 +183,6 @@ func textOf(p *policy.Policy) []byte {
 	return text
 }
 
-// DenyFor returns the decision to deny for the rest of a block, count.Never for one without end. It does not look at
-// the counts: it is as if every limit but shadows were reached.
-func (p *Plan) DenyFor(rest time.Duration) count.Decision {
-	var d count.Decision
-	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
-		r, v := &p.Rules[i], &limits[i].Verdict
-		if r.Shadow {
-			*v = r.Unasked()
-			continue
-		}
-		*v = count.Verdict{Used: r.Capacity, ResetAfter: max(0, rest), RetryAfter: rest}
-		if r.Limit.Limit == 0 {
-			v.RetryAfter = count.Never
-		}
-	}
-	d.Blocked = true
-	d.Conclude()
-	return d
-}
-
 // Overridden returns p's policy with the numbers of limits. It ignores limits that p does not have.
 func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	other := p.Policy
@@ -222,18 +202,4 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 		*l = l.Asked(limits[j].Limit)
 	}
 	return other
-}
-
-// Refused returns the decision to deny for a reason that no wait changes. It does not look at the counts.
-func (p *Plan) Refused(reason policy.Reason) count.Decision {
-	var d count.Decision
-	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
-		limits[i].Verdict = count.Verdict{RetryAfter: count.Never}
-		if r := &p.Rules[i]; r.Shadow {
-			limits[i].Verdict = r.Unasked()
-		}
-	}
-	d.Reason = reason
-	d.Conclude()
-	return d
 }

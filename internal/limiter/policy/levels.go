@@ -89,11 +89,7 @@ func parseLevel(kind, name string, levels []Level) (Level, error) {
 	if slices.Contains(levels, level) {
 		return level, nil
 	}
-	names := make([]string, len(levels))
-	for i, l := range levels {
-		names[i] = string(l)
-	}
-	return "", fmt.Errorf("%q is not a %s level: use one of %s", name, kind, strings.Join(names, ", "))
+	return "", fmt.Errorf("%q is not a %s level: use one of %s", name, kind, joined(levels, ", "))
 }
 
 // Scope is the extent of a guarantee.

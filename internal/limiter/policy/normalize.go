@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -147,7 +146,7 @@ func (p Policy) checkDerivation(found *problems, path string, i int) {
 		oneOf(found, path+".when", d.When, WhenKnown, WhenDenied)
 	}
 	if forms, known := parts[d.From]; known && !slices.Contains(forms, p.Normalize.Form) {
-		found.add(path+".from", "%q is a part of identifiers in the form %s: normalize them so", d.From, formNames(forms))
+		found.add(path+".from", "%q is a part of identifiers in the form %s: normalize them so", d.From, joined(forms, " or "))
 	}
 	d.checkBounds(found, path, p.Normalize.Form)
 }
@@ -169,14 +168,6 @@ func (d Derivation) checkBounds(found *problems, path string, form Form) {
 	within("prefix", PartPrefix, d.Digits, MaxDigits)
 	within("ip-prefix", PartIPPrefix, d.IPv4Bits, MaxIPv4Bits)
 	within("ipv6-prefix", PartIPPrefix, d.IPv6Bits, most)
-}
-
-func formNames(forms []Form) string {
-	names := make([]string, len(forms))
-	for i, f := range forms {
-		names[i] = string(f)
-	}
-	return strings.Join(names, " or ")
 }
 
 // DeriveProblems returns the problems between policies, by index of policies. It does not return the problems of each

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -211,11 +212,9 @@ func (p Policy) checkCount(found *problems) {
 	if p.Count != CountAll {
 		return
 	}
-	for i, l := range p.Limits {
-		if a, ok := AlgorithmByName(l.Algorithm); ok && a.Memory == MemoryCells {
-			found.add("count", "%q has no meaning for limits[%d], a %s: use %q, or another algorithm", CountAll, i, l.Algorithm, CountAdmitted)
-			return
-		}
+	if i := slices.IndexFunc(p.Limits, Limit.InCell); i >= 0 {
+		found.add("count", "%q has no meaning for limits[%d], a %s: use %q, or another algorithm",
+			CountAll, i, p.Limits[i].Algorithm, CountAdmitted)
 	}
 }
 
@@ -284,17 +283,18 @@ func (p *problems) add(path, format string, args ...any) {
 }
 
 func oneOf[T ~string](found *problems, path string, got T, want ...T) {
-	list := ""
-	for i, w := range want {
-		if got == w {
-			return
-		}
-		if i > 0 {
-			list += ", "
-		}
-		list += string(w)
+	if !slices.Contains(want, got) {
+		found.add(path, "%q is not known: use one of %s", got, joined(want, ", "))
 	}
-	found.add(path, "%q is not known: use one of %s", got, list)
+}
+
+// joined returns names with separator between them.
+func joined[T ~string](names []T, separator string) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, separator)
 }
 
 func setDefault[T ~string](field *T, value T) {
