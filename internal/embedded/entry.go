@@ -63,21 +63,17 @@ type cell struct {
 // read adds to s what q asks for. The events are still e's own. A nil entry is empty.
 func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
 	s.Reset, s.Cell = 0, store.Cell{}
-	if e == nil {
-		for range q.Logs {
-			s.Logs = append(s.Logs, store.Log{})
+	for _, lq := range q.Logs {
+		var log store.Log
+		if l := e.logOf(lq.Span); l != nil {
+			log = l.newest(lq.After, lq.Max)
 		}
+		s.Logs = append(s.Logs, log)
+	}
+	if e == nil {
 		return
 	}
 	s.Reset = e.reset
-	for _, lq := range q.Logs {
-		l := e.logOf(lq.Span)
-		if l == nil {
-			s.Logs = append(s.Logs, store.Log{})
-			continue
-		}
-		s.Logs = append(s.Logs, l.newest(lq.After, lq.Max))
-	}
 	if q.Cell {
 		s.Cell = e.liveCell(clock)
 	}
@@ -100,6 +96,7 @@ func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
 // logOf returns the log of span, nil if there is none.
 func (e *entry) logOf(span store.Span) *eventLog {
 	switch {
+	case e == nil:
 	case span == store.Span(e.log.span):
 		return &e.log
 	case e.rare != nil:

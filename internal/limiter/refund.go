@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 )
 
@@ -212,10 +213,8 @@ func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", once.ErrToken)
 	}
-	for _, keys := range p.Keys {
-		if keys.ID() == t.Space {
-			return p.At(t.Key), nil
-		}
+	if !slices.ContainsFunc(p.Keys, func(k *keys.Keys) bool { return k.ID() == t.Space }) {
+		return nil, fmt.Errorf("%w: its policy has begun to count anew", once.ErrToken)
 	}
-	return nil, fmt.Errorf("%w: its policy has begun to count anew", once.ErrToken)
+	return p.At(t.Key), nil
 }

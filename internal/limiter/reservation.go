@@ -226,12 +226,7 @@ func match(t *once.Token, charges []demand.Charge) ([]int, error) {
 
 // countsUnder reports whether key is one of t's.
 func countsUnder(t *demand.Target, key store.Key) bool {
-	for _, old := range t.OldKeys {
-		if old == key {
-			return true
-		}
-	}
-	return t.Key == key
+	return t.Key == key || slices.Contains(t.OldKeys, key)
 }
 
 // settle makes held units permanent, as many as charges cost, and returns those to be given back. It records the units

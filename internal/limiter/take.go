@@ -55,7 +55,9 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	switch {
 	case err != nil:
 	case parts != nil:
-		decision, err = e.doDerived(ctx, op, &d)
+		var answer Answer
+		answer, err = e.Do(ctx, &Call{Op: op, Demands: []Demand{d}})
+		decision = answer.Decision
 	default:
 		e.judge.Decide(ctx, c)
 		e.judge.Tell(one[:])
@@ -169,10 +171,4 @@ func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 		}
 	}
 	return nil
-}
-
-// doDerived is do for a demand whose policy derives others.
-func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
-	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
-	return answer.Decision, err
 }

@@ -194,13 +194,12 @@ func appendBuckets(p *demand.Plan, b []byte, s *store.State, now store.Instant) 
 
 // isLive reports whether b, a bucket of s, holds anything at now.
 func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) bool {
-	for i := range p.Rules {
-		if r := &p.Rules[i]; r.ID == b.Limit {
-			fill, _ := r.FillAt(s, now)
-			return fill != store.Amount{}
-		}
+	r := p.RuleOf(b.Limit)
+	if r == nil {
+		return true // another version of the policy may still count in it
 	}
-	return true // another version of the policy may still count in it
+	fill, _ := r.FillAt(s, now)
+	return fill != store.Amount{}
 }
 
 // cellTTL returns the time to live of the cell: until nothing in it matters any more, and no delayed write can find it

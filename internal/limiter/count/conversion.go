@@ -3,6 +3,7 @@ package count
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -115,12 +116,9 @@ func (p *RuleSet) Probes(s *store.State) (probes uint64) {
 
 // InOneBlock reports whether all conversions of p count units sent at either instant in the same block.
 func (p *RuleSet) InOneBlock(at, other store.Instant) bool {
-	for i := range p.Rules {
-		if r := &p.Rules[i]; r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Rules, func(r Rule) bool {
+		return r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other)
+	})
 }
 
 // SendAgain adds to the conversions of s units that were sent at an instant, and counted in another state. probes has a

@@ -96,10 +96,5 @@ func (p *RuleSet) LimitID(text []byte) policy.LimitID {
 
 // EndsItself reports whether holds under p end without a write, because all of p's limits count in logs.
 func (p *RuleSet) EndsItself() bool {
-	for i := range p.Rules {
-		if p.Rules[i].Kind.Memory != policy.MemoryEvents {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Kind.Memory != policy.MemoryEvents })
 }

@@ -61,10 +61,8 @@ func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) er
 	if !ok {
 		return nil
 	}
-	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Term: term, Leaves: true}
-	if !s.flights.join(ctx, c) {
-		return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
-	}
+	c := &demand.Charge{Target: t, Op: owner.OpAbort, Prepare: id, Term: term}
+	s.flights.joinOrLeave(ctx, c, count.RecordedUnknown)
 	return c.Err
 }
 

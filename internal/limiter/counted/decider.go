@@ -70,7 +70,7 @@ func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instan
 	for {
 		c.Err, c.Denied, c.Spent, c.Turn = nil, false, false, nil
 		if c.Asked && left < s.opts.StoreTimeout-time.Millisecond {
-			s.joinInTime(ctx, c)
+			s.flights.joinOrLeave(ctx, c, count.RecordedUnknown) // its call began a while ago
 		} else {
 			_ = s.flights.join(ctx, c)
 		}
@@ -100,31 +100,13 @@ func (s *Decider) decideCheck(ctx context.Context, c *demand.Charge, now store.I
 	}
 }
 
-// joinInTime is join for a charge of several, whose call began a while ago: if its time is over, its batch goes on without
-// it, and it is not known whether it counts.
-func (s *Decider) joinInTime(ctx context.Context, c *demand.Charge) {
-	one := *c
-	one.Leaves = true
-	if s.flights.join(ctx, &one) {
-		*c = one
-		return
-	}
-	c.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(ctx.Err())}
-}
-
 // check decides c by the state of its key in the store, within ctx.
 func (s *Decider) check(ctx context.Context, c *demand.Charge) {
 	if !c.Plan.Cell {
 		s.counted.check(ctx, c)
 		return
 	}
-	one := *c
-	one.Leaves = true
-	if s.checks.join(ctx, &one) {
-		*c = one
-		return
-	}
-	c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(ctx.Err())}
+	s.checks.joinOrLeave(ctx, c, count.RecordedNo)
 }
 
 // flights batches the requests for one key that arrive while another one is being decided: one write and one read for
@@ -197,6 +179,18 @@ func (f *flights) join(ctx context.Context, r *demand.Charge) (decided bool) {
 	}
 	cancel()
 	return decided
+}
+
+// joinOrLeave is join for a charge whose caller does not wait longer than ctx. Its batch may then go on without it, and it
+// fails with recorded.
+func (f *flights) joinOrLeave(ctx context.Context, r *demand.Charge, recorded count.Recorded) {
+	one := *r
+	one.Leaves = true
+	if f.join(ctx, &one) {
+		*r = one
+		return
+	}
+	r.Err = &count.StoreError{Recorded: recorded, Err: store.Unavailable(ctx.Err())}
 }
 
 // alone calls do while no batch of key is in progress, unless that takes too long: nothing is counted then.

@@ -80,12 +80,10 @@ func (c *Claims) SwapFor(
 			return store.EventID{}, err
 		}
 		cell, readErr := c.Get(ctx, key, c.Serial)
-		for _, version := range tried {
-			if readErr == nil && cell.Version == version {
-				return version, nil
-			}
-		}
-		if readErr == nil && cell.Version != expected {
+		switch {
+		case readErr == nil && slices.Contains(tried, cell.Version):
+			return cell.Version, nil
+		case readErr == nil && cell.Version != expected:
 			return store.EventID{}, store.ErrConflict
 		}
 		if ctx.Err() != nil || clock.Pause(ctx, c.opts.Jitter(cas.ConflictWait)) != nil {
@@ -133,10 +131,8 @@ func (s *Scopes) Of(charges []demand.Charge) *Claims {
 
 // About is Of for plans.
 func (s *Scopes) About(plans []*demand.Plan) *Claims {
-	for _, p := range plans {
-		if !p.Regional {
-			return s.Anywhere
-		}
+	if slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !p.Regional }) {
+		return s.Anywhere
 	}
 	return s.regional
 }
