@@ -78,13 +78,13 @@ type overrideInForce struct {
 	By          string                 `json:"by"`
 }
 
-// printOverride prints the override in a. It returns false if a has none.
-func printOverride(cmd *cobra.Command, asker *remote.Asker, a *remote.Answer) (printed bool, err error) {
+// print prints the override in answer, which is that to q.
+func (a *prefixAsker) print(cmd *cobra.Command, q *remote.Question, answer *remote.Answer) error {
 	var o overrideInForce
-	if !a.Into(&o) || o.Kind == "" {
-		return false, nil
+	if !answer.Into(&o) || o.Kind == "" {
+		return a.Client().Refused(cmd.Context(), q, answer)
 	}
-	return true, asker.Print(cmd, a.Body, func(out *bytes.Buffer) { writeOverrides(out, []overrideInForce{o}) })
+	return a.Print(cmd, answer.Body, func(out *bytes.Buffer) { writeOverrides(out, []overrideInForce{o}) })
 }
 
 func writeOverrides(out *bytes.Buffer, overrides []overrideInForce) {
@@ -130,12 +130,7 @@ func (o *overrideInForce) ends() string {
 }
 
 // afterOverride is the aftermath of requests that change overrides.
-func afterOverride(recorded string) string {
-	switch recorded {
-	case remote.RecordedNo:
-		return "Nothing was changed."
-	case remote.RecordedUnknown:
-		return "Whether it was changed is unknown: try again, or look by override get."
-	}
-	return ""
+var afterOverride = remote.Aftermath{
+	remote.RecordedNo:      "Nothing was changed.",
+	remote.RecordedUnknown: "Whether it was changed is unknown: try again, or look by override get.",
 }

@@ -26,8 +26,8 @@ func newOverrideGet(p *command.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		client, q := asker.Client(), &remote.Question{Route: overridesRoute + "/get", Body: about, Policy: about.Policy}
-		answer, err := client.Ask(cmd.Context(), q)
+		q := &remote.Question{Route: overridesRoute + "/get", Body: about, Policy: about.Policy}
+		answer, err := asker.Client().Ask(cmd.Context(), q)
 		if err != nil {
 			return err
 		}
@@ -35,10 +35,7 @@ func newOverrideGet(p *command.Process) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "no override")
 			return command.ErrNo
 		}
-		if printed, err := printOverride(cmd, asker.Asker, answer); printed {
-			return err
-		}
-		return client.Refused(cmd.Context(), q, answer)
+		return asker.print(cmd, q, answer)
 	}
 	return cmd
 }

@@ -47,15 +47,12 @@ func newOverrideSet(p *command.Process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		client, q := asker.Client(), &remote.Question{Route: overridesRoute, Body: body, Policy: about.Policy, Aftermath: afterOverride}
-		answer, err := client.Ask(cmd.Context(), q)
+		q := &remote.Question{Route: overridesRoute, Body: body, Policy: about.Policy, Aftermath: afterOverride}
+		answer, err := asker.Client().Ask(cmd.Context(), q)
 		if err != nil {
 			return err
 		}
-		if printed, err := printOverride(cmd, asker.Asker, answer); printed {
-			return err
-		}
-		return client.Refused(cmd.Context(), q, answer)
+		return asker.print(cmd, q, answer)
 	}
 	return cmd
 }

@@ -60,8 +60,9 @@ func readVersion(ctx context.Context, c *remote.Client, number int64) (v policyV
 func put(cmd *cobra.Command, c *remote.Client, text []byte, have int64) error {
 	header := http.Header{"Content-Type": {"application/yaml"}, "If-Match": {`"` + strconv.FormatInt(have, 10) + `"`}}
 	var made policyVersion
-	const aftermath = "Whether they come into force is unknown: see ratelimitd policies history."
-	if err := c.Put(cmd.Context(), "policies", header, text, aftermath, &made); err != nil {
+	const unknown = "Whether they come into force is unknown: see ratelimitd policies history."
+	q := &remote.Question{Aftermath: remote.Aftermath{remote.RecordedUnknown: unknown, "": unknown}}
+	if err := c.Put(cmd.Context(), "policies", header, text, q, &made); err != nil {
 		return err
 	}
 	said := fmt.Sprintf("version %d: %s, in force on every instance within a second\n", made.Version,

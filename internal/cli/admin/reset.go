@@ -34,12 +34,7 @@ func newReset(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-func afterReset(recorded string) string {
-	switch recorded {
-	case remote.RecordedNo:
-		return "Nothing was forgotten."
-	case remote.RecordedUnknown:
-		return "Whether the counts were forgotten is unknown: reset again."
-	}
-	return ""
+var afterReset = remote.Aftermath{
+	remote.RecordedNo:      "Nothing was forgotten.",
+	remote.RecordedUnknown: "Whether the counts were forgotten is unknown: reset again.",
 }

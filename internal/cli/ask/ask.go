@@ -35,9 +35,8 @@ type decisionCommand struct {
 	idempotencyKey string        // of take and record; empty: none
 }
 
-// newDecision makes cmd a command that asks for a decision at the route of its name, and prints it. aftermath is that
-// of remote.Question.
-func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decisionCommand, recorded string) string) *decisionCommand {
+// newDecision makes cmd a command that asks for a decision at the route of its name, and prints it.
+func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(*decisionCommand) remote.Aftermath) *decisionCommand {
 	d := &decisionCommand{Command: cmd, asker: remote.NewSubjectAsker(p, cmd)}
 	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "cost of the event", remote.WholeNumber)
 	remote.NoFiles(cmd, "cost")
@@ -54,8 +53,7 @@ func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decis
 		}
 		about.BringLimit(cmd, &d.limit)
 		return d.decide(cmd, &remote.Question{
-			Route: cmd.Name(), Body: about, Policy: about.Policy, IdempotencyKey: d.idempotencyKey,
-			Aftermath: func(recorded string) string { return aftermath(d, recorded) },
+			Route: cmd.Name(), Body: about, Policy: about.Policy, IdempotencyKey: d.idempotencyKey, Aftermath: aftermath(d),
 		})
 	}
 	return d
@@ -89,16 +87,14 @@ func (d *decisionCommand) decide(cmd *cobra.Command, q *remote.Question) error {
 }
 
 // afterRecord is the aftermath of commands that record.
-func afterRecord(d *decisionCommand, recorded string) string {
-	switch {
-	case recorded == remote.RecordedNo:
-		return "Nothing was recorded."
-	case recorded == remote.RecordedYes:
-		return "The event was recorded all the same."
-	case recorded == remote.RecordedUnknown && d.idempotencyKey != "":
-		return "Whether the event was recorded is unknown: try again with the same --idempotency-key."
-	case recorded == remote.RecordedUnknown:
-		return "Whether the event was recorded is unknown: another try may count it twice."
+func afterRecord(d *decisionCommand) remote.Aftermath {
+	retry := "another try may count it twice."
+	if d.idempotencyKey != "" {
+		retry = "try again with the same --idempotency-key."
 	}
-	return ""
+	return remote.Aftermath{
+		remote.RecordedNo:      "Nothing was recorded.",
+		remote.RecordedYes:     "The event was recorded all the same.",
+		remote.RecordedUnknown: "Whether the event was recorded is unknown: " + retry,
+	}
 }

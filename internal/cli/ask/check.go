@@ -33,9 +33,9 @@ func newCheck(p *command.Process) *cobra.Command {
 	return d.Command
 }
 
-func afterCheck(d *decisionCommand, recorded string) string {
-	if d.reserve > 0 && recorded == remote.RecordedUnknown {
-		return "Units may be held until the time of --reserve is over."
+func afterCheck(d *decisionCommand) remote.Aftermath {
+	if d.reserve == 0 {
+		return nil
 	}
-	return "" // nothing could have happened
+	return remote.Aftermath{remote.RecordedUnknown: "Units may be held until the time of --reserve is over."}
 }

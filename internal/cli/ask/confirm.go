@@ -26,14 +26,10 @@ func newConfirm(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-func afterConfirm(recorded string) string {
-	switch recorded {
-	case remote.RecordedNo, remote.RecordedYes: // not asked; the units still count
-		return "Nothing was confirmed."
-	case remote.RecordedUnknown:
-		return "Whether it was confirmed is unknown: confirm again, it counts once."
-	}
-	return ""
+var afterConfirm = remote.Aftermath{
+	remote.RecordedNo:      "Nothing was confirmed.",
+	remote.RecordedYes:     "Nothing was confirmed.", // the units still count
+	remote.RecordedUnknown: "Whether it was confirmed is unknown: confirm again, it counts once.",
 }
 
 // wasConfirmed returns the effect of a confirmation.

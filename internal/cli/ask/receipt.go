@@ -16,9 +16,9 @@ import (
 // receiptCall is the request of a command for a receipt.
 type receiptCall struct {
 	route     string
-	aftermath func(recorded string) string // as in remote.Question
-	refused   string                       // in front of the server's reason
-	done      func(*remote.Answer) string  // the outcome in an answer; empty: it has none
+	aftermath remote.Aftermath
+	refused   string                      // in front of the server's reason
+	done      func(*remote.Answer) string // the outcome in an answer; empty: it has none
 }
 
 // takeReceipt makes cmd a command that sends its argument, a receipt.

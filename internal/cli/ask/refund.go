@@ -24,14 +24,10 @@ func newRefund(p *command.Process) *cobra.Command {
 	return cmd
 }
 
-func afterRefund(recorded string) string {
-	switch recorded {
-	case remote.RecordedNo, remote.RecordedYes: // not asked; the units still count
-		return "Nothing was refunded."
-	case remote.RecordedUnknown:
-		return "Whether it was refunded is unknown: refund again, which has an effect only once."
-	}
-	return ""
+var afterRefund = remote.Aftermath{
+	remote.RecordedNo:      "Nothing was refunded.",
+	remote.RecordedYes:     "Nothing was refunded.", // the units still count
+	remote.RecordedUnknown: "Whether it was refunded is unknown: refund again, which has an effect only once.",
 }
 
 func wasRefunded(a *remote.Answer) string {

@@ -39,17 +39,12 @@ type Question struct {
 	IdempotencyKey string // empty: none
 	NoRoute        string // hint for a server without the route; empty: to name another server
 
-	// Aftermath returns a sentence about the effect of a question without an answer. recorded is RecordedNo, RecordedYes,
-	// RecordedUnknown or empty. It may be nil.
-	Aftermath func(recorded string) string
+	Aftermath Aftermath // nil: it has no effect
 }
 
-func (q *Question) aftermath(recorded string) string {
-	if q.Aftermath == nil {
-		return ""
-	}
-	return q.Aftermath(recorded)
-}
+// Aftermath has sentences about the effect of a question without an answer, by RecordedNo, RecordedYes or
+// RecordedUnknown.
+type Aftermath map[string]string
 
 // Tell asks q, whose answer has no content.
 func (c *Client) Tell(ctx context.Context, q *Question) error {
@@ -106,11 +101,11 @@ func (c *Client) unanswered(err error, sent bool, q *Question) error {
 	case handshake.FailureOf(err) != handshake.None:
 		return c.noTLS(err, q)
 	case sent:
-		return &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(RecordedUnknown)}
+		return &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), q.Aftermath[RecordedUnknown]}
 	}
 	return &failure{
 		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
-		strings.TrimSpace(q.aftermath(RecordedNo) + " " + runningThere + serverNamedBy),
+		strings.TrimSpace(q.Aftermath[RecordedNo] + " " + runningThere + serverNamedBy),
 	}
 }
 
@@ -127,7 +122,7 @@ func (c *Client) noTLS(err error, q *Question) error {
 	case handshake.Unshown:
 		cure = "It asks for a certificate of one of its authorities: give --client-cert-file and --client-key-file."
 	}
-	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
+	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.Aftermath[RecordedNo] + " " + cure)}
 }
 
 // exchange sends one request to a path below the server's URL. Without an answer, sent reports whether the server may
@@ -251,7 +246,7 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 	case a.Status == http.StatusUnprocessableEntity && q.IdempotencyKey != "":
 		return &failure{what, "Give another --idempotency-key."}
 	case a.Status >= http.StatusInternalServerError:
-		return &failure{what, strings.TrimSpace(q.aftermath(p.Recorded) + a.inTheLog())}
+		return &failure{what, strings.TrimSpace(q.Aftermath[p.Recorded] + a.inTheLog())}
 	}
 	return &failure{what: what}
 }
@@ -282,26 +277,19 @@ func (a *Answer) foreign(q *Question) error {
 	cure := serverNamedBy
 	switch {
 	case a.Status == http.StatusBadRequest && bytes.Contains(a.Body, []byte("HTTP request to an HTTPS server")):
-		cure = strings.TrimSpace(q.aftermath(RecordedNo) + " Give --server https://" + a.server.Host + ".")
+		cure = strings.TrimSpace(q.Aftermath[RecordedNo] + " Give --server https://" + a.server.Host + ".")
 		return &failure{fmt.Sprintf("%s speaks TLS alone", a.server), cure}
 	case a.location != nil && a.Status < http.StatusBadRequest:
 		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
 		what += ", a redirect to " + Printable(to.String())
 	case a.Status < http.StatusBadRequest || a.Status >= http.StatusInternalServerError:
-		cure = strings.TrimSpace(q.aftermath(RecordedUnknown) + " " + cure)
+		cure = strings.TrimSpace(q.Aftermath[RecordedUnknown] + " " + cure)
 	}
 	return &failure{what, cure}
 }
 
-// Put sends body to a route below /v1, and decodes the answer into out. aftermath is a sentence for the case that the
-// effect is not known.
-func (c *Client) Put(ctx context.Context, route string, header http.Header, body []byte, aftermath string, out any) error {
-	q := &Question{Aftermath: func(recorded string) string {
-		if recorded == RecordedNo {
-			return ""
-		}
-		return aftermath
-	}}
+// Put sends body to a route below /v1, and decodes the answer into out. q has the hints for failures.
+func (c *Client) Put(ctx context.Context, route string, header http.Header, body []byte, q *Question, out any) error {
 	a, sent, err := c.exchange(ctx, http.MethodPut, "v1/"+route, header, body)
 	switch {
 	case err != nil:

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/simulate"
 	"github.com/ratelimitd/ratelimitd/internal/simulate/accesslog"
@@ -107,8 +106,10 @@ func (s *simulation) run(cmd *cobra.Command, logs []string) (err error) {
 	if s.Policies, err = policyfile.Load(s.policies); err != nil {
 		return err
 	}
-	if s.Against, err = loadAgainst(s.against); err != nil {
-		return err
+	if s.against != "" {
+		if s.Against, err = policyfile.Load(s.against); err != nil {
+			return err
+		}
 	}
 	s.Logs, s.Stdin = logs, cmd.InOrStdin()
 	bar := newProgressBar(cmd.ErrOrStderr())
@@ -130,13 +131,6 @@ func (s *simulation) run(cmd *cobra.Command, logs []string) (err error) {
 		return made.WriteJSON(cmd.OutOrStdout())
 	}
 	return made.WriteText(cmd.OutOrStdout())
-}
-
-func loadAgainst(file string) ([]policy.Policy, error) {
-	if file == "" {
-		return nil, nil
-	}
-	return policyfile.Load(file)
 }
 
 func writePage(r *report.Report, name string) error {
