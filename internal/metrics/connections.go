@@ -5,8 +5,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// NewEnvoyConnections registers metrics of Envoy's connections with reg: the number that open returns, and those turned
-// away by each of bounds, as reported to turnedAway.
+// NewHTTPConnections registers metrics of the connections of clients with reg: the number that open returns, and the
+// connections and requests turned away by each of bounds, as reported to turnedAway.
+func NewHTTPConnections[B ~string](reg prometheus.Registerer, open func() int, bounds []B) (turnedAway func(B)) {
+	auto := factory{promauto.With(reg)}
+	auto.number("ratelimitd_http_connections", "Connections of clients that are open, to the API and to the proxy.", open)
+	return countBounds(auto.counters("ratelimitd_http_turned_away_total",
+		"Connections and requests turned away by a bound of memory: connections refused, idle ones closed for new ones, "+
+			"requests with large bodies, requests of a full proxy.",
+		"bound"), bounds)
+}
+
+// NewEnvoyConnections is NewHTTPConnections for connections of Envoy.
 func NewEnvoyConnections[B ~string](reg prometheus.Registerer, open func() int, bounds []B) (turnedAway func(B)) {
 	auto := factory{promauto.With(reg)}
 	auto.number("ratelimitd_envoy_connections", "Connections of Envoy that are open.", open)
@@ -15,7 +25,7 @@ func NewEnvoyConnections[B ~string](reg prometheus.Registerer, open func() int, 
 		"bound"), bounds)
 }
 
-// NewPeerConnections is NewEnvoyConnections for connections to --peer-listen.
+// NewPeerConnections is NewHTTPConnections for connections to --peer-listen.
 func NewPeerConnections[B ~string](reg prometheus.Registerer, open func() int, bounds []B) (turnedAway func(B)) {
 	auto := factory{promauto.With(reg)}
 	auto.number("ratelimitd_peer_connections", "Open connections to --peer-listen, including those of strangers.", open)
@@ -24,7 +34,7 @@ func NewPeerConnections[B ~string](reg prometheus.Registerer, open func() int, b
 		"bound"), bounds)
 }
 
-// countBounds returns a function that counts connections turned away by one of bounds.
+// countBounds returns a function that counts connections and requests turned away by one of bounds.
 func countBounds[B ~string](turned *prometheus.CounterVec, bounds []B) func(B) {
 	for _, bound := range bounds {
 		turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from

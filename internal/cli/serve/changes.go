@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// changes are the differences made by a reload.
-type changes struct{ added, removed, changed []string }
+// changes are the differences that a reload made. At the start they are nil.
+type changes policyfile.Diff
 
 // attrs returns c for a log line, with at most command.MaxLogged of each kind.
 func (c *changes) attrs() []slog.Attr {
@@ -19,7 +19,7 @@ func (c *changes) attrs() []slog.Attr {
 	for _, kind := range []struct {
 		name  string
 		names []string
-	}{{"added", c.added}, {"removed", c.removed}, {"changed", c.changed}} {
+	}{{"added", c.Added}, {"removed", c.Removed}, {"changed", c.Changed}} {
 		if len(kind.names) == 0 {
 			continue
 		}
@@ -37,6 +37,5 @@ func (c *changes) attrs() []slog.Attr {
 
 // policyChanges returns the changes from the policies before a reload to those after it.
 func policyChanges(before, after []*policy.Policy) *changes {
-	d := policyfile.DiffOf(before, after)
-	return &changes{added: d.Added, removed: d.Removed, changed: d.Changed}
+	return (*changes)(policyfile.DiffOf(before, after))
 }

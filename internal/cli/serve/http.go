@@ -29,17 +29,23 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	}
 	server := api.NewHTTPServer(s.newAPI())
 	server.ErrorLog = s.serverLog(slog.LevelWarn)
-	limited := connections.Limit(server, listener, s.room.connections, s.bounds.reached)
-	s.bounds.open(limited.Len)
+	limited := s.limit(server, listener)
 	s.guard.onNewAuthorities(renewer(server))
-	return &httpServer{s.readBy(server), limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
+	return &httpServer{s.readBy(server), limited, secured(limited, s.guard.tlsConfig("http/1.1")), s.drain(), s.log}, nil
+}
+
+// limit bounds the open connections of server.
+func (s *service) limit(server *http.Server, listener net.Listener) *connections.Listener {
+	limited := connections.Limit(server, listener, s.room.connections, s.reached)
+	s.listeners = append(s.listeners, limited)
+	return limited
 }
 
 // newAPI returns a server of the API.
 func (s *service) newAPI() *api.Server {
 	given := s.settings
 	return api.New(s.engine, &api.Options{
-		Logger: s.log, Headers: given.Headers, Ready: s.ready, Warnings: s.warnings, Reached: s.bounds.reached,
+		Logger: s.log, Headers: given.Headers, Ready: s.ready, Warnings: s.warnings, Reached: s.reached,
 		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: s.overshootOf, UI: s.apiUI(),
 		Shadow:      s.shadowOf,
 		Keyring:     s.guard.keyring,

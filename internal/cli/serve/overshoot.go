@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
-	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
@@ -28,25 +27,18 @@ func (s *service) overshootOf(ctx context.Context, policy string, top int, insta
 	if err != nil {
 		return o, err
 	}
-	o.Scope, o.Instances, o.Unanswered, o.Worst = whom.scope(), []api.OvershootInstance{}, []encode.Unanswered{}, []api.WorstKey{}
+	q := &question{About: aboutOvershoot, Policy: policy}
+	reports, missing := reportsOf(ctx, s, &whom, q, func() overshoot.Report { return here }, errNotInForce)
+	o.Scope, o.Instances, o.Unanswered, o.Worst = whom.scope(), []api.OvershootInstance{}, missing, []api.WorstKey{}
 	var sum overshoot.Report
-	add := func(name string, r *overshoot.Report) {
-		o.Instances = append(o.Instances, api.OvershootInstance{Instance: name, Since: r.Since, Attempts: r.Attempts})
-		if len(o.Instances) == 1 {
+	for i := range reports {
+		r := &reports[i].report
+		o.Instances = append(o.Instances, api.OvershootInstance{Instance: string(reports[i].member.ID), Since: r.Since, Attempts: r.Attempts})
+		if i == 0 {
 			sum = *r
-			return
+		} else {
+			sum.Add(r, overshootKept)
 		}
-		sum.Add(r, overshootKept)
-	}
-	if whom.here {
-		add(s.instanceName(), &here)
-	}
-	for _, p := range askPeers[overshoot.Report](ctx, s, whom.others, &question{About: aboutOvershoot, Policy: policy}) {
-		if p.err != nil {
-			o.Unanswered = append(o.Unanswered, p.unanswered(errNotInForce))
-			continue
-		}
-		add(string(p.member.ID), &p.report)
 	}
 	if !sum.Since.IsZero() {
 		o.Since = &sum.Since

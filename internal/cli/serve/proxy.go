@@ -12,7 +12,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
-	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
@@ -67,12 +66,10 @@ func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	if _, err := fmt.Fprintf(s.stdout, "proxying on %s://%s\n", s.guard.scheme(), listener.Addr()); err != nil {
 		return nil, command.Fail(errors.Join(err, listener.Close()))
 	}
-	s.bounds.reachable(proxy.Full)
 	server := proxy.NewHTTPServer(handler)
 	server.ErrorLog = s.serverLog(slog.LevelInfo)
-	limited := connections.Limit(server, listener, s.room.connections, s.bounds.reached)
-	s.bounds.open(limited.Len)
-	serving := &httpServer{server, limited, s.guard.secureForAll(limited, "h2", "http/1.1"), drainTimeoutOfProxy, s.log}
+	limited := s.limit(server, listener)
+	serving := &httpServer{server, limited, secured(limited, s.guard.publicTLS()), drainTimeoutOfProxy, s.log}
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		defer s.takeStandardLog()()
@@ -89,7 +86,7 @@ func (s *service) newProxy() (*proxy.Proxy, error) {
 	}
 	return proxy.New(s.engine, &proxy.Options{
 		Upstream: given.Proxy.Upstream, UpstreamTimeout: given.Proxy.Timeout, Routes: routes, TrustedProxies: given.Trusted,
-		KeepHeaders: given.Proxy.Keep, MaxRequests: s.room.requests, Reached: s.bounds.reached,
+		KeepHeaders: given.Proxy.Keep, MaxRequests: s.room.requests, Reached: s.reached,
 		Headers: given.Headers, Logger: s.log, Tracer: s.telemetry.Tracer(),
 		Observe: func(route string, status int, d time.Duration, trace string) {
 			s.measured.ObserveHTTP("proxy "+route, status, d, trace)

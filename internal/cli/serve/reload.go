@@ -28,7 +28,6 @@ type policySource struct {
 	engine  *limiter.Engine
 	refuses func([]policy.Policy) error      // checks that the store can keep the policies' promises; nil: it always can
 	mapped  atomic.Pointer[policyfile.Envoy] // by the last reload, or at the start
-	changes *changes                         // that the last reload made; nil: there was none
 	envoy   *envoy.Server                    // nil: it is served nowhere
 	metrics *metrics.Metrics
 	shadows *shadow.Table
@@ -51,13 +50,13 @@ func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 
 // set puts policies in force, and warns of those with weaker promises. version is 0 for policies that are not from the
 // store.
-func (p *policySource) set(version int64, file policyfile.File) error {
+func (p *policySource) set(version int64, file policyfile.File) (made *changes, err error) {
 	if err := p.check(file); err != nil {
-		return err
+		return nil, err
 	}
 	before := p.engine.Policies()
 	if err := p.engine.SetVersion(version, file.Policies); err != nil {
-		return err
+		return nil, err
 	}
 	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
@@ -66,17 +65,17 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	p.metrics.SetPoliciesVersion(version)
 	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
 	if len(before) > 0 { // else it is the start
-		p.changes = policyChanges(before, p.engine.Policies())
+		made = policyChanges(before, p.engine.Policies())
 		if !reflect.DeepEqual(p.mapped.Load(), file.Envoy) {
-			p.changes.changed = append(p.changes.changed, policyfile.EnvoyChanged)
+			made.Changed = append(made.Changed, policyfile.EnvoyChanged)
 		}
-		attrs = append(attrs, p.changes.attrs()...)
+		attrs = append(attrs, made.attrs()...)
 	}
 	p.mapped.Store(file.Envoy)
 	attrs = append(attrs, slog.String("from", p.from(version)))
 	p.log.LogAttrs(context.Background(), slog.LevelInfo, "policies in force", attrs...)
 	p.logCaveats()
-	return nil
+	return made, nil
 }
 
 // setEnvoy puts the mapping of Envoy's descriptors in force.
@@ -115,11 +114,11 @@ func (p *policySource) logCaveats() {
 
 // changed puts the policies of a changed file in force. A file with mistakes changes nothing.
 func (p *policySource) changed(file policyfile.File, err error) {
-	p.changes = nil
+	var made *changes
 	if err == nil {
-		err = p.set(0, file)
+		made, err = p.set(0, file)
 	}
-	p.audit.reloaded("policies", "file", err, p.changes)
+	p.audit.reloaded("policies", "file", err, made)
 	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
 	if err == nil {
 		return

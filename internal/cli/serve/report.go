@@ -87,10 +87,9 @@ func (a *asked) scope() string {
 
 // whom returns the instance with this id, beginning of an id, or address; all instances if it is empty.
 func (s *service) whom(instance string) (asked, error) {
-	all := []cluster.Member{{ID: cluster.ID(s.instanceName())}}
+	all := []cluster.Member{s.self()}
 	if s.peers.cluster != nil {
 		view := s.peers.cluster.Status()
-		all[0].Address = s.peers.address
 		for _, m := range view.View.Members {
 			if m.ID != view.Self {
 				all = append(all, m)
@@ -115,6 +114,11 @@ func (s *service) whom(instance string) (asked, error) {
 	return asked{others: all[i : i+1]}, nil
 }
 
+// self returns this instance.
+func (s *service) self() cluster.Member {
+	return cluster.Member{ID: cluster.ID(s.instanceName()), Address: s.peers.address}
+}
+
 // instanceName returns the id of this instance among its peers, or else its own name.
 func (s *service) instanceName() string {
 	if s.peers.cluster != nil {
@@ -125,20 +129,15 @@ func (s *service) instanceName() string {
 	return s.name()
 }
 
-// told is the report of a peer, or the error of asking it.
+// told is the report of an instance.
 type told[T any] struct {
 	member cluster.Member
 	report T
-	err    error
 }
 
-// unanswered returns the entry of a peer whose report is missing. none is the reason of a peer that has no such report.
-func (p *told[T]) unanswered(none error) encode.Unanswered {
-	reason := p.err
-	if errors.Is(reason, errNoReport) {
-		reason = none
-	}
-	return encode.Unanswered{Instance: string(p.member.ID), Address: p.member.Address, Reason: reason.Error()}
+// unanswered returns the entry of an instance whose report is missing.
+func unanswered(m *cluster.Member, reason error) encode.Unanswered {
+	return encode.Unanswered{Instance: string(m.ID), Address: m.Address, Reason: reason.Error()}
 }
 
 // Reasons why the report of an instance is missing.
@@ -149,35 +148,45 @@ var (
 	errNoReport  = errors.New("it counts nothing of that")
 )
 
-// askPeers asks each of the others, all at once.
-func askPeers[T any](ctx context.Context, s *service, others []cluster.Member, q *question) []told[T] {
-	reports := make([]told[T], len(others))
-	if len(others) == 0 {
-		return nil
+// reportsOf returns the reports of the instances that whom covers: own is that of this one, and comes first; the others
+// are asked q, all at once. missing are the others without a report. none is the reason of one that has no such report.
+func reportsOf[T any](
+	ctx context.Context, s *service, whom *asked, q *question, own func() T, none error,
+) (reports []told[T], missing []encode.Unanswered) {
+	if whom.here {
+		reports = append(reports, told[T]{s.self(), own()})
 	}
 	text, err := json.Marshal(q)
 	if err != nil {
 		s.log.Error("peers can't be asked", "about", q.About, "error", err) // never: it can be encoded
 	}
-	unreached := s.peers.cluster.Status().Unreached
 	ctx, cancel := context.WithTimeout(ctx, peersAnswerWithin)
 	defer cancel()
+	answers, errs := make([]T, len(whom.others)), make([]error, len(whom.others))
 	var all sync.WaitGroup
-	for i, member := range others {
-		r := &reports[i]
-		r.member = member
-		if slices.ContainsFunc(unreached, func(u cluster.Member) bool { return u.ID == member.ID }) { // asking it would only cost time
-			r.err = errNoAnswer
-			continue
-		}
-		all.Go(func() { r.err = s.askPeer(ctx, member, text, &r.report) })
+	for i := range whom.others {
+		all.Go(func() { errs[i] = s.askPeer(ctx, whom.others[i], text, &answers[i]) })
 	}
 	all.Wait()
-	return reports
+	missing = []encode.Unanswered{}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			reports = append(reports, told[T]{whom.others[i], answers[i]})
+		case errors.Is(err, errNoReport):
+			missing = append(missing, unanswered(&whom.others[i], none))
+		default:
+			missing = append(missing, unanswered(&whom.others[i], err))
+		}
+	}
+	return reports, missing
 }
 
 // askPeer fills in the report by which member answers text.
 func (s *service) askPeer(ctx context.Context, member cluster.Member, text []byte, report any) error {
+	if slices.ContainsFunc(s.peers.cluster.Status().Unreached, func(u cluster.Member) bool { return u.ID == member.ID }) {
+		return errNoAnswer // asking it would only cost time
+	}
 	if member.Address == "" {
 		return errNoAddress
 	}

@@ -27,7 +27,6 @@ type security struct {
 	settings     *settings.Security
 	keyring      *auth.Keyring
 	callers      *auth.Watcher                    // nil: callers are not authenticated
-	changes      *changes                         // of callers, that the last reload made; nil: there was none
 	certificates *filewatch.Watcher[certificates] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
 	renew        []func() // called when clients are verified by other authorities
@@ -51,7 +50,7 @@ func openSecurity(s *settings.Security, measured *metrics.Metrics, audit *auditL
 	if s.AuthFile != "" {
 		warnOfWriters(s.AuthFile, log)
 		sec.callers = auth.NewWatcher(s.AuthFile)
-		if err := sec.setCallers(sec.callers.Load()); err != nil {
+		if _, err := sec.setCallers(sec.callers.Load()); err != nil {
 			return nil, err
 		}
 		measured.SetReloaded(metrics.FileCallers, true)
@@ -115,22 +114,12 @@ func isLoopback(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// secure returns listener, with TLS if the settings ask for it. protocols are those offered by ALPN: "http/1.1", "h2".
-func (s *security) secure(listener net.Listener, protocols ...string) net.Listener {
-	if s.certificates == nil {
+// secured returns listener with TLS, unless config is nil.
+func secured(listener net.Listener, config *tls.Config) net.Listener {
+	if config == nil {
 		return listener
 	}
-	return tls.NewListener(listener, s.tlsConfig(protocols...))
-}
-
-// secureForAll is secure for the public: it asks no client for a certificate.
-func (s *security) secureForAll(listener net.Listener, protocols ...string) net.Listener {
-	if s.certificates == nil {
-		return listener
-	}
-	return tls.NewListener(listener, s.tlsConfigBy(func(config *tls.Config) {
-		config.NextProtos, config.ClientAuth, config.ClientCAs = protocols, tls.NoClientCert, nil
-	}))
+	return tls.NewListener(listener, config)
 }
 
 // scheme returns the one of URLs.
@@ -141,17 +130,24 @@ func (s *security) scheme() string {
 	return "https"
 }
 
-// tlsConfig returns a configuration by which each handshake uses the certificates in force at that time. It is nil
-// without TLS.
-func (s *security) tlsConfig(protocols ...string) *tls.Config {
+// tlsConfig returns a configuration by which each handshake uses the certificates in force at that time. protocol is
+// offered by ALPN: "http/1.1" or "h2". It is nil without TLS.
+func (s *security) tlsConfig(protocol string) *tls.Config {
+	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = []string{protocol} })
+}
+
+// publicTLS is tlsConfig for the public: it asks no client for a certificate, and offers all protocols.
+func (s *security) publicTLS() *tls.Config {
+	return s.tlsConfigBy(func(config *tls.Config) {
+		config.NextProtos, config.ClientAuth, config.ClientCAs = []string{"h2", "http/1.1"}, tls.NoClientCert, nil
+	})
+}
+
+// tlsConfigBy returns tlsConfig with the certificates in force as modified by change.
+func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	if s.certificates == nil {
 		return nil
 	}
-	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = protocols })
-}
-
-// tlsConfigBy returns a configuration by which each handshake uses the certificates in force, as modified by change.
-func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and the one made of it
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -170,19 +166,20 @@ func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 }
 
 // setCallers puts callers in force. After an error, the earlier ones stay in force.
-func (s *security) setCallers(callers *auth.Callers, err error) error {
+func (s *security) setCallers(callers *auth.Callers, err error) (*changes, error) {
 	if err == nil && callers.Certificates() && s.settings.TLSClientCA == "" {
 		err = fmt.Errorf("%s: some callers are known by their certificate, and none is asked for: give --tls-client-ca-file",
 			s.settings.AuthFile)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var made *changes
 	attrs := []slog.Attr{slog.Int("count", callers.Len())}
 	if before := s.keyring.Callers(); before != nil { // else it is the start
-		s.changes = new(changes)
-		s.changes.added, s.changes.removed, s.changes.changed = callers.Changes(before)
-		attrs = append(attrs, s.changes.attrs()...)
+		made = new(changes)
+		made.Added, made.Removed, made.Changed = callers.Changes(before)
+		attrs = append(attrs, made.attrs()...)
 	}
 	s.keyring.Set(callers)
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, "callers in force", attrs...)
@@ -190,7 +187,7 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 		s.log.Warn("callers may use no policy: list policies: for them, or write policies: any", "file", s.settings.AuthFile,
 			"count", len(idle), "callers", idle[:min(len(idle), command.MaxLogged)])
 	}
-	return nil
+	return made, nil
 }
 
 // setCertificates puts read in force. After an error, the earlier certificates stay in force.
@@ -257,9 +254,8 @@ func (s *security) run(ctx context.Context) error {
 	if s.callers != nil {
 		stages = append(stages, func(ctx context.Context) error {
 			return s.callers.Run(ctx, func(callers *auth.Callers, err error) {
-				s.changes = nil
-				err = s.setCallers(callers, err)
-				s.reloaded(metrics.FileCallers, err, s.changes)
+				made, err := s.setCallers(callers, err)
+				s.reloaded(metrics.FileCallers, err, made)
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,14 +16,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/agreement"
+	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
 	"github.com/ratelimitd/ratelimitd/internal/shadow"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/tracing/otlp"
@@ -39,9 +43,10 @@ type service struct {
 	registry  *prometheus.Registry
 	measured  *metrics.Metrics
 	shadows   *shadow.Table
-	bounds    *boundSeries
 	room      room
-	telemetry *otlp.Exporter // nil: neither traces nor metrics are sent
+	listeners []*connections.Listener // of HTTP; none are added once metrics are served
+	reached   func(connections.Bound) // counts a connection or request that a bound of memory turned away
+	telemetry *otlp.Exporter          // nil: neither traces nor metrics are sent
 
 	ui     *ui.UI // nil: there is no live page
 	audit  *auditLog
@@ -112,7 +117,16 @@ func (s *service) measure() {
 	s.measured = metrics.New(s.registry, s.process.Now)
 	s.measured.SetBuild(s.process.Version)
 	s.shadows = shadow.New(s.process.Now)
-	s.bounds = newBoundSeries(s.registry)
+	bounds := api.Bounds
+	if s.settings.Proxies() {
+		bounds = append(slices.Clip(bounds), proxy.Full)
+	}
+	s.reached = metrics.NewHTTPConnections(s.registry, func() (open int) {
+		for _, listener := range s.listeners {
+			open += listener.Len()
+		}
+		return open
+	}, bounds)
 }
 
 // follow opens the exporter of traces and metrics, if the environment asks for it.
@@ -179,7 +193,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	}
 	if watcher == nil {
 		s.source.followStore(ctx, policies)
-	} else if err := s.source.set(0, policies); err != nil {
+	} else if _, err := s.source.set(0, policies); err != nil {
 		return err
 	}
 	s.measured.SetReloaded(metrics.FilePolicies, true)

@@ -86,19 +86,20 @@ func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
 	if !known {
 		return a
 	}
-	a.Instances = append(a.Instances, encode.ShadowInstance{Instance: s.instanceName(), Since: sum.Since, Calls: sum.Calls})
 	whom, _ := s.whom("") // all
-	a.Scope = whom.scope()
-	for _, p := range askPeers[shadow.Report](ctx, s, whom.others, &question{About: aboutShadow, Policy: policy}) {
-		if p.err == nil && p.report.Print != sum.Print {
-			p.err = errNoReport
-		}
-		if p.err != nil {
-			a.Unanswered = append(a.Unanswered, p.unanswered(errOtherShadows))
+	q := &question{About: aboutShadow, Policy: policy}
+	reports, missing := reportsOf(ctx, s, &whom, q, func() shadow.Report { return sum }, errOtherShadows)
+	a.Scope, a.Unanswered = whom.scope(), missing
+	for i := range reports {
+		member, r := &reports[i].member, &reports[i].report
+		if r.Print != sum.Print {
+			a.Unanswered = append(a.Unanswered, unanswered(member, errOtherShadows))
 			continue
 		}
-		a.Instances = append(a.Instances, encode.ShadowInstance{Instance: string(p.member.ID), Since: p.report.Since, Calls: p.report.Calls})
-		sum.Add(&p.report)
+		a.Instances = append(a.Instances, encode.ShadowInstance{Instance: string(member.ID), Since: r.Since, Calls: r.Calls})
+		if i > 0 {
+			sum.Add(r)
+		}
 	}
 	a.Since, a.Calls, a.Denied, a.Undecided = &sum.Since, sum.Calls, sum.Denied, sum.Undecided
 	a.WouldDeny, a.Callers, a.Confirmed = sum.WouldDeny, sum.Callers.Count(), sum.Confirmed

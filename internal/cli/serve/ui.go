@@ -50,20 +50,15 @@ func (s *service) stateOf(ctx context.Context, instance string, may func(policy 
 	if err != nil {
 		return nil, err
 	}
+	answers, unanswered := reportsOf(ctx, s, &whom, &question{About: aboutState}, s.ui.Report, errNoPage)
 	var reports []ui.Report
-	if whom.here {
-		own := s.ui.Report()
-		own.ID, own.Self = s.instanceName(), true
-		reports = append(reports, own)
+	for i, a := range answers {
+		a.report.ID, a.report.Self = string(a.member.ID), whom.here && i == 0
+		reports = append(reports, a.report)
 	}
 	var missing []ui.Unanswered
-	for _, p := range askPeers[ui.Report](ctx, s, whom.others, &question{About: aboutState}) {
-		if p.err != nil {
-			missing = append(missing, ui.Unanswered(p.unanswered(errNoPage)))
-			continue
-		}
-		p.report.ID = string(p.member.ID)
-		reports = append(reports, p.report)
+	for _, u := range unanswered {
+		missing = append(missing, ui.Unanswered(u))
 	}
 	return s.ui.Sum(whom.scope(), reports, missing, may), nil
 }
@@ -85,14 +80,11 @@ func (s *service) historyOf(ctx context.Context, instance, policy string, may fu
 			}
 		}
 	}
+	// The state names instances whose history is missing.
+	reports, _ := reportsOf(ctx, s, &whom, q, func() ui.History { return s.ui.History(q.shows) }, errNoPage)
 	var all []ui.History
-	if whom.here {
-		all = append(all, s.ui.History(q.shows))
-	}
-	for _, p := range askPeers[ui.History](ctx, s, whom.others, q) {
-		if p.err == nil { // the state names those that are missing
-			all = append(all, p.report)
-		}
+	for _, r := range reports {
+		all = append(all, r.report)
 	}
 	return ui.SumOfHistories(all), nil
 }

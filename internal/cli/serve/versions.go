@@ -24,9 +24,13 @@ import (
 // that happens later, and nothing is decided before.
 func (p *policySource) followStore(ctx context.Context, examples policyfile.File) {
 	p.follow = policystore.NewFollower(p.store, &policystore.Options{
-		Check:  p.check,
-		Force:  p.force,
-		None:   func() error { p.warnOfExamples(); return p.set(0, examples) },
+		Check: p.check,
+		Force: p.force,
+		None: func() error {
+			p.warnOfExamples()
+			_, err := p.set(0, examples)
+			return err
+		},
 		Logger: p.log,
 	})
 	_ = p.follow.Look(ctx) // it has logged why not
@@ -62,10 +66,9 @@ func (p *policySource) check(file policyfile.File) error {
 
 // force puts a version from the store in force.
 func (p *policySource) force(version int64, file policyfile.File) error {
-	p.changes = nil
-	err := p.set(version, file)
-	if err == nil && p.changes != nil { // at the start or a retry, the log has it already
-		p.audit.reloaded("policies", "store", nil, p.changes)
+	made, err := p.set(version, file)
+	if made != nil { // at the start or a retry, the log has it already
+		p.audit.reloaded("policies", "store", nil, made)
 	}
 	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
 	return err
