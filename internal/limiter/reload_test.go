@@ -58,8 +58,8 @@ func eachReload(t *testing.T, test func(t *testing.T, from, to policy.Policy, bo
 	}
 }
 
-// A reload under load, in step with nobody: many callers ask for one key at two instances,
-// of which one follows the other half a second later.
+// TestReloadUnderLoad has callers that take at each millisecond from two instances, for one key, while one and then the
+// other gets another policy.
 func TestReloadUnderLoad(t *testing.T) {
 	eachReload(t, func(t *testing.T, from, to policy.Policy, bound int64) {
 		s := newFakeStore()
@@ -70,8 +70,9 @@ func TestReloadUnderLoad(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
-		for i := range 64 {
+		for i := range 24 {
 			callers.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
 				e := first
 				if i%4 == 0 {
 					e = second

@@ -45,11 +45,17 @@ func TestKeysAreRemembered(t *testing.T) {
 			id := Identifier(strings.Repeat("a", length))
 			key := keys.Of(id)
 			planted := store.KeyFrom([store.KeySize]byte{1})
-			for i := range cache.sets {
-				for place := range cache.sets[i].keys {
-					at := &cache.sets[i].keys[place]
-					if known := at.Load(); known != nil && known.key == key {
-						at.Store(&cachedKey{of: known.of, key: planted})
+			for i := range cache.pages {
+				page := cache.pages[i].Load()
+				if page == nil {
+					continue
+				}
+				for set := range page {
+					for place := range page[set].keys {
+						at := &page[set].keys[place]
+						if known := at.Load(); known != nil && known.key == key {
+							at.Store(&cachedKey{of: known.of, key: planted})
+						}
 					}
 				}
 			}
@@ -73,8 +79,9 @@ func TestKeysOfOneSetAreRemembered(t *testing.T) {
 		}
 	}
 	remembered := func() (n int) {
-		for i := range cache.sets[0].keys {
-			if cache.sets[0].keys[i].Load() != nil {
+		places := &cache.pages[0].Load()[0].keys
+		for i := range places {
+			if places[i].Load() != nil {
 				n++
 			}
 		}

@@ -122,7 +122,12 @@ func (k *Keys) Of(id Identifier) store.Key {
 	}
 	var mark fingerprint
 	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
-	set := &k.cache.sets[mark.r0%keyCacheSets]
+	at := mark.r0 % keyCacheSets
+	page := &k.cache.pages[at/keyPageSets]
+	if page.Load() == nil {
+		page.CompareAndSwap(nil, new(keyPage))
+	}
+	set := &page.Load()[at%keyPageSets]
 	tags, tag := set.tags.Load(), mark.r1>>56|1
 	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
 		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
@@ -165,13 +170,17 @@ func (k *Keys) ID() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
 // seven keys in a set, of which a new key replaces one. It keeps no identifier. The zero Cache is empty, and safe for
 // concurrent use.
 type Cache struct {
-	sets [keyCacheSets]keySet
+	pages [keyCacheSets / keyPageSets]atomic.Pointer[keyPage] // each is allocated when a set of it is first used
 }
+
+// keyPage has the sets of 4 KiB.
+type keyPage [keyPageSets]keySet
 
 const (
 	// keyCacheSets times keyCacheWays is the most keys that are kept: 73 bytes each with its place, 8 MiB in all.
 	keyCacheSets = 1 << 14
 	keyCacheWays = 7
+	keyPageSets  = 64
 	// maxCachedLen is the longest identifier, in bytes, whose key is kept.
 	maxCachedLen = 64
 )
