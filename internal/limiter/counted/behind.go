@@ -219,6 +219,9 @@ func (b *behind) flush(ctx context.Context) {
 
 // sync writes the units of all keys without a write in progress.
 func (b *behind) sync(ctx context.Context) {
+	if b.keys.Load() == 0 {
+		return
+	}
 	bounded.Each(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
 }
 
