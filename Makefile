@@ -35,7 +35,7 @@ CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 # that is enough.
 export GORACE ?= atexit_sleep_ms=100
 
-MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B
+MVN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B -DadditionalJOption=-J-XX:TieredStopAtLevel=1
 
 localcassandra := go run ./internal/cassandra/cassandratest/cmd/localcassandra
 
