@@ -212,16 +212,6 @@ func (a *Answer) conclude() {
 		if !d.Allowed && (d.RetryAfter == count.Never || a.RetryAfter != count.Never && d.RetryAfter > a.RetryAfter) {
 			a.RetryAfter = d.RetryAfter
 		}
-		a.Recorded = worse(a.Recorded, d.Recorded)
+		a.Recorded = a.Recorded.With(d.Recorded)
 	}
-}
-
-// worse returns Recorded for two demands together: unknown, that some count, or that none do.
-func worse(a, b count.Recorded) count.Recorded {
-	for _, r := range []count.Recorded{count.RecordedUnknown, count.RecordedYes} {
-		if a == r || b == r {
-			return r
-		}
-	}
-	return count.RecordedNo
 }

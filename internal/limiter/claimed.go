@@ -6,6 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/settle"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -24,6 +25,7 @@ func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge
 	secrets := &once.Secrets{Claims: claims.Anywhere}
 	marks := &once.Marks{Claims: &claims}
 	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, marks: marks}
+	pending := once.NewReservations(&claims, b.settings, b.decider.Instant, refunds.giveAllBack)
 	return claimed{
 		marks:   marks,
 		secrets: secrets,
@@ -32,8 +34,8 @@ func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge
 			basis: b, store: s, judge: j, claims: &claims, secrets: secrets, refunds: refunds, identities: identities(b.settings),
 		},
 		reservations: &reservations{
-			basis: b, plans: plans, judge: j, claims: &claims, secrets: secrets, refunds: refunds, feed: feed,
-			pending: once.NewReservations(&claims, b.settings, b.decider.Instant, refunds.giveAllBack),
+			basis: b, plans: plans, judge: j, secrets: secrets, refunds: refunds, pending: pending, feed: feed,
+			settler: &settle.Settler{Judge: j, Claims: &claims, Pending: pending, PlanFor: plans.planFor, InMemory: b.inMemory},
 		},
 	}
 }

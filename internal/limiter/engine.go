@@ -173,6 +173,11 @@ func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
 	return e.plans.set(version, policies)
 }
 
+// MoveTo replaces Options.Datacenter by the local data centre's name, once the store has reported it. Guarantees that
+// hold within a data centre use other keys from then on. The store must answer no request before, nor for a store
+// timeout after: calls in progress have the old keys.
+func (e *Engine) MoveTo(datacenter string) error { return e.plans.moveTo(datacenter) }
+
 // Policies returns the policies in force by name, with all defaults filled in, the server's levels too. They are shared
 // and must not be changed.
 func (e *Engine) Policies() []*policy.Policy {

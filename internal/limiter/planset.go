@@ -61,6 +61,22 @@ func (ps *plans) put(version int64, policies []policy.Policy) error {
 	return nil
 }
 
+// moveTo is Engine.MoveTo.
+func (ps *plans) moveTo(datacenter string) error {
+	ps.setting.Lock()
+	defer ps.setting.Unlock()
+	ps.settings.MoveTo(datacenter)
+	set := ps.inForce.Load()
+	if set.byName == nil { // there are no policies yet
+		return nil
+	}
+	var policies []policy.Policy
+	for _, p := range set.policies() {
+		policies = append(policies, *p)
+	}
+	return ps.put(set.version, policies)
+}
+
 // newPlans returns the plan of p, with its Local plan.
 func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
 	made := demand.NewPlan(p, ps.settings, ps.inMemory)

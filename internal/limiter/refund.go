@@ -96,7 +96,7 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
-	case all(plans, func(p *demand.Plan) bool { return p.Releases }): // an event can be removed again
+	case !slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !p.Releases }): // an event can be removed again
 		return r.giveAllBack(ctx, t, plans)
 	}
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
@@ -111,15 +111,10 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	switch {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-	case !claimed.first && !all(plans, func(p *demand.Plan) bool { return p.Releases }):
+	case !claimed.first:
 		return fmt.Errorf("%w: it was refunded or confirmed already", ErrNoReceipt)
 	}
 	return nil
-}
-
-// all reports whether are is true for all plans.
-func all(plans []*demand.Plan, are func(*demand.Plan) bool) bool {
-	return !slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !are(p) })
 }
 
 // claimedPart has the entries of a receipt that are claimed for a refund or a confirmation, by this call or by one

@@ -35,6 +35,16 @@ const (
 	RecordedUnknown Recorded = "unknown" // the store did not answer: they may be counted or not
 )
 
+// With returns Recorded for two demands together: unknown, that some count, or that none do.
+func (r Recorded) With(other Recorded) Recorded {
+	for _, either := range []Recorded{RecordedUnknown, RecordedYes} {
+		if r == either || other == either {
+			return either
+		}
+	}
+	return RecordedNo
+}
+
 // WouldDeny reports whether l is a shadow limit's verdict that would deny if the limit were no shadow.
 func (l *LimitDecision) WouldDeny() bool { return l.Limit.Shadow && !l.Allowed }
 
