@@ -7,19 +7,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// readProbe reads the rate of probes.
-func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
-	text, ok := readWord(f, n)
-	if !ok {
-		return
-	}
-	every, err := policy.ParseProbe(text)
-	if err != nil {
-		f.Add(n, "%v", err)
-	}
-	l.Probe = every
-}
-
 // needAfter adds a mistake if a conversion has no number of units, or two, or has it under the name for other limits.
 func needAfter(f *yamlfile.File, n *yamlfile.Node) {
 	limit, after, by, unconfirmed := n.Member("limit"), n.Member("after"), n.Member("by"), n.Member("unconfirmed")

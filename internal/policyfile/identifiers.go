@@ -31,7 +31,7 @@ var (
 	partMembers = []member[policy.Derivation]{
 		{"prefix", "", number(func(d *policy.Derivation) *int { return &d.Digits })},
 		{"ip-prefix", "", number(func(d *policy.Derivation) *int { return &d.IPv4Bits })},
-		{"ipv6-prefix", "", nonzero(number(func(d *policy.Derivation) *int { return &d.IPv6Bits }), upTo(policy.MaxIPv6Bits))},
+		{"ipv6-prefix", "", nonzero(number, func(d *policy.Derivation) *int { return &d.IPv6Bits }, upTo(policy.MaxIPv6Bits))},
 	}
 )
 

@@ -12,8 +12,11 @@ import (
 type member[T any] struct {
 	key  string
 	need string // hint if it is missing; empty: it may be missing
-	read func(f *yamlfile.File, n *yamlfile.Node, into *T)
+	read reader[T]
 }
+
+// reader reads the value n of a member into a T, and adds its mistakes to f.
+type reader[T any] func(f *yamlfile.File, n *yamlfile.Node, into *T)
 
 // contents are the contents of a file that is being read.
 type contents struct {
@@ -44,10 +47,10 @@ var (
 		{"derive", "", readDerive},
 		{"countries", "", choice(func(p *policy.Policy) *policy.Choice { return &p.Countries }, "[DE, AT]")},
 		{"number_types", "", choice(func(p *policy.Policy) *policy.Choice { return &p.NumberTypes }, "[premium_rate, unknown]")},
-		{"block_for", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockFor })},
-		{"block_factor", "", nonzero(number(func(p *policy.Policy) *int { return &p.BlockFactor }),
+		{"block_for", "", nonzero(duration, func(p *policy.Policy) *time.Duration { return &p.BlockFor }, blockTimes)},
+		{"block_factor", "", nonzero(number, func(p *policy.Policy) *int { return &p.BlockFactor },
 			fmt.Sprintf("1 (blocks do not grow) to %d", policy.MaxBlockFactor))},
-		{"block_max", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockMax })},
+		{"block_max", "", nonzero(duration, func(p *policy.Policy) *time.Duration { return &p.BlockMax }, blockTimes)},
 	}
 	limitMembers = []member[policy.Limit]{
 		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
@@ -60,24 +63,24 @@ var (
 		{"hold", "", duration(func(l *policy.Limit) *time.Duration { return &l.Window })},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
-		{"buckets", "", nonzero(number(func(l *policy.Limit) *int { return &l.Buckets }),
+		{"buckets", "", nonzero(number, func(l *policy.Limit) *int { return &l.Buckets },
 			fmt.Sprintf("%d to %d", policy.MinBuckets, policy.MaxBuckets))},
-		{"burst", "", nonzero(units(func(l *policy.Limit) *int64 { return &l.Burst }), upTo(policy.MaxLimit))},
+		{"burst", "", nonzero(units, func(l *policy.Limit) *int64 { return &l.Burst }, upTo(policy.MaxLimit))},
 		{"min_conversion", "", percentage(func(l *policy.Limit) *int { return &l.MinConversion })},
-		{"probe", "", readProbe},
+		{"probe", "", parsed(func(l *policy.Limit) *time.Duration { return &l.Probe }, policy.ParseProbe)},
 		{"until", "", word(func(l *policy.Limit) *policy.Until { return &l.Until })},
 		{"shadow", "", yes(func(l *policy.Limit) *bool { return &l.Shadow })},
 	}
 	requestMembers = []member[policy.Limit]{
 		{"from", "write from: request", readFrom},
 		{"max", "give the largest limit that a request may bring, such as max: 1000",
-			nonzero(units(func(l *policy.Limit) *int64 { return &l.Max }), upTo(policy.MaxLimit))},
+			nonzero(units, func(l *policy.Limit) *int64 { return &l.Max }, upTo(policy.MaxLimit))},
 		{"default", "give the limit of requests that bring none, such as default: 100, or 0, which denies them",
 			units(func(l *policy.Limit) *int64 { return &l.Limit })},
 	}
 	consistencyMembers = []member[policy.Consistency]{
-		{"write", "", level(policy.ParseWriteLevel, func(c *policy.Consistency) *policy.Level { return &c.Write })},
-		{"read", "", level(policy.ParseReadLevel, func(c *policy.Consistency) *policy.Level { return &c.Read })},
+		{"write", "", parsed(func(c *policy.Consistency) *policy.Level { return &c.Write }, policy.ParseWriteLevel)},
+		{"read", "", parsed(func(c *policy.Consistency) *policy.Level { return &c.Read }, policy.ParseReadLevel)},
 	}
 )
 

@@ -17,7 +17,7 @@ var choiceMembers = []member[policy.Choice]{
 }
 
 // choice reads the values that pass into a field of the policy. example is a list of some.
-func choice(field func(*policy.Policy) *policy.Choice, example string) func(*yamlfile.File, *yamlfile.Node, *policy.Policy) {
+func choice(field func(*policy.Policy) *policy.Choice, example string) reader[policy.Policy] {
 	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		cure := fmt.Sprintf("write {allow: %s} or {deny: %s}", example, example)
 		if readMap(f, n, choiceMembers, cure, field(p)) && field(p).IsZero() && !anyWrong(f, n) {
@@ -27,7 +27,7 @@ func choice(field func(*policy.Policy) *policy.Choice, example string) func(*yam
 }
 
 // wordList reads a list of words into a field of T.
-func wordList[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.Node, *T) {
+func wordList[T any](field func(*T) *[]string) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if !f.Expect(n, yamlfile.List, "write it in brackets, and commas between") {
 			return

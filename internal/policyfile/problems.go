@@ -25,6 +25,11 @@ func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []policy.Problem) 
 	}
 }
 
+// needsBlockFor reports whether path is about blocks whose block_for is itself wrong.
+func needsBlockFor(f *yamlfile.File, n *yamlfile.Node, path string) bool {
+	return strings.HasPrefix(path, "block_") && f.Wrong(yamlfile.Join(n.Path, "block_for"))
+}
+
 // needsWindow reports whether path is the time zone of a window that is itself wrong, and may have been meant as a
 // calendar.
 func needsWindow(f *yamlfile.File, n *yamlfile.Node, path string) bool {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,10 +22,10 @@ var (
 		{"domains", "give the domains that Envoy asks about", readDomains},
 	}
 	headerMembers = []member[EnvoyHeaders]{
-		{"limit", "", headerName(func(h *EnvoyHeaders) *string { return &h.Limit })},
-		{"remaining", "", headerName(func(h *EnvoyHeaders) *string { return &h.Remaining })},
-		{"reset", "", headerName(func(h *EnvoyHeaders) *string { return &h.Reset })},
-		{"retry_after", "", headerName(func(h *EnvoyHeaders) *string { return &h.RetryAfter })},
+		{"limit", "", parsed(func(h *EnvoyHeaders) *string { return &h.Limit }, headerName)},
+		{"remaining", "", parsed(func(h *EnvoyHeaders) *string { return &h.Remaining }, headerName)},
+		{"reset", "", parsed(func(h *EnvoyHeaders) *string { return &h.Reset }, headerName)},
+		{"retry_after", "", parsed(func(h *EnvoyHeaders) *string { return &h.RetryAfter }, headerName)},
 	}
 	domainMembers = []member[EnvoyDomain]{
 		{"domain", "give the domain that Envoy's configuration names", word(func(d *EnvoyDomain) *string { return &d.Name })},
@@ -218,15 +219,12 @@ func readKey(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 	}
 }
 
-// headerName reads the name of a header (RFC 9110, section 5.6.2) into a field of T.
-func headerName[T any](field func(*T) *string) func(*yamlfile.File, *yamlfile.Node, *T) {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		text, ok := readWord(f, n)
-		if ok && strings.ContainsFunc(text, isNoToken) {
-			f.Add(n, "%.64q is not the name of a header: use letters, digits and -", text)
-		}
-		*field(into) = text
+// headerName parses the name of a header (RFC 9110, section 5.6.2).
+func headerName(text string) (string, error) {
+	if strings.ContainsFunc(text, isNoToken) {
+		return "", fmt.Errorf("%.64q is not the name of a header: use letters, digits and -", text)
 	}
+	return text, nil
 }
 
 func isNoToken(r rune) bool {
@@ -235,7 +233,7 @@ func isNoToken(r rune) bool {
 }
 
 // yes reads true or false into a field of T.
-func yes[T any](field func(*T) *bool) func(*yamlfile.File, *yamlfile.Node, *T) {
+func yes[T any](field func(*T) *bool) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if f.Expect(n, yamlfile.Bool, "write true or false, without quotes") {
 			*field(into) = strings.EqualFold(n.Text, "true")
@@ -244,7 +242,7 @@ func yes[T any](field func(*T) *bool) func(*yamlfile.File, *yamlfile.Node, *T) {
 }
 
 // words reads one word, or a list of words that are all different, into a field of T.
-func words[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.Node, *T) {
+func words[T any](field func(*T) *[]string) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		items := []*yamlfile.Node{n}
 		if n.Kind == yamlfile.List {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -15,7 +14,7 @@ import (
 const maxWordLen = 256
 
 // word reads text that may not be empty into a field of T.
-func word[T any, S ~string](field func(*T) *S) func(*yamlfile.File, *yamlfile.Node, *T) {
+func word[T any, S ~string](field func(*T) *S) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if text, ok := readWord(f, n); ok {
 			*field(into) = S(text)
@@ -50,40 +49,9 @@ func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) 
 	}
 }
 
-// level reads a consistency level that parse knows into a field of T.
-func level[T any](
-	parse func(string) (policy.Level, error), field func(*T) *policy.Level,
-) func(*yamlfile.File, *yamlfile.Node, *T) {
+// parsed reads a word into a field of T by parse, whose error is the mistake.
+func parsed[T, V any](field func(*T) *V, parse func(string) (V, error)) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		name, ok := readWord(f, n)
-		if !ok {
-			return
-		}
-		known, err := parse(name)
-		if err != nil {
-			f.Add(n, "%v", err)
-		}
-		*field(into) = known
-	}
-}
-
-// duration reads a time with its unit into a field of T.
-func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *T) {
-	return withUnit(field, policy.ParseWindow, "a duration such as 30s, 15m, 1h or 7d")
-}
-
-// percentage reads a whole percentage into a field of T.
-func percentage[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T) {
-	return withUnit(field, policy.ParseShare, "a percentage such as 20%")
-}
-
-// withUnit reads a word by parse into a field of T. A number without a unit is a mistake, and example the hint.
-func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), example string) func(*yamlfile.File, *yamlfile.Node, *T) {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if n.Kind == yamlfile.Number {
-			f.Add(n, "%.32s has no unit: write it as %s", n.Text, example)
-			return
-		}
 		text, ok := readWord(f, n)
 		if !ok {
 			return
@@ -93,6 +61,27 @@ func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), exampl
 			f.Add(n, "%v", err)
 		}
 		*field(into) = read
+	}
+}
+
+// duration reads a time with its unit into a field of T.
+func duration[T any](field func(*T) *time.Duration) reader[T] {
+	return withUnit(field, policy.ParseWindow, "a duration such as 30s, 15m, 1h or 7d")
+}
+
+// percentage reads a whole percentage into a field of T.
+func percentage[T any](field func(*T) *int) reader[T] {
+	return withUnit(field, policy.ParseShare, "a percentage such as 20%")
+}
+
+// withUnit is parsed for a word with a unit. A number without one is a mistake, and example the hint.
+func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), example string) reader[T] {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if n.Kind == yamlfile.Number {
+			f.Add(n, "%.32s has no unit: write it as %s", n.Text, example)
+			return
+		}
+		parsed(field, parse)(f, n, into)
 	}
 }
 
@@ -112,7 +101,7 @@ var (
 
 // units reads a whole number in plain digits into a field of T. Numbers that YAML
 // would read in another base, or round, are refused.
-func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T) {
+func units[T any](field func(*T) *int64) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if n.Kind == yamlfile.Text && n.Quoted && digits.MatchString(n.Text) {
 			f.Add(n, "text where a number belongs: write %.32s without quotes", n.Text)
@@ -137,7 +126,7 @@ func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T
 }
 
 // number reads a whole number into a field of T, cut to 32 bits: all ranges are smaller.
-func number[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T) {
+func number[T any](field func(*T) *int) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		var read int64
 		units(func(*T) *int64 { return &read })(f, n, into)
@@ -145,15 +134,19 @@ func number[T any](field func(*T) *int) func(*yamlfile.File, *yamlfile.Node, *T)
 	}
 }
 
-// nonzero refuses 0, which stands for a default or for none if the number is left out. others is the permitted range.
-func nonzero[T any](read func(*yamlfile.File, *yamlfile.Node, *T), others string) func(*yamlfile.File, *yamlfile.Node, *T) {
+// nonzero reads a field of T by read, and refuses 0, which stands for a default or for none if the member is left out.
+// others is the permitted range.
+func nonzero[T any, V comparable](read func(func(*T) *V) reader[T], field func(*T) *V, others string) reader[T] {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		read(f, n, into)
-		if strings.TrimPrefix(n.Text, "-") == "0" && !f.Wrong(n.Path) {
-			f.Add(n, "0 is out of range: use %s", others)
+		read(field)(f, n, into)
+		if *field(into) == *new(V) && !f.Wrong(n.Path) {
+			f.Add(n, "%s is out of range: use %s", n.Text, others)
 		}
 	}
 }
+
+// blockTimes is the range of the times of blocks.
+var blockTimes = policy.FormatWindow(policy.MinWindow) + " to " + policy.FormatWindow(policy.MaxWindow) + ", or remove it"
 
 // upTo returns the text of a range from 1.
 func upTo(most int64) string { return "1 to " + strconv.FormatInt(most, 10) }
