@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -20,8 +21,7 @@ func readBy(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 		return
 	}
 	for _, m := range n.Members {
-		var read int64
-		units(func(*policy.Limit) *int64 { return &read })(f, m.Value, l)
+		read, _ := readUnits(f, m.Value)
 		switch {
 		case m.Key == defaultValue:
 			l.Limit = read
@@ -67,24 +67,38 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 	}
 }
 
-// formatUnits returns the member with the units that l holds.
-func formatUnits(l *policy.Limit) string {
-	name, by := "limit", "by"
+// limitUnits reads the units that a limit holds for all identifiers.
+var limitUnits = units(func(l *policy.Limit) *int64 { return &l.Limit })
+
+// writeUnits writes the units that a limit holds, if that is done under key.
+func writeUnits(key string) func(*policy.Limit) string {
+	return func(l *policy.Limit) string {
+		if key != unitsKey(l) {
+			return ""
+		}
+		if l.Max != 0 {
+			return flow(requestMembers, l)
+		}
+		if len(l.By) == 0 {
+			return strconv.FormatInt(l.Limit, 10)
+		}
+		var b strings.Builder
+		for _, value := range slices.Sorted(maps.Keys(l.By)) {
+			fmt.Fprintf(&b, "%s: %d, ", scalar(value), l.By[value])
+		}
+		return fmt.Sprintf("{%s%s: %d}", b.String(), defaultValue, l.Limit)
+	}
+}
+
+// unitsKey returns the key of the units that l holds.
+func unitsKey(l *policy.Limit) string {
 	switch {
 	case l.Unconfirmed:
-		name, by = "unconfirmed", "unconfirmed"
-	case l.Algorithm == policy.Conversion.Name:
-		name = "after"
+		return "unconfirmed"
+	case l.Max == 0 && len(l.By) > 0:
+		return "by"
+	case l.Max == 0 && l.Algorithm == policy.Conversion.Name:
+		return "after"
 	}
-	if l.Max != 0 {
-		return formatRequest(l)
-	}
-	if len(l.By) == 0 {
-		return fmt.Sprintf("%s: %d", name, l.Limit)
-	}
-	var b strings.Builder
-	for _, value := range slices.Sorted(maps.Keys(l.By)) {
-		fmt.Fprintf(&b, "%s: %d, ", scalar(value), l.By[value])
-	}
-	return fmt.Sprintf("%s: {%s%s: %d}", by, b.String(), defaultValue, l.Limit)
+	return "limit"
 }

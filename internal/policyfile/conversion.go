@@ -1,8 +1,6 @@
 package policyfile
 
 import (
-	"strconv"
-
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -30,19 +28,5 @@ func readUnconfirmed(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 		readBy(f, n, l)
 		return
 	}
-	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
-}
-
-// formatConfirmed returns the members of l about confirmations.
-func formatConfirmed(l *policy.Limit) (text string) {
-	if l.MinConversion != 0 {
-		text += ", min_conversion: " + strconv.Itoa(l.MinConversion) + "%"
-	}
-	if l.Probe != 0 {
-		text += ", probe: " + policy.FormatProbe(l.Probe)
-	}
-	if l.Until != "" {
-		text += ", until: " + string(l.Until)
-	}
-	return text
+	limitUnits.read(f, n, l)
 }

@@ -3,9 +3,7 @@ package policyfile
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -14,81 +12,56 @@ import (
 
 // Format returns policies as a file that Parse reads, with all defaults except the consistency levels, whose default is
 // the server's. Policies must have no Problems.
-func Format(policies []policy.Policy) []byte {
-	var b bytes.Buffer
-	b.WriteString("policies:\n")
-	for _, p := range policies {
-		formatPolicy(&b, p.WithDefaults())
-	}
-	return b.Bytes()
+func Format(policies []policy.Policy) []byte { return FormatFile(File{Policies: policies}) }
+
+// FormatFile returns file in the form that ParseFile reads: policies as Format does, and the section for Envoy.
+func FormatFile(file File) []byte {
+	return []byte(lines(fileMembers, &contents{File: file}) + "\n")
 }
 
-func formatPolicy(b *bytes.Buffer, p policy.Policy) {
-	fmt.Fprintf(b, "  - name: %s\n", scalar(p.Name))
-	if p.Description != "" {
-		fmt.Fprintf(b, "    description: %s\n", scalar(p.Description))
-	}
-	b.WriteString("    limits:\n")
-	for _, l := range p.Limits {
-		fmt.Fprintf(b, "      - %s\n", formatLimit(l))
-	}
-	fmt.Fprintf(b, "    count: %s\n", p.Count)
-	fmt.Fprintf(b, "    counting: %s\n", p.Counting)
-	fmt.Fprintf(b, "    guarantee: %s\n", p.Guarantee)
-	if p.WriteFrom != 0 {
-		fmt.Fprintf(b, "    write_from: %d%%\n", p.WriteFrom)
-	}
-	if levels := formatLevels(p.Consistency); levels != "" {
-		fmt.Fprintf(b, "    consistency: %s\n", levels)
-	}
-	fmt.Fprintf(b, "    mode: %s\n", p.Mode)
-	fmt.Fprintf(b, "    on_store_error: %s\n", p.OnStoreError)
-	formatIdentifiers(b, &p)
-	formatNumbers(b, &p)
-	if p.BlockFor > 0 {
-		fmt.Fprintf(b, "    block_for: %s\n", policy.FormatWindow(p.BlockFor))
-		fmt.Fprintf(b, "    block_factor: %d\n", p.BlockFactor)
-		fmt.Fprintf(b, "    block_max: %s\n", policy.FormatWindow(p.BlockMax))
-	}
+func writePolicies(file *contents) string {
+	return list(file.Policies, func(p *policy.Policy) string {
+		whole := p.WithDefaults()
+		return lines(policyMembers, &whole)
+	})
 }
 
-func formatLimit(l policy.Limit) string {
-	window := "window"
-	if l.IsConcurrent() {
-		window = "hold"
+// pairs returns the members of a T that are not left out, with their keys. A list or a map of several lines begins with
+// a line break.
+func pairs[T any](members []member[T], from *T) (all []string) {
+	for _, m := range members {
+		switch value := m.write(from); {
+		case value == "":
+		case value[0] == '\n':
+			all = append(all, m.key+":"+value)
+		default:
+			all = append(all, m.key+": "+value)
+		}
 	}
-	text := fmt.Sprintf("{name: %s, algorithm: %s, %s, %s: %s",
-		scalar(l.Name), l.Algorithm, formatUnits(&l), window, l.WindowName())
-	if l.Timezone != "" {
-		text += ", timezone: " + scalar(l.Timezone)
-	}
-	if l.Buckets != 0 {
-		text += ", buckets: " + strconv.Itoa(l.Buckets)
-	}
-	if l.Rounding != "" {
-		text += ", rounding: " + string(l.Rounding)
-	}
-	if l.Burst != 0 {
-		text += ", burst: " + strconv.FormatInt(l.Burst, 10)
-	}
-	if l.Shadow {
-		text += ", shadow: true"
-	}
-	return text + formatConfirmed(&l) + "}"
+	return all
 }
 
-func formatLevels(c policy.Consistency) string {
-	var parts []string
-	if c.Write != "" {
-		parts = append(parts, "write: "+string(c.Write))
-	}
-	if c.Read != "" {
-		parts = append(parts, "read: "+string(c.Read))
-	}
-	if parts == nil {
+// lines returns a T as a map with a line for each member.
+func lines[T any](members []member[T], from *T) string {
+	return strings.Join(pairs(members, from), "\n")
+}
+
+// flow returns a T as a map in one line, empty if all members are left out.
+func flow[T any](members []member[T], from *T) string {
+	all := pairs(members, from)
+	if len(all) == 0 {
 		return ""
 	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return "{" + strings.Join(all, ", ") + "}"
+}
+
+// list returns items as a list with a line for each, as a value under a key.
+func list[T any](items []T, write func(*T) string) string {
+	var b strings.Builder
+	for i := range items {
+		b.WriteString("\n  - " + strings.ReplaceAll(write(&items[i]), "\n", "\n    "))
+	}
+	return b.String()
 }
 
 // scalar returns text as a YAML scalar: plain if that is read as the same text in a flow map and in a block, else as a
@@ -116,4 +89,16 @@ func readsBack(list, text string) bool {
 	}
 	read := f.Root.Items[0].Find("text")
 	return read.Kind == yamlfile.Text && !read.Quoted && read.Text == text
+}
+
+// scalars returns texts as a list in one line, empty if there are none.
+func scalars(texts []string) string {
+	if len(texts) == 0 {
+		return ""
+	}
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = scalar(text)
+	}
+	return "[" + strings.Join(all, ", ") + "]"
 }

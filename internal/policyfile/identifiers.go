@@ -1,9 +1,8 @@
 package policyfile
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -13,8 +12,8 @@ import (
 // The members of the maps of normalize and derive.
 var (
 	normalizeMembers = []member[policy.Normalize]{
-		{"e164", "", readE164},
-		{"email", "", readEmail},
+		{"e164", "", form(policy.FormE164, e164Members, "write {region: DE} or the like")},
+		{"email", "", form(policy.FormEmail, emailMembers, "write {mailbox: true}")},
 	}
 	e164Members = []member[policy.Normalize]{
 		{"region", "give the country of numbers without one, such as DE, or write e164 alone",
@@ -24,8 +23,8 @@ var (
 		{"mailbox", "write true, or email alone", yes(func(n *policy.Normalize) *bool { return &n.Mailbox })},
 	}
 	deriveMembers = []member[policy.Derivation]{
-		{"policy", "name the policy that a part is counted under", word(func(d *policy.Derivation) *string { return &d.Policy })},
-		{"from", "name the part, such as country", readPart},
+		{"policy", "name the policy that a part is counted under", name(func(d *policy.Derivation) *string { return &d.Policy })},
+		{"from", "name the part, such as country", codec[policy.Derivation]{readPart, writePart}},
 		{"when", "", word(func(d *policy.Derivation) *policy.When { return &d.When })},
 	}
 	partMembers = []member[policy.Derivation]{
@@ -38,7 +37,7 @@ var (
 // readNormalize reads the name of a form, or a map of one form and its settings.
 func readNormalize(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	if n.Kind != yamlfile.Map {
-		word(func(n *policy.Normalize) *policy.Form { return &n.Form })(f, n, &p.Normalize)
+		word(func(n *policy.Normalize) *policy.Form { return &n.Form }).read(f, n, &p.Normalize)
 		return
 	}
 	readMap(f, n, normalizeMembers, "", &p.Normalize)
@@ -47,14 +46,19 @@ func readNormalize(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	}
 }
 
-func readE164(f *yamlfile.File, n *yamlfile.Node, into *policy.Normalize) {
-	into.Form = policy.FormE164
-	readMap(f, n, e164Members, "write {region: DE} or the like", into)
+func writeNormalize(p *policy.Policy) string {
+	return cmp.Or(flow(normalizeMembers, &p.Normalize), string(p.Normalize.Form))
 }
 
-func readEmail(f *yamlfile.File, n *yamlfile.Node, into *policy.Normalize) {
-	into.Form = policy.FormEmail
-	readMap(f, n, emailMembers, "write {mailbox: true}", into)
+// form reads and writes the settings of a form.
+func form(form policy.Form, members []member[policy.Normalize], cure string) codec[policy.Normalize] {
+	return codec[policy.Normalize]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *policy.Normalize) {
+			into.Form = form
+			readMap(f, n, members, cure, into)
+		},
+		func(from *policy.Normalize) string { return flow(members, from) },
+	}
 }
 
 func readDerive(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
@@ -72,10 +76,14 @@ func readDerive(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	}
 }
 
+func writeDerive(p *policy.Policy) string {
+	return list(p.Derive, func(d *policy.Derivation) string { return flow(deriveMembers, d) })
+}
+
 // readPart reads the name of a part, or a map with its length.
 func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 	if n.Kind != yamlfile.Map {
-		word(func(d *policy.Derivation) *policy.Part { return &d.From })(f, n, d)
+		word(func(d *policy.Derivation) *policy.Part { return &d.From }).read(f, n, d)
 		return
 	}
 	readMap(f, n, partMembers, "", d)
@@ -89,6 +97,8 @@ func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 		f.Add(n, "say one part: {prefix: 5}, or {ip-prefix: 24, ipv6-prefix: 48}")
 	}
 }
+
+func writePart(d *policy.Derivation) string { return cmp.Or(flow(partMembers, d), string(d.From)) }
 
 // addUnreadable adds a mistake if no identifiers of p can be read, or if its rules name unknown values, unless the
 // reason was reported already.
@@ -132,37 +142,4 @@ func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []poli
 	if len(all) == 0 {
 		addUnknownCountries(f, items, policies)
 	}
-}
-
-// formatIdentifiers writes the members of p about identifiers.
-func formatIdentifiers(b *bytes.Buffer, p *policy.Policy) {
-	switch n := p.Normalize; {
-	case n.Region != "":
-		fmt.Fprintf(b, "    normalize: {%s: {region: %s}}\n", n.Form, n.Region)
-	case n.Mailbox:
-		fmt.Fprintf(b, "    normalize: {%s: {mailbox: true}}\n", n.Form)
-	case n.Form != "":
-		fmt.Fprintf(b, "    normalize: %s\n", n.Form)
-	}
-	if len(p.Derive) == 0 {
-		return
-	}
-	b.WriteString("    derive:\n")
-	for _, d := range p.Derive {
-		when := ""
-		if d.When != "" {
-			when = ", when: " + string(d.When)
-		}
-		fmt.Fprintf(b, "      - {policy: %s, from: %s%s}\n", scalar(d.Policy), formatPart(&d), when)
-	}
-}
-
-func formatPart(d *policy.Derivation) string {
-	switch d.From {
-	case policy.PartPrefix:
-		return fmt.Sprintf("{prefix: %d}", d.Digits)
-	case policy.PartIPPrefix:
-		return fmt.Sprintf("{ip-prefix: %d, ipv6-prefix: %d}", d.IPv4Bits, d.IPv6Bits)
-	}
-	return string(d.From)
 }

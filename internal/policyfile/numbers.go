@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -16,29 +15,35 @@ var choiceMembers = []member[policy.Choice]{
 	{"deny", "", wordList(func(c *policy.Choice) *[]string { return &c.Deny })},
 }
 
-// choice reads the values that pass into a field of the policy. example is a list of some.
-func choice(field func(*policy.Policy) *policy.Choice, example string) reader[policy.Policy] {
-	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
-		cure := fmt.Sprintf("write {allow: %s} or {deny: %s}", example, example)
-		if readMap(f, n, choiceMembers, cure, field(p)) && field(p).IsZero() && !anyWrong(f, n) {
-			f.Add(n, "nothing is named: %s", cure)
-		}
+// choice reads and writes the values that pass. example is a list of some.
+func choice(field func(*policy.Policy) *policy.Choice, example string) codec[policy.Policy] {
+	return codec[policy.Policy]{
+		func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
+			cure := fmt.Sprintf("write {allow: %s} or {deny: %s}", example, example)
+			if readMap(f, n, choiceMembers, cure, field(p)) && field(p).IsZero() && !anyWrong(f, n) {
+				f.Add(n, "nothing is named: %s", cure)
+			}
+		},
+		func(p *policy.Policy) string { return flow(choiceMembers, field(p)) },
 	}
 }
 
-// wordList reads a list of words into a field of T.
-func wordList[T any](field func(*T) *[]string) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if !f.Expect(n, yamlfile.List, "write it in brackets, and commas between") {
-			return
-		}
-		if len(n.Items) == 0 {
-			f.Add(n, "the list is empty: name at least one, or remove it")
-		}
-		for _, item := range n.Items {
-			text, _ := readWord(f, item) // is kept even if it is wrong, for the indexes in problems
-			*field(into) = append(*field(into), text)
-		}
+// wordList reads and writes a list of words.
+func wordList[T any](field func(*T) *[]string) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+			if !f.Expect(n, yamlfile.List, "write it in brackets, and commas between") {
+				return
+			}
+			if len(n.Items) == 0 {
+				f.Add(n, "the list is empty: name at least one, or remove it")
+			}
+			for _, item := range n.Items {
+				text, _ := readWord(f, item) // is kept even if it is wrong, for the indexes in problems
+				*field(into) = append(*field(into), text)
+			}
+		},
+		func(from *T) string { return scalars(*field(from)) },
 	}
 }
 
@@ -63,21 +68,4 @@ func addUnknownCountries(f *yamlfile.File, items []*yamlfile.Node, policies []po
 			}
 		}
 	}
-}
-
-// formatNumbers writes the members of p about phone numbers that pass.
-func formatNumbers(b *bytes.Buffer, p *policy.Policy) {
-	formatChoice(b, "countries", &p.Countries)
-	formatChoice(b, "number_types", &p.NumberTypes)
-}
-
-func formatChoice(b *bytes.Buffer, name string, c *policy.Choice) {
-	list, values := "allow", c.Allow
-	if len(values) == 0 {
-		list, values = "deny", c.Deny
-	}
-	if len(values) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "    %s: {%s: %s}\n", name, list, scalars(values))
 }

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,42 +13,45 @@ import (
 
 const wholeDomain = "write domain: and descriptors:"
 
-// The members of the section for Envoy, in the order in which FormatFile writes them.
-// That of descriptors is a function, as it contains itself.
+// The members of the section for Envoy, in the order in which they are written. Those of descriptors are a function,
+// since descriptors contain others.
 var (
 	envoyMembers = []member[Envoy]{
-		{"response_headers", "", func(f *yamlfile.File, n *yamlfile.Node, e *Envoy) {
-			readMap(f, n, headerMembers, "write {limit: RateLimit-Limit, remaining: RateLimit-Remaining} or the like", &e.Headers)
+		{"response_headers", "", codec[Envoy]{
+			func(f *yamlfile.File, n *yamlfile.Node, e *Envoy) {
+				readMap(f, n, headerMembers, "write {limit: RateLimit-Limit, remaining: RateLimit-Remaining} or the like", &e.Headers)
+			},
+			func(e *Envoy) string { return flow(headerMembers, &e.Headers) },
 		}},
-		{"domains", "give the domains that Envoy asks about", readDomains},
+		{"domains", "give the domains that Envoy asks about", codec[Envoy]{readDomains, writeDomains}},
 	}
 	headerMembers = []member[EnvoyHeaders]{
-		{"limit", "", parsed(func(h *EnvoyHeaders) *string { return &h.Limit }, headerName)},
-		{"remaining", "", parsed(func(h *EnvoyHeaders) *string { return &h.Remaining }, headerName)},
-		{"reset", "", parsed(func(h *EnvoyHeaders) *string { return &h.Reset }, headerName)},
-		{"retry_after", "", parsed(func(h *EnvoyHeaders) *string { return &h.RetryAfter }, headerName)},
+		{"limit", "", parsed(func(h *EnvoyHeaders) *string { return &h.Limit }, headerName, scalar)},
+		{"remaining", "", parsed(func(h *EnvoyHeaders) *string { return &h.Remaining }, headerName, scalar)},
+		{"reset", "", parsed(func(h *EnvoyHeaders) *string { return &h.Reset }, headerName, scalar)},
+		{"retry_after", "", parsed(func(h *EnvoyHeaders) *string { return &h.RetryAfter }, headerName, scalar)},
 	}
 	domainMembers = []member[EnvoyDomain]{
-		{"domain", "give the domain that Envoy's configuration names", word(func(d *EnvoyDomain) *string { return &d.Name })},
+		{"domain", "give the domain that Envoy's configuration names", name(func(d *EnvoyDomain) *string { return &d.Name })},
 		{"together", "", yes(func(d *EnvoyDomain) *bool { return &d.Together })},
-		{"descriptors", "give the domain at least one descriptor", func(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDomain) {
-			d.Descriptors = readDescriptors(f, n)
-		}},
+		{"descriptors", "give the domain at least one descriptor", descriptors(func(d *EnvoyDomain) *[]EnvoyDescriptor {
+			return &d.Descriptors
+		})},
 	}
 )
 
 func descriptorMembers() []member[EnvoyDescriptor] {
 	return []member[EnvoyDescriptor]{
-		{"key", "name the key of an entry", readKey},
-		{"value", "", word(func(d *EnvoyDescriptor) *string { return &d.Value })},
-		{"policy", "", word(func(d *EnvoyDescriptor) *string { return &d.Policy })},
+		{"key", "name the key of an entry", codec[EnvoyDescriptor]{readKey, func(d *EnvoyDescriptor) string { return scalar(d.Key) }}},
+		{"value", "", name(func(d *EnvoyDescriptor) *string { return &d.Value })},
+		{"policy", "", name(func(d *EnvoyDescriptor) *string { return &d.Policy })},
 		{"unlimited", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Unlimited })},
-		{"name", "", word(func(d *EnvoyDescriptor) *string { return &d.Name })},
+		{"name", "", name(func(d *EnvoyDescriptor) *string { return &d.Name })},
 		{"replaces", "", words(func(d *EnvoyDescriptor) *[]string { return &d.Replaces })},
 		{"quota", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Quota })},
 		{"shared", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Shared })},
 		{"identifier", "", words(func(d *EnvoyDescriptor) *[]string { return &d.Identifier })},
-		{"descriptors", "", func(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) { d.Descriptors = readDescriptors(f, n) }},
+		{"descriptors", "", descriptors(func(d *EnvoyDescriptor) *[]EnvoyDescriptor { return &d.Descriptors })},
 	}
 }
 
@@ -55,6 +59,27 @@ func readEnvoy(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 	file.Envoy = new(Envoy)
 	if readMap(f, n, envoyMembers, "write domains: and a list of them", file.Envoy) {
 		file.envoyAt = n
+	}
+}
+
+func writeEnvoy(file *contents) string {
+	if file.Envoy == nil {
+		return ""
+	}
+	return "\n  " + strings.ReplaceAll(lines(envoyMembers, file.Envoy), "\n", "\n  ")
+}
+
+func writeDomains(e *Envoy) string {
+	return cmp.Or(list(e.Domains, func(d *EnvoyDomain) string { return lines(domainMembers, d) }), "[]")
+}
+
+// descriptors reads and writes the descriptors below a domain or a descriptor.
+func descriptors[T any](field func(*T) *[]EnvoyDescriptor) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) { *field(into) = readDescriptors(f, n) },
+		func(from *T) string {
+			return list(*field(from), func(d *EnvoyDescriptor) string { return lines(descriptorMembers(), d) })
+		},
 	}
 }
 
@@ -214,7 +239,7 @@ func oneOfThem[T any](name string, names map[string]T) string {
 }
 
 func readKey(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
-	if word(func(d *EnvoyDescriptor) *string { return &d.Key })(f, n, d); strings.Contains(d.Key, "*") {
+	if name(func(d *EnvoyDescriptor) *string { return &d.Key }).read(f, n, d); strings.Contains(d.Key, "*") {
 		f.Add(n, "a * stands for any text in values only: write the key out")
 	}
 }
@@ -232,18 +257,9 @@ func isNoToken(r rune) bool {
 	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// yes reads true or false into a field of T.
-func yes[T any](field func(*T) *bool) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if f.Expect(n, yamlfile.Bool, "write true or false, without quotes") {
-			*field(into) = strings.EqualFold(n.Text, "true")
-		}
-	}
-}
-
-// words reads one word, or a list of words that are all different, into a field of T.
-func words[T any](field func(*T) *[]string) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+// words reads one word, or a list of words that are all different, and writes a list.
+func words[T any](field func(*T) *[]string) codec[T] {
+	read := func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		items := []*yamlfile.Node{n}
 		if n.Kind == yamlfile.List {
 			items = n.Items
@@ -259,4 +275,5 @@ func words[T any](field func(*T) *[]string) reader[T] {
 			*field(into) = append(*field(into), text)
 		}
 	}
+	return codec[T]{read, func(from *T) string { return scalars(*field(from)) }}
 }

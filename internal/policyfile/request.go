@@ -16,7 +16,7 @@ func readLimit(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 		readMap(f, n, requestMembers, "write {from: request, max: 1000, default: 100} or the like", l)
 		return
 	}
-	units(func(l *policy.Limit) *int64 { return &l.Limit })(f, n, l)
+	limitUnits.read(f, n, l)
 }
 
 // readFrom reads the source of a limit's number.
@@ -24,11 +24,6 @@ func readFrom(f *yamlfile.File, n *yamlfile.Node, _ *policy.Limit) {
 	if text, ok := readWord(f, n); ok && text != fromRequest {
 		f.Add(n, "%q is not known: use %s", text, fromRequest)
 	}
-}
-
-// formatRequest returns the member limit of l, whose number demands bring.
-func formatRequest(l *policy.Limit) string {
-	return fmt.Sprintf("limit: {from: %s, max: %d, default: %d}", fromRequest, l.Max, l.Limit)
 }
 
 // derivedRequests warns of policies that p derives and whose limit comes with requests, because derived demands bring

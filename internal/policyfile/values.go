@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -13,13 +14,45 @@ import (
 // maxWordLen is the maximum length in bytes of a word that messages quote. All names and values are far shorter.
 const maxWordLen = 256
 
-// word reads text that may not be empty into a field of T.
-func word[T any, S ~string](field func(*T) *S) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if text, ok := readWord(f, n); ok {
-			*field(into) = S(text)
-		}
+// parsed reads a word into a field of T by parse, whose error is the mistake, and writes it by format. The zero value is
+// left out.
+func parsed[T any, V comparable](field func(*T) *V, parse func(string) (V, error), format func(V) string) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+			word, ok := readWord(f, n)
+			if !ok {
+				return
+			}
+			read, err := parse(word)
+			if err != nil {
+				f.Add(n, "%v", err)
+			}
+			*field(into) = read
+		},
+		formatted(field, format),
 	}
+}
+
+// formatted returns a function that writes a field of T, and leaves the zero value out.
+func formatted[T any, V comparable](field func(*T) *V, format func(V) string) func(*T) string {
+	return func(from *T) string {
+		if value := *field(from); value != *new(V) {
+			return format(value)
+		}
+		return ""
+	}
+}
+
+// word reads and writes one of some known words.
+func word[T any, S ~string](field func(*T) *S) codec[T] {
+	return parsed(field, func(word string) (S, error) { return S(word), nil }, text)
+}
+
+func text[S ~string](word S) string { return string(word) }
+
+// name reads and writes a name of the author's choice.
+func name[T any](field func(*T) *string) codec[T] {
+	return codec[T]{word(field).read, formatted(field, scalar)}
 }
 
 func readWord(f *yamlfile.File, n *yamlfile.Node) (string, bool) {
@@ -49,40 +82,31 @@ func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) 
 	}
 }
 
-// parsed reads a word into a field of T by parse, whose error is the mistake.
-func parsed[T, V any](field func(*T) *V, parse func(string) (V, error)) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		text, ok := readWord(f, n)
-		if !ok {
-			return
-		}
-		read, err := parse(text)
-		if err != nil {
-			f.Add(n, "%v", err)
-		}
-		*field(into) = read
-	}
+// duration reads and writes a time with its unit.
+func duration[T any](field func(*T) *time.Duration) codec[T] {
+	return withUnit(field, policy.ParseWindow, policy.FormatWindow, "a duration such as 30s, 15m, 1h or 7d")
 }
 
-// duration reads a time with its unit into a field of T.
-func duration[T any](field func(*T) *time.Duration) reader[T] {
-	return withUnit(field, policy.ParseWindow, "a duration such as 30s, 15m, 1h or 7d")
-}
-
-// percentage reads a whole percentage into a field of T.
-func percentage[T any](field func(*T) *int) reader[T] {
-	return withUnit(field, policy.ParseShare, "a percentage such as 20%")
+// percentage reads and writes a whole percentage.
+func percentage[T any](field func(*T) *int) codec[T] {
+	format := func(percent int) string { return strconv.Itoa(percent) + "%" }
+	return withUnit(field, policy.ParseShare, format, "a percentage such as 20%")
 }
 
 // withUnit is parsed for a word with a unit. A number without one is a mistake, and example the hint.
-func withUnit[T, V any](field func(*T) *V, parse func(string) (V, error), example string) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+func withUnit[T any, V comparable](
+	field func(*T) *V, parse func(string) (V, error), format func(V) string, example string,
+) codec[T] {
+	c := parsed(field, parse, format)
+	read := c.read
+	c.read = func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		if n.Kind == yamlfile.Number {
 			f.Add(n, "%.32s has no unit: write it as %s", n.Text, example)
 			return
 		}
-		parsed(field, parse)(f, n, into)
+		read(f, n, into)
 	}
+	return c
 }
 
 // readWindow reads the name of a calendar, or a time.
@@ -91,7 +115,17 @@ func readWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 		l.Calendar, l.Window = calendar, calendar.Length()
 		return
 	}
-	duration(func(l *policy.Limit) *time.Duration { return &l.Window })(f, n, l)
+	duration(func(l *policy.Limit) *time.Duration { return &l.Window }).read(f, n, l)
+}
+
+// writeWindow writes the window of limits that are concurrent, or of those that are not.
+func writeWindow(concurrent bool) func(*policy.Limit) string {
+	return func(l *policy.Limit) string {
+		if l.IsConcurrent() != concurrent {
+			return ""
+		}
+		return l.WindowName()
+	}
 }
 
 var (
@@ -99,50 +133,75 @@ var (
 	wholeUnits = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 )
 
-// units reads a whole number in plain digits into a field of T. Numbers that YAML
-// would read in another base, or round, are refused.
-func units[T any](field func(*T) *int64) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		if n.Kind == yamlfile.Text && n.Quoted && digits.MatchString(n.Text) {
-			f.Add(n, "text where a number belongs: write %.32s without quotes", n.Text)
-			return
-		}
-		isScalar := n.Kind == yamlfile.Number || n.Kind == yamlfile.Text && !n.Quoted // 1e3 is text to YAML
-		if !isScalar {
-			f.Expect(n, yamlfile.Number, "write plain digits such as 1000")
-			return
-		}
-		if !wholeUnits.MatchString(n.Text) {
-			f.Add(n, "%.32q is not a whole number: write plain digits such as 1000", n.Text)
-			return
-		}
-		value, err := strconv.ParseInt(n.Text, 10, 64)
-		if err != nil {
-			f.Add(n, "%.32s is out of range: use 0 (denies always) to %d", n.Text, int64(policy.MaxLimit))
-			return
-		}
-		*field(into) = value
+// readUnits reads a whole number in plain digits. Numbers that YAML would read in another base, or round, are refused.
+func readUnits(f *yamlfile.File, n *yamlfile.Node) (units int64, ok bool) {
+	isScalar := n.Kind == yamlfile.Number || n.Kind == yamlfile.Text && !n.Quoted // 1e3 is text to YAML
+	switch {
+	case n.Kind == yamlfile.Text && n.Quoted && digits.MatchString(n.Text):
+		f.Add(n, "text where a number belongs: write %.32s without quotes", n.Text)
+		return 0, false
+	case !isScalar:
+		f.Expect(n, yamlfile.Number, "write plain digits such as 1000")
+		return 0, false
+	case !wholeUnits.MatchString(n.Text):
+		f.Add(n, "%.32q is not a whole number: write plain digits such as 1000", n.Text)
+		return 0, false
+	}
+	units, err := strconv.ParseInt(n.Text, 10, 64)
+	if err != nil {
+		f.Add(n, "%.32s is out of range: use 0 (denies always) to %d", n.Text, int64(policy.MaxLimit))
+		return 0, false
+	}
+	return units, true
+}
+
+// units reads and writes a whole number. 0 is left out.
+func units[T any](field func(*T) *int64) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+			if read, ok := readUnits(f, n); ok {
+				*field(into) = read
+			}
+		},
+		formatted(field, func(units int64) string { return strconv.FormatInt(units, 10) }),
 	}
 }
 
-// number reads a whole number into a field of T, cut to 32 bits: all ranges are smaller.
-func number[T any](field func(*T) *int) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		var read int64
-		units(func(*T) *int64 { return &read })(f, n, into)
-		*field(into) = int(max(math.MinInt32, min(read, math.MaxInt32)))
+// number is units for a number that is cut to 32 bits: all ranges are smaller.
+func number[T any](field func(*T) *int) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+			read, _ := readUnits(f, n)
+			*field(into) = int(max(math.MinInt32, min(read, math.MaxInt32)))
+		},
+		formatted(field, strconv.Itoa),
 	}
 }
 
-// nonzero reads a field of T by read, and refuses 0, which stands for a default or for none if the member is left out.
+// yes reads and writes true or false. False is left out.
+func yes[T any](field func(*T) *bool) codec[T] {
+	return codec[T]{
+		func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+			if f.Expect(n, yamlfile.Bool, "write true or false, without quotes") {
+				*field(into) = strings.EqualFold(n.Text, "true")
+			}
+		},
+		formatted(field, strconv.FormatBool),
+	}
+}
+
+// nonzero is of for a field that must not be 0, which stands for a default or for none if the member is left out.
 // others is the permitted range.
-func nonzero[T any, V comparable](read func(func(*T) *V) reader[T], field func(*T) *V, others string) reader[T] {
-	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
-		read(field)(f, n, into)
+func nonzero[T any, V comparable](of func(func(*T) *V) codec[T], field func(*T) *V, others string) codec[T] {
+	c := of(field)
+	read := c.read
+	c.read = func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		read(f, n, into)
 		if *field(into) == *new(V) && !f.Wrong(n.Path) {
 			f.Add(n, "%s is out of range: use %s", n.Text, others)
 		}
 	}
+	return c
 }
 
 // blockTimes is the range of the times of blocks.
