@@ -161,14 +161,16 @@ func (m *Metrics) countSent(s *policySeries, op count.Op, key store.Key, cost in
 
 // Confirmed counts units of key that are confirmed under a policy.
 func (m *Metrics) Confirmed(policy string, key store.Key, units int64) {
-	if s := (*m.policies.Load())[policy]; s != nil && s.confirms {
-		m.confirmations.confirmed.WithLabelValues(policy, s.countries[key]).Add(float64(units))
-	}
+	m.countUnits(m.confirmations.confirmed, policy, key, units)
 }
 
 // Refunded counts units of key that are refunded under a policy.
 func (m *Metrics) Refunded(policy string, key store.Key, units int64) {
+	m.countUnits(m.confirmations.refunded, policy, key, units)
+}
+
+func (m *Metrics) countUnits(of *prometheus.CounterVec, policy string, key store.Key, units int64) {
 	if s := (*m.policies.Load())[policy]; s != nil && s.confirms {
-		m.confirmations.refunded.WithLabelValues(policy, s.countries[key]).Add(float64(units))
+		of.WithLabelValues(policy, s.countries[key]).Add(float64(units))
 	}
 }

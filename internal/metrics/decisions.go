@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -213,7 +214,7 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	}
 	outcome, by := d.Outcome()
 	if limit := s.limit(by, d.Limits()[by].Limit.Name); limit != nil {
-		m.count(s, limit, opIndex(op), outcome)
+		m.countLimit(s, limit, op, outcome)
 	}
 	if d.Degraded {
 		s.degraded.Inc()
@@ -238,62 +239,43 @@ func (m *Metrics) ObserveCall(op count.Op, p *policy.Policy, outcome count.Outco
 	if s == nil {
 		return
 	}
-	i := opIndex(op)
-	c := s.calls[i][outcome].Load()
-	if c == nil {
-		c = m.resolveCalls(s, i, outcome)
-	}
-	if c != nil {
-		(*c).Inc()
-	}
+	m.count(s, &s.calls, op, outcome, func(current *policySeries) prometheus.Counter {
+		m.decisions.calls.WithLabelValues(s.name, string(op), current.beyond.String())
+		return m.decisions.calls.WithLabelValues(s.name, string(op), outcome.String())
+	})
 }
 
-// resolveCalls is resolve for the calls of a policy.
-func (m *Metrics) resolveCalls(s *policySeries, op int, outcome count.Outcome) *prometheus.Counter {
+// countLimit counts a decision of one limit of s.
+func (m *Metrics) countLimit(s *policySeries, limit *limitSeries, op count.Op, outcome count.Outcome) {
+	m.count(s, &limit.total, op, outcome, func(current *policySeries) prometheus.Counter {
+		if current.limit(0, limit.name) == nil {
+			return nil
+		}
+		for i := range current.limits {
+			m.decisions.total.WithLabelValues(s.name, current.limits[i].name, string(op), current.limits[i].beyond.String())
+		}
+		return m.decisions.total.WithLabelValues(s.name, limit.name, string(op), outcome.String())
+	})
+}
+
+// count increments a counter of s. create creates it at its first use, from the current series of the policy. It is not
+// called, or returns nil, if the policy or the limit is gone, because its series must not come back.
+func (m *Metrics) count(
+	s *policySeries, of *counters, op count.Op, outcome count.Outcome, create func(current *policySeries) prometheus.Counter,
+) {
+	at := &of[max(0, slices.Index(ops[:], op))][outcome]
+	if known := at.Load(); known != nil {
+		(*known).Inc()
+		return
+	}
 	m.setting.Lock()
 	defer m.setting.Unlock()
 	current := (*m.policies.Load())[s.name]
 	if current == nil {
-		return nil
+		return
 	}
-	c := m.decisions.calls.WithLabelValues(s.name, string(ops[op]), outcome.String())
-	s.calls[op][outcome].Store(&c)
-	m.decisions.calls.WithLabelValues(s.name, string(ops[op]), current.beyond.String())
-	return &c
-}
-
-func opIndex(op count.Op) int {
-	for i, known := range ops {
-		if op == known {
-			return i
-		}
+	if made := create(current); made != nil {
+		at.Store(&made)
+		made.Inc()
 	}
-	return 0 // there are no others
-}
-
-func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome count.Outcome) {
-	c := limit.total[op][outcome].Load()
-	if c == nil {
-		c = m.resolve(s, limit, op, outcome)
-	}
-	if c != nil {
-		(*c).Inc()
-	}
-}
-
-// resolve makes a counter at its first decision. It returns nil if the limit is gone, because its series must not come
-// back.
-func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome count.Outcome) *prometheus.Counter {
-	m.setting.Lock()
-	defer m.setting.Unlock()
-	current := (*m.policies.Load())[s.name]
-	if current == nil || current.limit(0, limit.name) == nil {
-		return nil
-	}
-	c := m.decisions.total.WithLabelValues(s.name, limit.name, string(ops[op]), outcome.String())
-	limit.total[op][outcome].Store(&c)
-	for i := range current.limits {
-		m.decisions.total.WithLabelValues(s.name, current.limits[i].name, string(ops[op]), current.limits[i].beyond.String())
-	}
-	return &c
 }

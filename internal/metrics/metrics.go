@@ -28,9 +28,9 @@ type Metrics struct {
 	decisions decisionVecs
 
 	confirmations confirmationVecs
-	Countries     Countries // to be set before SetPolicies
-	http          *prometheus.HistogramVec
-	store         storeSeries
+	Countries     Countries                // to be set before SetPolicies
+	http          *prometheus.HistogramVec // route, status
+	store         *prometheus.HistogramVec // op, outcome
 	gauges        gauges
 	process       processSeries
 	overshoot     *overshoot.Table
@@ -39,7 +39,8 @@ type Metrics struct {
 
 	setting  sync.Mutex // held while the set of series changes
 	policies atomic.Pointer[map[string]*policySeries]
-	requests resolved[prometheus.Observer]
+
+	requests, operations resolved[prometheus.Observer] // series of http and store
 }
 
 // flushEvery is the interval at which ended episodes of overshoot are published, about that of Prometheus' scrapes.
@@ -54,10 +55,10 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	auto := factory{promauto.With(reg)}
 	m := &Metrics{
 		now: now, decisions: newDecisionVecs(auto), confirmations: newConfirmationVecs(auto),
-		http: newHTTPVec(auto), store: newStoreSeries(auto), gauges: newGauges(auto), process: newProcessSeries(auto),
+		http: newHTTPVec(auto), store: newStoreVec(auto), gauges: newGauges(auto), process: newProcessSeries(auto),
 	}
 	m.SetBreaker(true)
-	m.overshoot = overshoot.New(m.episodeEnded, nil)
+	m.overshoot = overshoot.New(m.episodeEnded, overshoot.DefaultMaxKeys)
 	m.policies.Store(&map[string]*policySeries{})
 	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit and whose further attempts are counted.", m.overshoot.Len)
 	reg.MustRegister(newOpenKeys(m), newUsedBounds(m))

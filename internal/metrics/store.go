@@ -20,38 +20,24 @@ const (
 	storeWriteRead = "write_read" // a write, and the read after it
 )
 
-// storeSeries are the durations of a store's operations. Those of successful operations, nearly all of them, are
-// resolved.
-type storeSeries struct {
-	durations *prometheus.HistogramVec // op, outcome
-	ok        map[string]prometheus.Observer
-}
-
-// newStoreSeries has buckets for a store in memory (microseconds), one nearby (hundreds of microseconds to
-// milliseconds), and the default store timeout of 500 ms.
-func newStoreSeries(auto factory) storeSeries {
-	s := storeSeries{
-		durations: auto.histograms("ratelimitd_store_duration_seconds", "Time that the store took, by operation and outcome.",
-			[]float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}, "op", "outcome"),
-		ok: make(map[string]prometheus.Observer),
-	}
+// newStoreVec has buckets for a store in memory (microseconds), one nearby (hundreds of microseconds to milliseconds),
+// and the default store timeout of 500 ms.
+func newStoreVec(auto factory) *prometheus.HistogramVec {
+	durations := auto.histograms("ratelimitd_store_duration_seconds", "Time that the store took, by operation and outcome.",
+		[]float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}, "op", "outcome")
 	for _, op := range []string{storeRead, storeWrite, storeUpdate, storeWriteRead} {
-		s.ok[op] = s.durations.WithLabelValues(op, "ok")
+		durations.WithLabelValues(op, storeOutcome(nil)) // so that rates have a zero to start from
 	}
-	return s
+	return durations
 }
 
 // ObserveStore counts an operation for ctx that took d and returned err. op must have few values.
 func (m *Metrics) ObserveStore(ctx context.Context, op string, d time.Duration, err error) {
-	series, known := m.store.ok[op]
-	if err != nil || !known {
-		series = m.store.durations.WithLabelValues(op, storeOutcome(err))
-	}
 	trace := ""
 	if m.traced {
 		trace = tracing.SampledID(ctx)
 	}
-	observe(series, d, trace)
+	observe(m.operations.of([2]string{op, storeOutcome(err)}, m.store.WithLabelValues), d, trace)
 }
 
 func storeOutcome(err error) string {

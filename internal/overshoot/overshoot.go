@@ -13,17 +13,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// DefaultMaxKeys is the default of Options.MaxKeys. 64 Ki keys of about 200 bytes take 13 MiB. More callers over their
-// limit at the same time are an attack, whose size the counter of denials shows.
+// DefaultMaxKeys is a maximum of keys for New. 64 Ki keys of about 200 bytes take 13 MiB. More callers over their limit at
+// the same time are an attack, whose size the counter of denials shows.
 const DefaultMaxKeys = 1 << 16
 
 // shardCount is a power of two, large enough that two denials rarely meet.
 const shardCount = 16
-
-// Options of a Table. The zero value keeps DefaultMaxKeys keys.
-type Options struct {
-	MaxKeys int // episodes kept at the same time; zero: DefaultMaxKeys
-}
 
 // Table has the keys that are over their limit. It is safe for concurrent use; make one with New.
 type Table struct {
@@ -85,13 +80,9 @@ type news struct {
 	over     *episode // the episode, if it has ended; nil: it goes on
 }
 
-// New returns an empty table. It calls ended with every ended episode; ended must not block, and may be called from
-// several goroutines. A nil opts means the zero Options.
-func New(ended func(Episode), opts *Options) *Table {
-	maxKeys := DefaultMaxKeys
-	if opts != nil && opts.MaxKeys > 0 {
-		maxKeys = opts.MaxKeys
-	}
+// New returns an empty table for at most maxKeys keys at the same time. It calls ended with every ended episode; ended
+// must not block, and may be called from several goroutines.
+func New(ended func(Episode), maxKeys int) *Table {
 	t := &Table{ended: ended, maxKeys: max(1, maxKeys/shardCount)}
 	for i := range t.shards {
 		t.shards[i].open = make(map[store.Key]*episode)

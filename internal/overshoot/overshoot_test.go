@@ -25,7 +25,7 @@ func keys(n int) []store.Key {
 // TestEpisodes follows two keys from their first denial to the end of its window.
 func TestEpisodes(t *testing.T) {
 	var ended []Episode
-	table := New(func(e Episode) { ended = append(ended, e) }, nil)
+	table := New(func(e Episode) { ended = append(ended, e) }, DefaultMaxKeys)
 	k, tally := keys(2), NewTally("p", noon)
 	for _, s := range []struct {
 		at    time.Duration
@@ -58,7 +58,7 @@ func TestEpisodes(t *testing.T) {
 
 // TestFullTable drops new keys, keeps counting the old, and has room again.
 func TestFullTable(t *testing.T) {
-	table := New(func(Episode) {}, &Options{MaxKeys: shardCount}) // one key a shard
+	table := New(func(Episode) {}, shardCount) // one key a shard
 	places := make(map[Place]int)
 	many, tally := keys(200), NewTally("p", noon)
 	for range 2 {
@@ -94,7 +94,7 @@ func TestManyAtOnce(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		total += e.Attempts
-	}, nil)
+	}, DefaultMaxKeys)
 	many, tally := keys(10), NewTally("p", noon)
 	var all sync.WaitGroup
 	for range 4 {

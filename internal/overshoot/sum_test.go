@@ -28,7 +28,7 @@ func TestSumOfInstances(t *testing.T) {
 			tally.hear(&news{of: tally, key: key, attempts: n, over: &episode{tally: tally, attempts: n, units: 2 * n, limit: 3}}, noon)
 		}
 	}
-	table := New(func(Episode) {}, nil)
+	table := New(func(Episode) {}, DefaultMaxKeys)
 	reports := make([]Report, len(all))
 	for i, tally := range all {
 		text, err := json.Marshal(table.Report(tally, top, noon))

@@ -18,7 +18,7 @@ func past(table *Table, tally *Tally, key store.Key, attempts int, units int64, 
 
 // TestReport checks which callers went past the limit, and how far, of two policies.
 func TestReport(t *testing.T) {
-	table := New(func(Episode) {}, nil)
+	table := New(func(Episode) {}, DefaultMaxKeys)
 	tally, other := NewTally("p", noon), NewTally("q", noon)
 	k := keys(4)
 	past(table, tally, k[0], 90, 1, noon)                    // ten times its limit
@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 
 // TestReportOfNothing has no values.
 func TestReportOfNothing(t *testing.T) {
-	got := New(nil, nil).Report(NewTally("p", noon), 20, noon.Add(time.Hour))
+	got := New(nil, DefaultMaxKeys).Report(NewTally("p", noon), 20, noon.Add(time.Hour))
 	if want := (Report{Since: noon, WorstSince: noon.Add(time.Hour - worstHalf)}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
@@ -59,7 +59,7 @@ func TestReportOfNothing(t *testing.T) {
 // TestNoMultipleOfALimitOfZero leaves out what can't be told.
 func TestNoMultipleOfALimitOfZero(t *testing.T) {
 	var ended []Episode
-	table := New(func(e Episode) { ended = append(ended, e) }, nil)
+	table := New(func(e Episode) { ended = append(ended, e) }, DefaultMaxKeys)
 	tally := NewTally("p", noon)
 	table.Count(Attempt{Tally: tally, Key: keys(1)[0], Units: 7, At: noon, Ends: noon.Add(time.Second)})
 	if r := table.Report(tally, 1, noon.Add(time.Second)); r.Times.Count != 0 || r.PerEpisode.Count != 1 || r.Units != 7 {
@@ -73,7 +73,7 @@ func TestNoMultipleOfALimitOfZero(t *testing.T) {
 // TestAnotherTally ends the episode of a key whose policy was removed and came back:
 // what it does now is the new tally's.
 func TestAnotherTally(t *testing.T) {
-	table := New(func(Episode) {}, nil)
+	table := New(func(Episode) {}, DefaultMaxKeys)
 	before, after := NewTally("p", noon), NewTally("p", noon.Add(time.Second))
 	key := keys(1)[0]
 	past(table, before, key, 3, 1, noon)

@@ -106,7 +106,7 @@ func TestWorstAfterALongSilence(t *testing.T) {
 
 // TestALongEpisodeIsForgotten checks that a key's attempts of hours ago don't count in a window that is not over yet.
 func TestALongEpisodeIsForgotten(t *testing.T) {
-	table, tally := New(func(Episode) {}, nil), NewTally("p", noon)
+	table, tally := New(func(Episode) {}, DefaultMaxKeys), NewTally("p", noon)
 	k := keys(2)
 	for i, at := range []time.Time{noon, noon.Add(2 * time.Hour)} {
 		for range 100 - 90*i {
