@@ -170,16 +170,11 @@ func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) er
 func (s *Server) operate(ctx context.Context, c *call) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = s.panicked(ctx, c, cause)
+			s.panics.Panic(ctx, s.opts.Logger, "panic in an operation", cause, s.opts.Now())
+			err = c.asked.Failed(count.RecordedUnknown, errPanic)
 		}
 	}()
 	return s.ask(ctx, c)
-}
-
-// panicked logs the cause of a panic where it is called, and returns it as the error of c.
-func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
-	s.logPanic(ctx, "panic in an operation", cause)
-	return c.asked.Failed(count.RecordedUnknown, errPanic)
 }
 
 // errNotBegun is the error of an operation that could not begin within the time of its batch.

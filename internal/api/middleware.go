@@ -2,14 +2,11 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -174,7 +170,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(cause) // net/http's own way to end a response; it logs nothing
 			}
-			s.logPanic(r.Context(), "panic in a handler", cause)
+			s.panics.Panic(r.Context(), s.opts.Logger, "panic in a handler", cause, s.opts.Now())
 			x := w.(*exchange)
 			if x.status != 0 {
 				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
@@ -187,13 +183,6 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// logPanic logs a recovered panic.
-func (s *Server) logPanic(ctx context.Context, where string, cause any) {
-	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
-		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)
-	}
 }
 
 // errPanic is a handler's panic, which recoverPanic has logged.

@@ -68,9 +68,8 @@ type Caller struct {
 	anyPolicy bool                // it may use all policies
 }
 
-// anyone is the caller of a server without authentication, and certified that of a server that only verifies
-// certificates. Both have all permissions.
-var anyone, certified = &Caller{scopes: all, anyPolicy: true}, &Caller{scopes: all, anyPolicy: true}
+// anyone is the caller of a server without authentication, or one that only verifies certificates.
+var anyone = &Caller{scopes: all, anyPolicy: true}
 
 // May reports whether c has any of these scopes.
 func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
@@ -169,9 +168,6 @@ const scheme = "bearer "
 func (k *Keyring) Caller(authorization string, certificate *x509.Certificate) (*Caller, error) {
 	callers := k.callers.Load()
 	if callers == nil {
-		if k.mutual {
-			return certified, nil
-		}
 		return anyone, nil
 	}
 	if authorization == "" {

@@ -44,7 +44,7 @@ var errPanic = errors.New("panic")
 func (s *Server) decideSafely(ctx context.Context, a *ask) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.logPanic(ctx, "panic in a decision", cause)
+			s.panics.Panic(ctx, s.opts.Logger, "panic in a decision", cause, s.opts.Now())
 			a.err = errPanic
 		}
 	}()

@@ -3,9 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -18,7 +16,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/grpcbound"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
-	"github.com/ratelimitd/ratelimitd/internal/throttle"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -97,12 +94,8 @@ func (s *Server) trace(ctx context.Context, method string) (context.Context, tra
 	if s.opts.Tracer == nil {
 		return ctx, tracing.Span{}
 	}
-	parents := metadata.ValueFromIncomingContext(ctx, "traceparent")
-	if len(parents) != 1 {
-		return s.opts.Tracer.Call(ctx, method, tracing.Parent{})
-	}
-	from := tracing.ParentFrom(parents, metadata.ValueFromIncomingContext(ctx, "tracestate"))
-	return s.opts.Tracer.Call(ctx, method, from)
+	parents, states := metadata.ValueFromIncomingContext(ctx, "traceparent"), metadata.ValueFromIncomingContext(ctx, "tracestate")
+	return s.opts.Tracer.Call(ctx, method, tracing.ParentFrom(parents, states))
 }
 
 // isMistake reports whether code is that of a mistake of the caller.
@@ -114,18 +107,11 @@ func isMistake(code codes.Code) bool {
 func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandler) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.logPanic(ctx, "panic in a handler", cause)
+			s.panics.Panic(ctx, s.opts.Logger, "panic in a handler", cause, s.opts.Now())
 			answer, err = nil, errPanic
 		}
 	}()
 	return handle(ctx, r)
-}
-
-// logPanic logs a recovered panic.
-func (s *Server) logPanic(ctx context.Context, where string, cause any) {
-	if unlogged, pass := s.panics.Pass(s.opts.Now()); pass {
-		s.opts.Logger.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), throttle.Unlogged, unlogged)
-	}
 }
 
 // logFailure logs the reason of a failed request: a mistake of the caller at info, a failure of the service as a

@@ -62,15 +62,17 @@ type Listener struct {
 	opts     ListenerOptions
 	server   *grpc.Server
 	health   *health.Server
-	stopping chan struct{} // closed when streams are to end
+	stopping context.Context // ends when streams are to end
+	endAll   context.CancelFunc
 }
 
 // NewListener returns a Listener that serves s to clients of listener, which Run closes at its end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
 		listener: grpcbound.Limit(listener, connections.NewPlaces(opts.Connections, opts.Reached)), opts: opts,
-		health: health.NewServer(), stopping: make(chan struct{}),
+		health: health.NewServer(),
 	}
+	l.stopping, l.endAll = context.WithCancel(context.Background())
 	l.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -121,7 +123,7 @@ func (l *Listener) Run(ctx context.Context) error {
 // stop tells clients to reconnect elsewhere, ends the streams that watch health, waits for requests in progress, and
 // cuts off those that take too long.
 func (l *Listener) stop() {
-	close(l.stopping)
+	l.endAll()
 	cut := time.AfterFunc(l.opts.Drain, l.server.Stop)
 	defer cut.Stop()
 	l.server.GracefulStop()
@@ -132,15 +134,8 @@ func (l *Listener) stop() {
 func (l *Listener) endInTime(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- handle(srv, &endingStream{stream, ctx}) }()
-	select {
-	case err := <-done:
-		return err
-	case <-l.stopping:
-		cancel()
-		return <-done
-	}
+	defer context.AfterFunc(l.stopping, cancel)()
+	return handle(srv, &endingStream{stream, ctx})
 }
 
 // endingStream is a stream whose context ends with the listener.

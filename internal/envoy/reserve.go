@@ -29,7 +29,8 @@ type estimate struct {
 // amount it holds nothing, and answers whether one unit would be allowed.
 func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*kuadrantpb.ReserveResponse, error) {
 	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "amount", r.GetAmount()}
-	return s.asked(ctx, count.OpTake, &e, func(asks []ask, demands []limiter.Demand, of []int) (*kuadrantpb.ReserveResponse, error) {
+	response := &kuadrantpb.ReserveResponse{Code: rls.RateLimitResponse_OK}
+	err := s.asked(ctx, count.OpTake, &e, func(asks []ask, demands []limiter.Demand, of []int) error {
 		call := limiter.Call{Op: count.OpCheck, Demands: demands}
 		if e.amount > 0 {
 			call.Reserve = holdOf(r.GetTtl())
@@ -37,27 +38,30 @@ func (s *Server) Reserve(ctx context.Context, r *kuadrantpb.ReserveRequest) (*ku
 		answer, err := s.doAll(ctx, &call)
 		switch {
 		case errors.Is(err, limiter.ErrCostTooLarge) || errors.Is(err, limiter.ErrInvalid): // of one demand, which may be in mode shadow
-			return s.reserveNothing(ctx, asks)
+			denied, err := s.checkEach(ctx, asks)
+			response.Code = codeOf(denied)
+			return err
 		case err != nil:
-			return nil, err
+			return err
 		}
 		spread(asks, limitedOf(asks), of, &answer)
-		return &kuadrantpb.ReserveResponse{Code: codeOf(!answer.Allowed), ReservationId: answer.Reservation}, nil
+		response.Code, response.ReservationId = codeOf(!answer.Allowed), answer.Reservation
+		return nil
 	})
+	return response, err
 }
 
-// reserveNothing answers if one of asks can't be decided: it checks each on its own, and holds nothing.
-func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*kuadrantpb.ReserveResponse, error) {
-	denied := false
+// checkEach checks each of asks on its own, and reports whether one is denied.
+func (s *Server) checkEach(ctx context.Context, asks []ask) (denied bool, err error) {
 	for _, i := range limitedOf(asks) {
 		a := &asks[i]
 		a.op = count.OpCheck
 		if s.decide(ctx, a); a.err != nil {
-			return nil, a.err
+			return denied, a.err
 		}
 		denied = denied || a.denied
 	}
-	return &kuadrantpb.ReserveResponse{Code: codeOf(denied)}, nil
+	return denied, nil
 }
 
 // Commit is a method of Limitador. It records the actual amount for each descriptor in place of the reserved one. For
@@ -65,17 +69,16 @@ func (s *Server) reserveNothing(ctx context.Context, asks []ask) (*kuadrantpb.Re
 func (s *Server) Commit(ctx context.Context, r *kuadrantpb.CommitRequest) (*kuadrantpb.CommitResponse, error) {
 	released := false
 	e := estimate{&rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()}, "actual_amount", r.GetActualAmount()}
-	_, err := s.asked(ctx, count.OpRecord, &e, func(asks []ask, demands []limiter.Demand, of []int) (*kuadrantpb.ReserveResponse, error) {
+	err := s.asked(ctx, count.OpRecord, &e, func(asks []ask, demands []limiter.Demand, of []int) (err error) {
 		var known bool
-		var err error
 		if released, known, err = s.settle(ctx, r, demands); known || err != nil || e.amount == 0 {
-			return nil, err
+			return err
 		}
 		answer, err := s.doAll(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands})
 		if err == nil {
 			spread(asks, limitedOf(asks), of, &answer)
 		}
-		return nil, err
+		return err
 	})
 	return &kuadrantpb.CommitResponse{ReservationReleased: released}, err
 }
@@ -103,17 +106,15 @@ func (s *Server) settle(ctx context.Context, r *kuadrantpb.CommitRequest, demand
 }
 
 // asked calls do with the asks of e, a demand for each policy and identifier, and for each limited ask the index of its
-// demand. If nothing is limited, the answer is OK.
-func (s *Server) asked(
-	ctx context.Context, op count.Op, e *estimate, do func([]ask, []limiter.Demand, []int) (*kuadrantpb.ReserveResponse, error),
-) (*kuadrantpb.ReserveResponse, error) {
+// demand. It does not call do if nothing is limited.
+func (s *Server) asked(ctx context.Context, op count.Op, e *estimate, do func([]ask, []limiter.Demand, []int) error) error {
 	d := s.mapping.Load().domains[e.request.GetDomain()]
 	asks := make([]ask, min(len(e.request.GetDescriptors()), maxDescriptors))
 	if err := s.fill(ctx, asks, op, e.request, d); err != nil {
-		return nil, err
+		return err
 	}
 	if e.amount > policy.MaxCost {
-		return nil, invalid(e.field, "%d is out of range: use 0 to %d", e.amount, int64(policy.MaxCost))
+		return invalid(e.field, "%d is out of range: use 0 to %d", e.amount, int64(policy.MaxCost))
 	}
 	group := limitedOf(asks)
 	for _, i := range group {
@@ -121,11 +122,11 @@ func (s *Server) asked(
 	}
 	demands, of := demandsOf(asks, group, false) // as in Limitador, equal counters are counted once
 	if len(demands) > policy.MaxDemands {
-		return nil, invalid("descriptors", "%d of them stand or fall together: use at most %d", len(demands), policy.MaxDemands)
+		return invalid("descriptors", "%d of them stand or fall together: use at most %d", len(demands), policy.MaxDemands)
 	}
 	defer s.tell(d, asks)
 	if len(demands) == 0 {
-		return &kuadrantpb.ReserveResponse{Code: rls.RateLimitResponse_OK}, nil
+		return nil
 	}
 	return do(asks, demands, of)
 }

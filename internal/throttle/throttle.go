@@ -2,8 +2,11 @@
 package throttle
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -39,6 +42,13 @@ func (l *Lines) Pass(now time.Time) (unlogged int64, pass bool) {
 
 // Unlogged is the name of the attribute with the number that Pass returns.
 const Unlogged = "unlogged"
+
+// Panic logs the cause of a recovered panic with its stack, if Pass allows a line at now.
+func (l *Lines) Panic(ctx context.Context, log *slog.Logger, where string, cause any, now time.Time) {
+	if unlogged, pass := l.Pass(now); pass {
+		log.ErrorContext(ctx, where, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()), Unlogged, unlogged)
+	}
+}
 
 // Level returns the level at which to log a line of this level at now: debug if Pass does not allow it. If lines were
 // left out before, with has their number under Unlogged.
