@@ -1,8 +1,8 @@
-// Package agreement checks that instances which count together have the same settings. Each publishes a statement of its
-// own, and reads those of the others. A different hash key keeps an instance from starting; other differences are only
+// Package agreement checks that instances which count together have the same settings. Each publishes its own statement,
+// and reads those of the others. A different hash key keeps an instance from starting; other differences are only
 // reported.
 //
-// It does not know where statements are kept, nor what the settings are for.
+// It knows neither where statements are stored, nor what the settings mean.
 package agreement
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Store keeps the statements of the instances of one namespace.
 type Store interface {
-	// Publish keeps a statement under id for so long, in place of the one before.
+	// Publish stores a statement under id in place of the earlier one. It lasts for lasts.
 	Publish(ctx context.Context, id string, statement []byte, lasts time.Duration) error
 	// Published returns all statements, at least those whose Publish was answered.
 	Published(ctx context.Context) ([][]byte, error)
@@ -28,43 +28,41 @@ type Store interface {
 	Withdraw(ctx context.Context, id string) error
 }
 
-// Agreement is one instance's part in agreeing on settings. Make one with New.
+// Agreement compares the settings of one instance with those of the others. Make one with New.
 type Agreement struct {
 	store  Store
 	fixed  Statement
 	now    func(*Statement)
 	log    *slog.Logger
 	joined atomic.Bool
-	before []Disagreement // at the last look
+	before []Disagreement // found by the last comparison
 	known  atomic.Pointer[[]Disagreement]
 }
 
 const (
-	lookEvery   = 10 * time.Second // how late a disagreement is noticed
-	lasts       = 3 * lookEvery    // a statement is believed so long of an instance that died
-	storeWithin = 2 * time.Second  // for one round of requests
+	lookEvery   = 10 * time.Second // interval of comparisons
+	lasts       = 3 * lookEvery    // how long the statement of an instance that died lasts
+	storeWithin = 2 * time.Second  // timeout of a comparison's requests
 	retryEvery  = 250 * time.Millisecond
-	mostLogged  = 20 // disagreements at one look
+	mostLogged  = 20 // disagreements of one comparison
 )
 
-// New returns an agreement by way of store on what fixed says, and on what now adds to it whenever it
-// looks: that may change. It publishes nothing yet.
+// New returns an Agreement on the settings in fixed, and on those that now adds to it for each comparison, which may
+// change. It publishes nothing before Join.
 func New(store Store, fixed Statement, now func(*Statement), log *slog.Logger) *Agreement {
 	a := &Agreement{store: store, fixed: fixed, now: now, log: log}
 	a.known.Store(new([]Disagreement))
 	return a
 }
 
-// ErrHashKey is an instance that would hash identifiers otherwise than another one does.
+// ErrHashKey is the error of an instance that would hash identifiers with another key than others.
 var ErrHashKey = errors.New("instances disagree about the hash key")
 
-// Join publishes this instance's statement and reads those of others, once. An error that wraps
-// ErrHashKey says that it must not begin, and is for a person to read; after any other one it may
-// be tried again. Other settings that differ are logged. After Join has succeeded it does
-// nothing.
+// Join publishes this instance's statement and compares it with those of others, until it has succeeded once. If the error
+// wraps ErrHashKey, the instance must not start; its text is for people. After any other error, Join may be called again.
+// Differences between other settings are logged.
 //
-// Of two that join at the same time and disagree, one at least is refused: each publishes before
-// it reads.
+// If two instances that disagree join at the same time, at least one is refused, because each publishes before it reads.
 func (a *Agreement) Join(ctx context.Context) error {
 	if a.joined.Load() {
 		return nil
@@ -87,14 +85,14 @@ func (a *Agreement) Join(ctx context.Context) error {
 	return nil
 }
 
-// refusal returns the error of an instance that may not start.
+// refusal returns the error of an instance that must not start.
 func refusal(d *Disagreement) error {
 	return fmt.Errorf("--hash-key-file: %w: this one would hash identifiers with %s, and instance %q does with %s; each would count "+
-		"apart, and callers would get their limit from both: give all instances the same file, or change the key step by step as in "+
+		"separately, and callers would get their limit from both: give all instances the same file, or change the key step by step as in "+
 		"docs/howto/hash-key.md (an instance that died is forgotten after %v)", ErrHashKey, d.Here, d.Instance, d.There, lasts)
 }
 
-// Await joins, however long the store takes. Its error wraps ErrHashKey, or is ctx's.
+// Await calls Join until it succeeds. Its error wraps ErrHashKey, or is ctx's.
 func (a *Agreement) Await(ctx context.Context) error {
 	for {
 		err := a.Join(ctx)
@@ -109,8 +107,7 @@ func (a *Agreement) Await(ctx context.Context) error {
 	}
 }
 
-// Run goes on publishing and comparing after Join until ctx ends, and withdraws then. It returns
-// nil.
+// Run publishes and compares again and again after Join, until ctx ends, and then withdraws the statement. It returns nil.
 func (a *Agreement) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -127,8 +124,8 @@ func (a *Agreement) Run(ctx context.Context) error {
 	}
 }
 
-// lookAgain looks once more. A difference that is new may be a change on its way to all instances: it counts if the next
-// look finds it, too. Without an answer nothing changes.
+// lookAgain compares once more. A new difference may be a change on its way to all instances, so it counts only if the next
+// comparison finds it, too. If the store does not answer, nothing changes.
 func (a *Agreement) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
@@ -137,11 +134,12 @@ func (a *Agreement) lookAgain(ctx context.Context) {
 		a.log.Debug("settings of other instances are not known", "error", err)
 		return
 	}
-	a.put(intersection(found, a.before))
+	isNew := func(d Disagreement) bool { return !slices.Contains(a.before, d) }
+	a.put(slices.DeleteFunc(slices.Clone(found), isNew))
 	a.before = found
 }
 
-// look publishes this instance's statement, and returns how others disagree with it.
+// look publishes this instance's statement, and returns the disagreements of others with it.
 func (a *Agreement) look(ctx context.Context) (found []Disagreement, err error) {
 	mine := a.fixed
 	mine.Settings = maps.Clone(mine.Settings)
@@ -159,17 +157,17 @@ func (a *Agreement) look(ctx context.Context) (found []Disagreement, err error) 
 	}
 	for _, text := range all {
 		var other Statement
-		if json.Unmarshal(text, &other) == nil && other.ID != mine.ID { // else it is of a later version
+		if json.Unmarshal(text, &other) == nil && other.ID != mine.ID { // a later version may have another form
 			found = append(found, mine.compare(&other)...)
 		}
 	}
 	return found, nil
 }
 
-// withdraw has others forget this instance now, if the store answers, and else soon.
+// withdraw removes the statement. If the store does not answer, others forget it soon.
 func (a *Agreement) withdraw(ctx context.Context) { _ = a.store.Withdraw(ctx, a.fixed.ID) }
 
-// put replaces the known disagreements by found, and logs those that are new or over.
+// put replaces the known disagreements by found, and logs new ones, and that all have ended.
 func (a *Agreement) put(found []Disagreement) {
 	known := *a.known.Swap(&found)
 	logged := 0
@@ -189,8 +187,8 @@ func (a *Agreement) put(found []Disagreement) {
 	}
 }
 
-// Disagreements returns how many other instances have another value of each setting: 0 for one
-// that all agree about. Settings that may change are in it only if instances disagree.
+// Disagreements returns the number of other instances that have another value of each setting, 0 if all agree. It has
+// settings that may change only if instances disagree about them.
 func (a *Agreement) Disagreements() map[string]int {
 	counts := map[string]int{SettingHashKey: 0}
 	for name := range a.fixed.Settings {
@@ -202,30 +200,19 @@ func (a *Agreement) Disagreements() map[string]int {
 	return counts
 }
 
-// Warnings returns a sentence, without the name of an instance or a policy, if settings differ.
+// Warnings returns a sentence if settings differ, without names of instances and policies.
 func (a *Agreement) Warnings() []string {
 	found := *a.known.Load()
 	if len(found) == 0 {
 		return nil
 	}
-	settings := make(map[string]string)
+	settings := make(map[string]bool)
 	for _, d := range found {
 		name, _, _ := strings.Cut(d.Setting, ".")
-		settings[name] = ""
+		settings[name] = true
 	}
-	return []string{fmt.Sprintf("other instances must have the same value of %s, and have not; the log says which has which",
+	return []string{fmt.Sprintf("other instances have another value of %s, and must have the same; the log has the values",
 		strings.Join(sorted(settings), ", "))}
-}
-
-// intersection returns the disagreements that are in both.
-func intersection(a, b []Disagreement) []Disagreement {
-	var both []Disagreement
-	for _, d := range a {
-		if slices.Contains(b, d) {
-			both = append(both, d)
-		}
-	}
-	return both
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -15,8 +16,8 @@ import (
 
 // Statement has the settings of an instance.
 type Statement struct {
-	ID       string            `json:"id"`   // of the process; never used again
-	Name     string            `json:"name"` // that people know it by
+	ID       string            `json:"id"`   // of the process; it is not reused
+	Name     string            `json:"name"` // for people
 	HashKeys []HashKey         `json:"hash_keys,omitempty"`
 	Settings map[string]string `json:"settings"` // by the name of the flag, or "envoy." and that of a domain
 	Policies map[string]Policy `json:"policies"` // by name
@@ -30,13 +31,13 @@ type HashKey struct {
 
 // Policy is a policy in a Statement.
 type Policy struct {
-	Datacenter string            `json:"datacenter,omitempty"` // within which it is counted; empty: in all of the cluster
-	Members    map[string]string `json:"members"`              // as a file of policies has them
+	Datacenter string            `json:"datacenter,omitempty"` // in which it is counted; empty: in the whole cluster
+	Members    map[string]string `json:"members"`              // as in a file of policies
 }
 
-// Disagreement is a setting of which another instance has another value.
+// Disagreement is a setting that has another value on another instance.
 type Disagreement struct {
-	Setting     string // "clock-tolerance", "policies.sms-send.limits", "envoy.edge"
+	Setting     string // such as "clock-tolerance", "policies.sms-send.limits" or "envoy.edge"
 	Here, There string
 	Instance    string // the other one
 }
@@ -44,19 +45,19 @@ type Disagreement struct {
 // SettingHashKey is the Setting of a Disagreement about hash keys.
 const SettingHashKey = "hash-key-file"
 
-// Where policies are from, as the setting "policies" says it.
+// Values of the setting "policies": the source of an instance's policies.
 const (
-	PoliciesOfItsOwn = "its own"            // of --policies, or of a program that decides in its own process
-	PoliciesOfStore  = "those in the store" // which has all instances that follow it agree
+	PoliciesOfItsOwn = "its own"            // from --policies, or from a program that decides in its own process
+	PoliciesOfStore  = "those in the store" // all instances that use it have the same
 )
 
-// checked is the text whose keyed digest is a hash key's check value.
+// checked is the text whose keyed digest is the check value of a hash key.
 const checked = "ratelimitd: the hash key of all instances"
 
-// checkLen is the length of a check value in bytes: enough for no two keys to have the same.
+// checkLen is the length of a check value in bytes, enough to distinguish all keys.
 const checkLen = 8
 
-// HashKeysOf returns all as statements have them, in their order: the first is written with.
+// HashKeysOf returns all in the form of statements, in their order. The instance hashes with the first.
 func HashKeysOf(all []keys.HashKey) []HashKey {
 	checks := make([]HashKey, len(all))
 	for i, key := range all {
@@ -67,7 +68,7 @@ func HashKeysOf(all []keys.HashKey) []HashKey {
 	return checks
 }
 
-// PoliciesOf returns the statement, by an instance in datacenter, about the policies of its engine.
+// PoliciesOf returns the policies of engine in the form of statements. datacenter is that of the instance.
 func PoliciesOf(engine *limiter.Engine, datacenter string) map[string]Policy {
 	said := make(map[string]Policy)
 	for _, p := range engine.Policies() {
@@ -80,8 +81,8 @@ func PoliciesOf(engine *limiter.Engine, datacenter string) map[string]Policy {
 	return said
 }
 
-// EnvoyOf returns the mapping of descriptors of an instance that serves Envoy, as settings: of
-// each domain a check value. Two of a domain are equal if both ask the same policies for the same callers.
+// EnvoyOf returns the mapping of descriptors in the form of settings, with a check value for each domain. Check values of a
+// domain are equal if both mappings select the same policies for the same callers.
 func EnvoyOf(mapped *policyfile.Envoy) map[string]string {
 	said := make(map[string]string)
 	if mapped == nil {
@@ -96,7 +97,7 @@ func EnvoyOf(mapped *policyfile.Envoy) map[string]string {
 	return said
 }
 
-// writes returns the key that the instance hashes with; the zero HashKey: none.
+// writes returns the key with which the instance hashes, the zero HashKey if there is none.
 func (s *Statement) writes() HashKey {
 	if len(s.HashKeys) == 0 {
 		return HashKey{}
@@ -104,7 +105,7 @@ func (s *Statement) writes() HashKey {
 	return s.HashKeys[0]
 }
 
-// reads reports whether the instance sees counts under key.
+// reads reports whether the instance reads counts under key.
 func (s *Statement) reads(key HashKey) bool {
 	return key == s.writes() || slices.Contains(s.HashKeys, key)
 }
@@ -117,8 +118,8 @@ func (k HashKey) String() string {
 	return fmt.Sprintf("key %s (check value %s)", k.ID, k.Check)
 }
 
-// hashKeys returns how s and other disagree about hash keys. While keys are changed step by step,
-// each reads what the other one writes: then they agree.
+// hashKeys returns the disagreement of s and other about hash keys. They agree if each reads the counts that the other
+// writes, as while a key is changed step by step.
 func (s *Statement) hashKeys(other *Statement) []Disagreement {
 	if s.reads(other.writes()) && other.reads(s.writes()) {
 		return nil
@@ -126,8 +127,8 @@ func (s *Statement) hashKeys(other *Statement) []Disagreement {
 	return []Disagreement{{Setting: SettingHashKey, Here: s.writes().String(), There: other.writes().String(), Instance: other.Name}}
 }
 
-// compare returns how s and other disagree, in the order of settings. Settings and policies that
-// only one of them has are none of the other's.
+// compare returns the disagreements of s and other, in the order of settings. It ignores settings and policies that only
+// one of them has.
 func (s *Statement) compare(other *Statement) []Disagreement {
 	found := s.hashKeys(other)
 	for _, name := range sorted(s.Settings) {
@@ -145,18 +146,13 @@ func (s *Statement) compare(other *Statement) []Disagreement {
 	return found
 }
 
-// apart reports whether policies that are counted within these data centres are counted apart.
+// apart reports whether policies that are counted in these data centres are counted separately.
 func apart(here, there string) bool { return here != "" && there != "" && here != there }
 
-// compare returns the members of p and other that differ. One that only one of them has is "-" in
-// the other.
+// compare returns the members of p and other that differ. A missing member is "-".
 func (p *Policy) compare(path string, other *Policy, instance string) (found []Disagreement) {
-	names := make(map[string]string, len(p.Members))
-	for _, members := range []map[string]string{p.Members, other.Members} {
-		for name := range members {
-			names[name] = ""
-		}
-	}
+	names := maps.Clone(p.Members)
+	maps.Copy(names, other.Members)
 	for _, name := range sorted(names) {
 		if here, there := orNone(p.Members, name), orNone(other.Members, name); here != there {
 			found = append(found, Disagreement{path + "." + name, here, there, instance})

@@ -28,9 +28,9 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	conn, _ := r.Context().Value(connectionKey{}).(*connection)
-	conn.yield()
+	conn.setWaiting(true)
 	if r.Header["Expect"] == nil && swallow(control, r.Body) { // otherwise the client sends it only if it is read
-		conn.keep()
+		conn.setWaiting(false)
 		return
 	}
 	w.Header()["Connection"] = []string{"close"}
@@ -71,27 +71,16 @@ func withConnection(next func(context.Context, net.Conn) context.Context) func(c
 	}
 }
 
-// yield lets c be closed for a new connection as if it were idle. c may be nil.
-func (c *connection) yield() {
-	if c != nil {
-		c.of.setWaiting(c, true)
+// setWaiting lets c be closed for a new connection as if it were idle, or ends that. c may be nil.
+func (c *connection) setWaiting(waits bool) {
+	if c == nil {
+		return
 	}
-}
-
-// keep ends the effect of yield.
-func (c *connection) keep() {
-	if c != nil {
-		c.of.setWaiting(c, false)
-	}
-}
-
-// setWaiting marks conn as idle or busy, if it is open.
-func (c *Listener) setWaiting(conn *connection, waits bool) {
-	c.places.Lock()
-	defer c.places.Unlock()
+	c.of.places.Lock()
+	defer c.of.places.Unlock()
 	if waits {
-		c.places.Wait(&conn.place)
+		c.of.places.Wait(&c.place)
 	} else {
-		c.places.Busy(&conn.place)
+		c.of.places.Busy(&c.place)
 	}
 }

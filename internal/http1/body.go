@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// body is that of a connection's present request.
+// body is the body of a connection's current request.
 type body struct {
 	conn  *conn
-	left  int64 // bytes that the handler has not read
-	whole atomic.Bool
-	timed bool // the ReadTimeout is running
+	left  int64       // bytes that the handler has not read
+	whole atomic.Bool // all was read
+	timed bool        // the ReadTimeout has begun
 }
 
 func (b *body) begin(length int64) {
@@ -20,7 +20,7 @@ func (b *body) begin(length int64) {
 	b.whole.Store(length == 0)
 }
 
-// Read returns io.EOF at the body's end, io.ErrUnexpectedEOF if the connection's comes before.
+// Read returns io.EOF at the end of the body, or io.ErrUnexpectedEOF if the connection ends before.
 func (b *body) Read(p []byte) (n int, err error) {
 	if b.left == 0 {
 		return 0, io.EOF
@@ -37,7 +37,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// beginTimeout has the ReadTimeout run, once something has to be waited for.
+// beginTimeout begins the ReadTimeout before the first read that waits.
 func (b *body) beginTimeout() {
 	if b.timed || b.conn.in.Buffered() > 0 {
 		return

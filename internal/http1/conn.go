@@ -19,18 +19,18 @@ import (
 const (
 	waiting int32 = iota // for a request
 	busy
-	stopped // it is closed
+	stopped // it is closed, or closes after its answer
 )
 
 // conn is a connection that http1 serves.
 type conn struct {
 	server   *Server
-	listener net.Listener // that has accepted it
+	listener net.Listener // that accepted it
 	rwc      net.Conn
 	in       *bufio.Reader // of rwc
 	state    atomic.Int32
 
-	template *http.Request // the parts that all requests of the connection share
+	template *http.Request // the parts that are the same in all requests
 	context  context.Context
 
 	head     head
@@ -55,7 +55,7 @@ func (s *Server) newConn(rwc net.Conn, listener net.Listener) *conn {
 	return c
 }
 
-// serve answers requests until the connection ends or is net/http's.
+// serve answers requests until the connection ends or is handed to net/http.
 func (c *conn) serve() {
 	if !c.server.enter(c) {
 		_ = c.rwc.Close()
@@ -81,11 +81,11 @@ func (c *conn) serve() {
 	}
 }
 
-// leastBytes is how many bytes of another request net/http waits for before it makes anything of
-// it. Line ends among them, which old browsers sent after a body, are nothing.
+// leastBytes is the number of bytes of a further request for which net/http waits. Line ends among them, which old browsers
+// sent after a body, are ignored.
 const leastBytes = 4
 
-// await waits until something of the next request has come.
+// await waits until the next request begins.
 func (c *conn) await(first bool) bool {
 	timeout, least := c.server.IdleTimeout, leastBytes
 	if first {
@@ -101,7 +101,7 @@ func (c *conn) await(first bool) bool {
 	return err == nil
 }
 
-// answer has the handler answer the request, and reports whether another may follow.
+// answer answers the request by the handler, and reports whether another one may follow.
 func (c *conn) answer() bool {
 	h := &c.head
 	ctx := &requestContext{Context: c.context, conn: c}
@@ -118,7 +118,7 @@ func (c *conn) answer() bool {
 func (c *conn) end(handOver bool, cause any) {
 	c.server.leave(c)
 	if handOver {
-		c.setReadBy(time.Time{}) // net/http sets its own only if it has one
+		c.setReadBy(time.Time{}) // net/http sets a deadline only if it has a timeout
 		unread, _ := c.in.Peek(c.in.Buffered())
 		c.server.hand(&begun{Conn: c.rwc, in: io.MultiReader(bytes.NewReader(unread), c.rwc)}, c.listener)
 		return
@@ -144,15 +144,13 @@ func (c *conn) changed(state http.ConnState) {
 	}
 }
 
-// stop reports whether the connection waited for a request, and so may be closed. If not,
-// it ends after its answer.
+// stop reports whether the connection waits for a request, and so may be closed. Otherwise it ends after its answer.
 func (c *conn) stop() bool { return c.state.Swap(stopped) == waiting }
 
-// deadlineSlack is the part of a timeout by which waiting may end early, so that few
-// requests have to set a deadline.
+// deadlineSlack is the divisor of a timeout by which waiting may end early, so that few requests set a deadline.
 const deadlineSlack = 8
 
-// readWithin lets reads wait for about as long as timeout; 0: for ever.
+// readWithin sets the timeout of reads, 0 for none. It leaves a deadline that is about as late.
 func (c *conn) readWithin(timeout time.Duration) {
 	if timeout <= 0 {
 		c.setReadBy(time.Time{})
@@ -167,6 +165,6 @@ func (c *conn) readWithin(timeout time.Duration) {
 func (c *conn) setReadBy(by time.Time) {
 	if !by.Equal(c.readBy) {
 		c.readBy = by
-		_ = c.rwc.SetReadDeadline(by) // it fails on connections that are closed, as their reads do
+		_ = c.rwc.SetReadDeadline(by) // it fails if the connection is closed, as reads do
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// watchAfter is how long a handler waits for something before its client is watched for
-// leaving: most are done by then, and pay nothing for it.
+// watchAfter is the time after which the connection of a handler that waits is watched. Most handlers have returned by then,
+// and cost nothing.
 const watchAfter = 100 * time.Millisecond
 
-// requestContext is the context of a request. It is cancelled when the request has been
-// answered, or when its client is gone: for that, the connection is watched from
-// watchAfter after somebody asked for Done on, if the body was read by then.
+// requestContext is the context of a request. It is cancelled when the request was answered, or when its client is gone.
+// To learn that, the connection is watched from watchAfter after the first call of Done, if the body was read before
+// that call.
 type requestContext struct {
-	context.Context // the connection's
+	context.Context // of the connection
 	conn            *conn
 
 	mu      sync.Mutex
@@ -57,8 +57,8 @@ func (c *requestContext) Err() error {
 	return nil
 }
 
-// Value returns the connection's value for key. For asked it tells package context that Done is its own, so that it
-// starts no goroutine to wait for it.
+// Value returns the connection's value for key. After Done was called, asked answers, by which package context recognizes
+// its own channel and starts no goroutine to wait for it.
 func (c *requestContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *requestContext) watch() {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// end cancels the context, and returns when the connection is not watched any more.
+// end cancels the context, and waits for the end of the watch.
 func (c *requestContext) end() {
 	c.mu.Lock()
 	c.ended = true

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// hand has net/http serve conn, or closes it if that serves no more.
+// hand hands conn to net/http, or closes it if the server is closed.
 func (s *Server) hand(conn *begun, listener net.Listener) {
 	one := &single{Listener: listener, conn: conn}
 	_ = s.Server.Serve(one) // it returns once there is no other connection
@@ -17,7 +17,7 @@ func (s *Server) hand(conn *begun, listener net.Listener) {
 // single is a listener of one connection.
 type single struct {
 	net.Listener
-	conn net.Conn // nil: it was accepted
+	conn net.Conn // nil: it was accepted before
 }
 
 // Accept returns the connection, and then io.EOF.
@@ -29,19 +29,19 @@ func (s *single) Accept() (conn net.Conn, err error) {
 	return conn, nil
 }
 
-// Close does nothing: the connection's listener goes on.
+// Close does nothing, because the connection's listener stays open.
 func (s *single) Close() error { return nil }
 
-// begun is a connection of which something was read already.
+// begun is a connection from which some bytes were read before.
 type begun struct {
 	net.Conn
-	in io.Reader // the bytes that were read, and then the rest
+	in io.Reader // these bytes, and then the rest
 }
 
-// Read returns the bytes that were read already first.
+// Read returns the bytes that were read before first.
 func (b *begun) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// NetConn returns the connection that was accepted.
+// NetConn returns the accepted connection.
 func (b *begun) NetConn() net.Conn { return b.Conn }
 
 // CloseWrite closes the sending side, and leaves the receiving one open.

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Bounds of a plain request's head. Others are net/http's, which has its own.
+// Bounds of the head of a plain request. net/http answers others, by its own bounds.
 const (
-	bufferLen  = 4 << 10 // bytes of a head at most, and of the body that comes with it
+	bufferLen  = 4 << 10 // maximum of bytes of a head, with the body that arrives with it
 	maxFields  = 32      // lines
-	lengthBits = 50      // of a Content-Length: far from any overflow
+	lengthBits = 50      // of a Content-Length, far from an overflow
 )
 
-// head is the head of a connection's last plain request. Clients send nearly the same one
-// each time: a line that is as it was costs a comparison.
+// head is the head of a connection's last plain request. Clients send nearly the same one each time: for an equal line, a
+// comparison is enough.
 type head struct {
-	target string // as the request line has it
+	target string // in the request line
 	url    *url.URL
 	host   string
 	length int64 // of the body
@@ -29,7 +29,7 @@ type head struct {
 
 // field is a line of a head.
 type field struct {
-	line   string // without its end; empty: none was read
+	line   string // without its end; empty: there was none
 	name   string // in canonical form
 	value  string
 	header [1]string // the value, which a handler may change
@@ -37,8 +37,7 @@ type field struct {
 
 var lineEnd = []byte("\r\n")
 
-// parse reads the head that b begins with, and returns its length. A head of which b has
-// not all is not plain either.
+// parse reads the head at the start of b, and returns its length. A head that is not complete is not plain.
 func (h *head) parse(b []byte) (n int, plain bool) {
 	line, rest, whole := bytes.Cut(b, lineEnd)
 	if !whole || !h.parseTarget(line) {
@@ -56,7 +55,7 @@ func (h *head) parse(b []byte) (n int, plain bool) {
 	}
 }
 
-// parseTarget reads the request line. A plain target is a path that stands for nothing but itself.
+// parseTarget reads the request line. A plain target is a path with one meaning.
 func (h *head) parseTarget(line []byte) bool {
 	rest, isPost := bytes.CutPrefix(line, []byte("POST "))
 	target, ends := bytes.CutSuffix(rest, []byte(" HTTP/1.1"))
@@ -73,7 +72,7 @@ func (h *head) parseTarget(line []byte) bool {
 	return true
 }
 
-// add reads a line of the head into f, and reports whether it is plain.
+// add reads a line of the head into f, and reports whether the line is plain.
 func (h *head) add(f *field, line []byte) bool {
 	if f.line != string(line) && !f.parse(string(line)) {
 		return false
@@ -83,7 +82,7 @@ func (h *head) add(f *field, line []byte) bool {
 	return true
 }
 
-// parse reads line, and changes nothing unless it is plain.
+// parse reads line, and changes f only if line is plain.
 func (f *field) parse(line string) bool {
 	name, value, found := strings.Cut(line, ":")
 	if !found || !isOf(name, "!#$%&'*+-.^_`|~") || strings.ContainsFunc(value, isNoText) { // names of RFC 9110, section 5.6.2
@@ -92,7 +91,7 @@ func (f *field) parse(line string) bool {
 	name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
 	plain := true
 	switch name {
-	case "Transfer-Encoding", "Expect", "Pragma": // the last one stands for another header
+	case "Transfer-Encoding", "Expect", "Pragma": // net/http sets another header for the last one
 		plain = false
 	case "Connection":
 		plain = strings.EqualFold(value, "keep-alive")
@@ -105,20 +104,20 @@ func (f *field) parse(line string) bool {
 	return plain
 }
 
-// complete makes a head of the lines that were read, and reports whether it is plain: it has no
-// name twice, and a Host, which as net/http has it is not in the header, and a Content-Length.
+// complete completes a head of this many lines, and reports whether it is plain: it has no name twice, a Host, which it
+// moves out of the header as net/http does, and a Content-Length.
 func (h *head) complete(lines int) bool {
 	host, length := h.header["Host"], h.header["Content-Length"]
 	if len(h.header) != lines || host == nil || length == nil {
 		return false
 	}
 	n, err := strconv.ParseUint(length[0], 10, lengthBits)
-	h.host, h.length = host[0], int64(n) //nolint:gosec // of lengthBits
+	h.host, h.length = host[0], int64(n) //nolint:gosec // it has lengthBits
 	delete(h.header, "Host")
 	return err == nil
 }
 
-// isOf reports whether text is made of letters, digits and others, and not empty.
+// isOf reports whether text consists of letters, digits and others, and is not empty.
 func isOf(text, others string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		alphanumeric := r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	maxHeld      = 4 << 10                // bytes of an answer that are sent together with its head
+	maxHeld      = 4 << 10                // bytes of a body that are sent together with the head
 	maxKept      = 64 << 10               // bytes of memory that a connection keeps for its next answer
-	maxDiscarded = 256 << 10              // bytes of a body that nobody has read: for more, the connection is closed
-	lingerFor    = 500 * time.Millisecond // until a client that is still sending has read its answer
+	maxDiscarded = 256 << 10              // bytes of an unread body that are read; for more, the connection is closed
+	lingerFor    = 500 * time.Millisecond // for a client that still sends, to read its answer
 )
 
-// response is the answer to a connection's present request. All of it is held until the
-// handler returns, but for an answer of more than maxHeld bytes that declares its length, and for one that is flushed.
+// response is the answer to a connection's current request. It is held until the handler returns, unless it has more than
+// maxHeld bytes and declares its length, or is flushed.
 type response struct {
 	conn   *conn
 	header http.Header
 	status int          // 0: none yet
-	out    bytes.Buffer // the head as of WriteHeader; the rest of it depends on the body
-	held   []byte       // of the body
-	sent   bool         // all of it
-	flows  bool         // in chunks: the handler has flushed
-	err    error        // of sending it
+	out    bytes.Buffer // the head, without the fields that depend on the body
+	held   []byte       // bytes of the body
+	sent   bool         // all was sent
+	flows  bool         // it is sent in chunks, since the handler has flushed
+	err    error        // of sending
 
-	length string // of the body, from the header; empty: it has none
+	length string // Content-Length; empty: the header has none
 	typed  bool   // the header has a media type
-	last   bool   // the connection ends after it
+	last   bool   // the connection ends after the answer
 }
 
 func (w *response) begin() {
@@ -40,13 +40,13 @@ func (w *response) begin() {
 	*w = response{conn: w.conn, header: w.header, out: w.out, held: w.held[:0]}
 }
 
-// Header returns the header, which counts as it is when WriteHeader is called.
+// Header returns the header. Changes after WriteHeader have no effect.
 func (w *response) Header() http.Header { return w.header }
 
-// endOfHead has the names that endHead writes.
+// endOfHead has the names of the fields that endHead writes.
 var endOfHead = map[string]bool{"Connection": true, "Content-Length": true, "Date": true, "Transfer-Encoding": true}
 
-// WriteHeader sets the status and the header, the first time. Informational ones are not sent.
+// WriteHeader sets the status and the header, the first time. It ignores informational statuses.
 func (w *response) WriteHeader(status int) {
 	if w.status != 0 || status < http.StatusOK {
 		return
@@ -67,8 +67,7 @@ func (w *response) WriteHeader(status int) {
 	_ = w.header.WriteSubset(&w.out, endOfHead) // into memory
 }
 
-// Write adds to the body. The error is http.ErrBodyNotAllowed, http.ErrContentLength or the
-// connection's.
+// Write appends to the body. The error is http.ErrBodyNotAllowed, http.ErrContentLength or the connection's.
 func (w *response) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -77,7 +76,7 @@ func (w *response) Write(p []byte) (int, error) {
 	case w.err != nil && !w.sent:
 		return 0, w.err
 	case w.sent:
-		w.err = http.ErrContentLength // ends the connection: the client can't tell where the body ends
+		w.err = http.ErrContentLength // the connection ends, because the client can't tell where the body does
 		return 0, w.err
 	case len(p) > maxHeld && len(w.held) == 0 && w.length == strconv.Itoa(len(p)):
 		w.send(p)
@@ -91,16 +90,14 @@ func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// SetReadDeadline bounds how long the rest of the request's body may take, instead of the
-// ReadTimeout.
+// SetReadDeadline sets the deadline for the rest of the request's body, in place of the ReadTimeout. It returns nil.
 func (w *response) SetReadDeadline(by time.Time) error {
 	w.conn.body.timed = true
 	w.conn.setReadBy(by)
 	return nil
 }
 
-// Flush sends the bytes held; the answer goes on in chunks, unless it has a Content-Length or no body, which is held as
-// a whole.
+// Flush sends the held bytes as a chunk. It does nothing for an answer with a Content-Length, or without a body.
 func (w *response) Flush() {
 	w.WriteHeader(http.StatusOK)
 	if w.sent || w.err != nil || w.length != "" || !hasBody(w.status) || w.flows && len(w.held) == 0 {
@@ -109,8 +106,7 @@ func (w *response) Flush() {
 	w.sendChunk("")
 }
 
-// sendChunk sends the bytes held as a chunk, with the head before it if it is the first, and end
-// after it.
+// sendChunk sends the held bytes as a chunk, after the head if it is the first, and before end.
 func (w *response) sendChunk(end string) {
 	if w.flows {
 		w.out.Reset()
@@ -127,7 +123,7 @@ func (w *response) sendChunk(end string) {
 	_, w.err = w.conn.rwc.Write(w.out.Bytes())
 }
 
-// end sends the bytes held, and reports whether the connection can have another request.
+// end sends the held bytes, and reports whether another request may follow.
 func (w *response) end() bool {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -145,7 +141,7 @@ func (w *response) end() bool {
 	return !w.last && w.err == nil
 }
 
-// send sends the answer, of which body is the body.
+// send sends the answer, with this body.
 func (w *response) send(body []byte) {
 	w.sent = true
 	w.endHead(body)
@@ -158,11 +154,11 @@ func (w *response) send(body []byte) {
 	}
 }
 
-// endHead adds to the head the fields that depend on the connection and on the body, of which this is all, or the
-// beginning. It is sent at once.
+// endHead appends the fields that depend on the connection and on body, all of the body or its beginning. The caller sends
+// the head at once.
 func (w *response) endHead(body []byte) {
 	c := w.conn
-	if !w.last && !c.body.whole.Load() { // else a client that only sends never reads its answer
+	if !w.last && !c.body.whole.Load() { // some clients read their answer only after they have sent everything
 		_, _ = io.CopyN(io.Discard, &c.body, maxDiscarded)
 	}
 	w.last = w.last || !c.body.whole.Load() || c.state.Load() == stopped
@@ -187,7 +183,7 @@ func (w *response) endHead(body []byte) {
 	w.out.WriteString("\r\n\r\n")
 }
 
-// extendDeadline sets the deadline of the bytes that are sent now.
+// extendDeadline moves the deadline of writes, if that is too close.
 func (w *response) extendDeadline(now time.Time) {
 	c := w.conn
 	if timeout := c.server.WriteTimeout; timeout > 0 && c.writeBy.Sub(now) < timeout {
@@ -196,8 +192,8 @@ func (w *response) extendDeadline(now time.Time) {
 	}
 }
 
-// linger closes the sending side, and waits a little for the client to do likewise: what
-// it still sends would have the answer thrown away.
+// linger closes the sending side, and waits a little for the client to do the same. Bytes that arrive after the close would
+// make the client's system drop the answer.
 func (w *response) linger() {
 	c := w.conn
 	_ = closeWrite(c.rwc)

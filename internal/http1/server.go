@@ -1,15 +1,14 @@
-// Package http1 answers plain requests of HTTP/1.1 with about half the work that net/http
-// takes for them, and leaves all others to net/http.
+// Package http1 answers plain requests of HTTP/1.1 with about half the work that net/http does for them, and leaves all
+// others to net/http.
 //
 // A request is plain if it is a POST to a path of letters, digits, slashes, dots, dashes and underscores, has one Host
 // and one Content-Length, a head of a few KiB in which each line has the form of RFC 9112, and asks for nothing of the
-// connection: no chunks, no Expect, no Upgrade, no close. The first request that is not has its connection handed to
-// net/http with all that came, which answers it and all that come after it. So nothing that is odd is ever interpreted
-// here, and whatever is answered here means to net/http the same.
+// connection: no chunks, no Expect, no Upgrade, no close. At the first other request, the package hands the connection to
+// net/http with all bytes that arrived. net/http answers that request and all that follow. So this package interprets no
+// unusual request, and net/http would read the requests that it answers alike.
 //
-// It saves this: net/http reads ahead while a handler works, to learn whether the client is
-// gone, which takes a goroutine and two system calls a request; sets four deadlines a request;
-// and makes the request's parts anew, even when the one before was the same.
+// net/http does more for each request: while a handler works, it reads ahead to learn whether the client is gone, by a
+// goroutine and two system calls; it sets four deadlines; and it parses a head anew that is equal to the one before.
 package http1
 
 import (
@@ -21,33 +20,32 @@ import (
 	"sync"
 )
 
-// Server is an http.Server that answers plain requests itself. Its Handler must not use a
-// request's Header or Body, or the ResponseWriter, once it has returned, and has no use
-// for what http.ResponseController can do but flush. Of the fields of http.Server it heeds, for
-// plain requests, those of timeouts, ConnState, ConnContext and ErrorLog.
+// Server is an http.Server that answers plain requests itself. After it has returned, its Handler must not use a
+// request's Header or Body, or the ResponseWriter. An http.ResponseController can only flush, and set the deadline of
+// reads. For plain requests, the fields of http.Server that apply are its timeouts, ConnState, ConnContext and ErrorLog.
 //
-// Timeouts are kept to within an eighth for waiting clients, as deadlines are only moved
-// then, and a write may take up to twice the WriteTimeout, as may each part that is flushed.
+// Waiting for a request may end an eighth of the timeout early, so that few requests set a deadline. A write, and each
+// part that is flushed, may take up to twice the WriteTimeout.
 type Server struct {
 	*http.Server
 
 	mu      sync.Mutex
-	conns   map[*conn]struct{} // that are not net/http's
+	conns   map[*conn]struct{} // without those of net/http
 	open    sync.WaitGroup     // conns
 	closing bool
 }
 
-// Serve accepts connections of l until Shutdown or Close, after which it returns
-// http.ErrServerClosed. Connections that are encrypted are all net/http's, as it knows the protocol that was negotiated.
+// Serve accepts connections of l until Shutdown or Close, and then returns http.ErrServerClosed. It leaves encrypted
+// connections to net/http, which knows the negotiated protocol.
 func (s *Server) Serve(l net.Listener) error { return s.Server.Serve(&front{l, s}) }
 
-// front is a listener that keeps the connections that http1 serves.
+// front is a listener for net/http, without the connections that http1 serves.
 type front struct {
 	net.Listener
 	server *Server
 }
 
-// Accept returns the next connection that is net/http's.
+// Accept returns the next connection for net/http.
 func (f *front) Accept() (net.Conn, error) {
 	for {
 		accepted, err := f.Listener.Accept()
@@ -58,7 +56,7 @@ func (f *front) Accept() (net.Conn, error) {
 	}
 }
 
-// enter reports whether c may be served, and remembers it until it leaves.
+// enter reports whether c may be served, and adds it to the connections until leave is called.
 func (s *Server) enter(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,20 +78,20 @@ func (s *Server) leave(c *conn) {
 	s.open.Done()
 }
 
-// close keeps new connections out and closes those that which has chosen.
+// close refuses new connections, and closes those for which which returns true.
 func (s *Server) close(which func(*conn) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
 	for c := range s.conns {
 		if which(c) {
-			_ = c.rwc.Close() // its goroutine finds out, and leaves
+			_ = c.rwc.Close() // its goroutine finds out, and ends
 		}
 	}
 }
 
-// Shutdown is that of http.Server: connections that wait for a request are closed, also
-// those that have just begun, and the others once they have answered. The error is ctx's if that ends first.
+// Shutdown is http.Server's: it closes connections that wait for a request, also their first one, and the others after
+// their answer. The error is ctx's if that ends first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close((*conn).stop)
 	err := s.Server.Shutdown(ctx)

@@ -2,7 +2,7 @@
 // ways, each of which would have a limit of its own. It also derives parts of them, such as a country or a network,
 // that are counted separately.
 //
-// It knows nothing of limits, and keeps nothing: no error repeats what it was given.
+// It knows nothing about limits. No error quotes an identifier.
 package identifier
 
 import (
@@ -18,11 +18,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Reader returns a function that reads the identifiers of p: in the form of its Normalize, whose zero value
-// reads any text as it is; takes the parts that its Derive names; and says which of its rules about numbers
-// denies one. The error says what is unknown; about a rule, it is a policy.Problem.
-//
-// Reading what was read gives the same again.
+// Reader returns a function that reads identifiers of p. It returns an identifier in the form of p.Normalize, the parts
+// that p.Derive names, and the rule about numbers that refuses it. The canonical form of a canonical form is itself. The
+// error of Reader names the unknown form or value; that of a rule about numbers is a policy.Problem.
 func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
 	n, derive := &p.Normalize, p.Derive
 	switch n.Form {
@@ -35,7 +33,7 @@ func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
 		}
 		if slices.ContainsFunc(derive, func(d policy.Derivation) bool { return d.From == policy.PartCarrier }) {
 			if err := loadCarriers(); err != nil {
-				return nil, fmt.Errorf("reading which carrier has which numbers: %w", err)
+				return nil, fmt.Errorf("reading the table of carriers: %w", err)
 			}
 		}
 		rules, err := newRules(p)
@@ -52,11 +50,11 @@ func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
 	case policy.FormLowercase:
 		return reader(readLowercase, noPart, nil, derive), nil
 	}
-	return nil, errors.New("no such form of identifiers: " + string(n.Form))
+	return nil, fmt.Errorf("%q is not a form of identifiers", n.Form)
 }
 
-// reader puts together a function that reads one form: how it is read, how parts are taken, and which rule
-// refuses; nil: none does.
+// reader returns a function that reads identifiers by read, takes the parts in derive by part, and finds the rule that
+// refuses one by refuse, which may be nil.
 func reader[T interface{ String() string }](
 	read func(string) (T, error), part func(T, *policy.Derivation) string, refuse func(T) policy.Reason, derive []policy.Derivation,
 ) policy.ReadIdentifier {
@@ -82,7 +80,7 @@ func reader[T interface{ String() string }](
 	}
 }
 
-// text is an identifier of no further structure.
+// text is an identifier without parts.
 type text string
 
 // String returns the text itself.
@@ -92,10 +90,9 @@ func asItIs(given string) (text, error) { return text(given), nil }
 
 func noPart(text, *policy.Derivation) string { return "" }
 
-var errText = errors.New("not text that can be told from other text: send UTF-8 that is more than spaces")
+var errText = errors.New("not text with visible characters: send UTF-8 that is more than spaces")
 
-// readLowercase returns the text in lower case, composed (NFC), without
-// spaces around it.
+// readLowercase returns the text in lower case, composed (NFC), without spaces around it.
 func readLowercase(given string) (text, error) {
 	if !utf8.ValidString(given) {
 		return "", errText
@@ -107,8 +104,8 @@ func readLowercase(given string) (text, error) {
 	return text(lower), nil
 }
 
-// lowercase is also the first step of others. It composes once more in the end: some
-// letters are one with their marks only when they are small.
+// lowercase returns given in lower case, composed, without spaces around it. It composes twice, because some letters form
+// one character with their marks only in lower case.
 func lowercase(given string) string {
 	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimFunc(given, unicode.IsSpace))))
 }

@@ -9,34 +9,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// network is an IP address that was read, or a network.
+// network is an IP address or a network.
 type network struct{ origin.Network }
 
 var errIP = errors.New("not an IP address: send one such as 203.0.113.7 or 2001:db8::1, without a port")
 
-// readNetwork reads an address, or a network if the caller has cut the address already. IPv4 mapped into IPv6 becomes IPv4,
-// and a zone is dropped, because it has a meaning on its own machine only.
+// readNetwork reads an address, or a network from a caller that has cut the address already. IPv4 mapped into IPv6 becomes
+// IPv4, and a zone is removed, because it has a meaning on one machine only.
 func readNetwork(given string) (network, error) {
 	given = strings.TrimSpace(strings.TrimPrefix(given, origin.Named)) // of a header that holds addresses
+	var prefix netip.Prefix
+	var err error
 	if strings.Contains(given, "/") {
-		return readPrefix(given)
+		prefix, err = netip.ParsePrefix(given)
+	} else {
+		var address netip.Addr
+		address, err = netip.ParseAddr(given)
+		prefix = netip.PrefixFrom(address, address.BitLen()) // without the zone
 	}
-	address, err := netip.ParseAddr(given)
 	if err != nil {
 		return network{}, errIP
 	}
-	return network{origin.NetworkOf(netip.PrefixFrom(address, address.BitLen()))}, nil // without the zone
+	return network{origin.NetworkOf(prefix)}, nil
 }
 
-func readPrefix(given string) (network, error) {
-	p, err := netip.ParsePrefix(given)
-	if err != nil {
-		return network{}, errIP
-	}
-	return network{origin.NetworkOf(p)}, nil
-}
-
-// readNetwork64 reads an address, of IPv6 the network of the customer that it belongs to.
+// readNetwork64 reads an address. Of an IPv6 address it returns the customer's network.
 func readNetwork64(given string) (network, error) {
 	n, err := readNetwork(given)
 	return network{n.Customer()}, err

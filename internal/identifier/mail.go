@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// mails reads addresses of mail.
+// mails reads mail addresses.
 type mails struct {
-	mailbox bool // addresses that are delivered to the same mailbox are one
+	mailbox bool // addresses of the same mailbox are one identifier
 }
 
-// mail is an address that was read.
+// mail is a mail address.
 type mail struct{ local, domain string }
 
 // String returns the address.
@@ -25,17 +25,16 @@ func (m mail) String() string { return m.local + "@" + m.domain }
 // part returns the domain.
 func (m mail) part(*policy.Derivation) string { return m.domain }
 
-var errMail = errors.New("not an address of mail: send one such as anna@example.com, without a name, quotes or comments")
+var errMail = errors.New("not a mail address: send one such as anna@example.com, without a name, quotes or comments")
 
-// The domain of Gmail, by its older name too, where dots in front of the @ mean nothing.
+// The domain of Gmail, and its older name. Gmail ignores dots in front of the @.
 const (
 	gmail      = "gmail.com"
 	googlemail = "googlemail.com"
 )
 
-// read reads an address. It is in lower case as a whole: by RFC 5321 a domain may tell Anna from anna, but no common
-// one does. At one that does, namesakes share a limit; if case counted, everybody would have as many limits as there
-// are ways to put capitals.
+// read reads an address. It converts all of it to lower case. By RFC 5321, a domain may distinguish Anna from anna, but no
+// common one does; there, the two share a limit. If case counted, everybody would have a limit for each spelling.
 func (f mails) read(given string) (mail, error) {
 	if !utf8.ValidString(given) {
 		return mail{}, errMail
@@ -55,8 +54,7 @@ func (f mails) read(given string) (mail, error) {
 	return m, nil
 }
 
-// ofMailbox drops the parts that don't change the mailbox of m: a tag after a plus (RFC 5233)
-// and, at Gmail, dots.
+// ofMailbox returns m without the parts that do not change its mailbox: a tag after a plus (RFC 5233) and, at Gmail, dots.
 func (m mail) ofMailbox() mail {
 	m.local, _, _ = strings.Cut(m.local, "+")
 	if m.domain == googlemail {
@@ -68,8 +66,8 @@ func (m mail) ofMailbox() mail {
 	return m
 }
 
-// isLocal reports whether text is in front of an @ without quotes and comments: each of
-// these can be written in many ways that mean the same (RFC 5322, section 3.2.3).
+// isLocal reports whether text is a local part without quotes and comments, which can be written in many ways (RFC 5322,
+// section 3.2.3).
 func isLocal(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`()<>[]:;@\,"`, r)
@@ -77,8 +75,8 @@ func isLocal(text string) bool {
 }
 
 // isDomain reports whether text is labels of letters, marks and digits with dots between. It refuses characters that mail
-// servers map to other letters or to nothing (UTS #46), such as wide ones: no domain has them, and each would be another
-// spelling of a domain without.
+// servers map to others or remove (UTS #46), such as wide ones: no domain has them, and they would be other spellings of
+// one that has.
 func isDomain(text string) bool {
 	if !norm.NFKC.IsNormalString(text) {
 		return false

@@ -11,17 +11,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// phones reads numbers, those without a country as of a region.
+// phones reads numbers. Those without a country belong to region.
 type phones struct {
 	region string
-	wrong  error
+	wrong  error // of texts that are not numbers
 }
 
-// errUnclear is of a number that reads as one of the region and as another that has its country.
+// errUnclear is the error of a number that can be read with and without its country.
 var errUnclear = errors.New("not clear whether this phone number begins with its country: write a plus before that, such as +4915112345678")
 
-// newPhones returns a reader of numbers of the region, two letters; empty: only those that
-// name their country.
+// newPhones returns a reader of numbers with a country, and of numbers without one of region, two letters; empty: they are
+// refused.
 func newPhones(region string) (*phones, error) {
 	if region == "" {
 		return &phones{phonenumbers.UNKNOWN_REGION, errors.New("not a phone number with its country: send one such as +4915112345678")}, nil
@@ -41,12 +41,12 @@ type phone struct {
 // String returns the number in the form of E.164.
 func (p phone) String() string { return p.e164 }
 
-// maxPhoneLen is more than a number takes however it is spaced, in bytes: digits of other
-// scripts have up to four.
+// maxPhoneLen is the maximum length of a number in bytes, with spaces and digits of other scripts, which have up to four
+// bytes.
 const maxPhoneLen = 100
 
-// read reads a number as people write it. It need not be in use: which are changes by the month,
-// and instances must agree. Texts that could hold a second number, or words, are refused.
+// read reads a number as people write it. It need not be assigned: assignments change every month, and instances must
+// agree. It refuses texts that may have words or a second number.
 func (p *phones) read(given string) (phone, error) {
 	given = strings.Map(plainly, given)
 	if len(given) > maxPhoneLen || strings.ContainsFunc(given, func(r rune) bool { return !inPhone(r) }) {
@@ -58,7 +58,7 @@ func (p *phones) read(given string) (phone, error) {
 	}
 	if ok && read.e164 != given {
 		var again phone
-		again, ok = p.parse(read.e164) // each zero too many may make another number
+		again, ok = p.parse(read.e164) // with superfluous zeros it may be read as another number
 		ok = ok && again.e164 == read.e164
 	}
 	if !ok {
@@ -67,9 +67,9 @@ func (p *phones) read(given string) (phone, error) {
 	return read, nil
 }
 
-// isUnclear reports whether a number without a plus, read as one of the region, may be meant as another: each spelling
-// that a gateway takes for the same phone has to be the same key. Which ranges are in use has a say in whether there is an
-// error, never in which key there is.
+// isUnclear reports whether given, a number without a plus that was read as one of the region, may be meant as another: all
+// spellings that a gateway takes for the same phone must have the same key. The assigned ranges only decide whether there
+// is an error, never which key a number has.
 func (p *phones) isUnclear(given string, read phone) bool {
 	if p.region == phonenumbers.UNKNOWN_REGION || strings.ContainsAny(given, plusSigns) {
 		return false
@@ -77,7 +77,7 @@ func (p *phones) isUnclear(given string, read phone) bool {
 	digits := phonenumbers.NormalizeDigitsOnly(given)
 	abroad, zeros := strings.CutPrefix(digits, "00")
 	if zeros && read.number.GetCountryCodeSource() == phonenumbers.PhoneNumber_FROM_DEFAULT_COUNTRY {
-		return true // where the way abroad is another one
+		return true // the region has another prefix for calls abroad
 	}
 	other, possible := p.parse("+" + abroad)
 	if !possible || other.e164 == read.e164 {
@@ -101,19 +101,19 @@ func (p *phones) parse(given string) (phone, bool) {
 	return phone{number, phonenumbers.Format(number, phonenumbers.E164)}, true
 }
 
-// Characters of numbers as people write and copy them.
+// Characters in numbers that people write and copy.
 const (
 	plusSigns   = "+＋"
 	punctuation = "-‐‑‒–—―−－ー.．()（）[]［］/／"
 )
 
-// inPhone reports whether a number may have r: a digit, a plus, or a space, as plainly writes it.
+// inPhone reports whether a number may have r, in the form of plainly: a digit, a plus or a space.
 func inPhone(r rune) bool {
 	return unicode.IsDigit(r) || r == ' ' || strings.ContainsRune(plusSigns, r)
 }
 
-// plainly maps characters that people put between digits to a space, and invisible ones to none: phones and spreadsheets put
-// marks of direction, joiners and soft hyphens around numbers that are copied.
+// plainly maps characters that people put between digits to a space, and removes invisible ones: phones and spreadsheets
+// add marks of direction, joiners and soft hyphens to numbers that are copied.
 func plainly(r rune) rune {
 	switch {
 	case r == '\u00ad', r == '\u061c', r == '\u180e', r == '\ufeff',
@@ -136,30 +136,29 @@ func (p phone) part(d *policy.Derivation) string {
 	return p.country()
 }
 
-// carrierLanguage is the language of names of carriers: one name for each, on every instance.
+// carrierLanguage is the language of names of carriers. A carrier must have the same name on every instance.
 const carrierLanguage = "en"
 
-// carrier returns the country of p and the carrier that its range was given to. A number that was ported has the one that
-// it had first.
+// carrier returns the country of p and the carrier to which its range is assigned. A ported number keeps its first carrier.
 func (p phone) carrier() string {
 	name, err := phonenumbers.GetCarrierForNumber(p.number, carrierLanguage)
-	if err != nil || name == "" { // Reader has seen to errors
+	if err != nil || name == "" { // Reader has checked for errors
 		return policy.UnknownCarrier
 	}
 	return p.country() + "/" + name
 }
 
-// loadCarriers reads the table of carriers, which takes ten milliseconds, before the first number is asked for.
+// loadCarriers reads the table of carriers, which takes ten milliseconds, before the first call needs it.
 func loadCarriers() error {
 	_, err := phonenumbers.GetCarrierForNumber(&phonenumbers.PhoneNumber{}, carrierLanguage)
 	return err
 }
 
-// noRegion is the region of numbers of no country, such as +800.
+// noRegion is the region of numbers without a country, such as +800.
 const noRegion = "001"
 
-// country returns the region of p as two letters; of a number that none of the regions with
-// its country code has, the one that most have; where there is none, the code itself.
+// country returns the region of p as two letters. A number in no region's ranges has the main region of its calling code; a
+// number without a country has the code itself.
 func (p phone) country() string {
 	code := int(p.number.GetCountryCode())
 	region := phonenumbers.GetRegionCodeForNumber(p.number)

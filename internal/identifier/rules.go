@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// rules select the numbers that pass, by country and by type. The zero value lets all pass.
+// rules select the numbers that pass, by country and by type. The zero value passes all.
 type rules struct {
 	countries, types policy.Choice
 }
 
-// newRules returns those of p. The error is a policy.Problem: of a country that has no numbers.
+// newRules returns the rules of p. The error is a policy.Problem about a country without phone numbers.
 func newRules(p *policy.Policy) (rules, error) {
 	for list, countries := range map[string][]string{"allow": p.Countries.Allow, "deny": p.Countries.Deny} {
 		for i, country := range countries {
@@ -28,8 +28,8 @@ func newRules(p *policy.Policy) (rules, error) {
 	return rules{p.Countries, p.NumberTypes}, nil
 }
 
-// CheckCountry returns an error if no phone number is of that country: two letters such as DE,
-// or the code of numbers of no country, such as +800.
+// CheckCountry returns an error unless country has phone numbers: two letters such as DE, or a calling code without a
+// country, such as +800.
 func CheckCountry(country string) error {
 	if phonenumbers.GetSupportedRegions()[country] {
 		return nil
@@ -39,13 +39,13 @@ func CheckCountry(country string) error {
 		return nil
 	}
 	return fmt.Errorf("no phone number has the country %q: use two letters of ISO 3166, such as GB, "+
-		"or the code of numbers of no country, such as +800", country)
+		"or a calling code without a country, such as +800", country)
 }
 
 // Countries returns the two letters of all countries that have phone numbers, in order.
 func Countries() []string { return slices.Sorted(maps.Keys(phonenumbers.GetSupportedRegions())) }
 
-// refuse returns the rule that refuses p; empty: none does.
+// refuse returns the rule that refuses p, empty if none does.
 func (r rules) refuse(p phone) policy.Reason {
 	switch {
 	case !r.countries.IsZero() && !r.countries.Passes(p.country()):
@@ -56,8 +56,7 @@ func (r rules) refuse(p phone) policy.Reason {
 	return ""
 }
 
-// typeNames are the types of numbers as policies name them, and two for those that may be of
-// either.
+// typeNames are the names of types in policies. A number that may be of two types has both.
 var typeNames = map[phonenumbers.PhoneNumberType][]string{
 	phonenumbers.FIXED_LINE:           {"fixed_line"},
 	phonenumbers.MOBILE:               {"mobile"},
@@ -72,7 +71,7 @@ var typeNames = map[phonenumbers.PhoneNumberType][]string{
 	phonenumbers.VOICEMAIL:            {"voicemail"},
 }
 
-// unknownType is that of a number in no range that its country gives out.
+// unknownType is the type of a number in no range that its country assigns.
 var unknownType = []string{policy.NumberTypeUnknown}
 
 func typesOf(number *phonenumbers.PhoneNumber) []string {

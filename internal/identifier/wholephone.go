@@ -7,7 +7,7 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// Codes of countries in which a number is written, and reached, in two ways.
+// Calling codes of countries in which one phone can be called by two numbers.
 const (
 	mexico    = 52
 	argentina = 54
@@ -15,10 +15,10 @@ const (
 	benin     = 229
 )
 
-// maxWholes is how often a number is completed: Argentina's may have a prefix too much first.
+// maxWholes is the maximum of steps in which a number is completed. Argentina's may need two.
 const maxWholes = 2
 
-// whole returns the number that is reached by n, as its country writes it now.
+// whole returns the current form of n.
 func whole(n *phonenumbers.PhoneNumber) (*phonenumbers.PhoneNumber, error) {
 	code := int(n.GetCountryCode())
 	switch code {
@@ -40,21 +40,20 @@ func whole(n *phonenumbers.PhoneNumber) (*phonenumbers.PhoneNumber, error) {
 	return n, nil
 }
 
-// wholeDigits returns the digits that follow the country's code, of a number for which
-// digits follow it.
+// wholeDigits returns the current digits after the calling code of a number with these digits.
 func wholeDigits(code int, digits string) string {
 	switch {
-	case code == mexico: // all have ten digits since 2019, and prefixes that mobiles had still reach some
+	case code == mexico: // numbers have ten digits since 2019; the earlier prefixes of mobiles still work for some
 		for _, prefix := range []string{"1", "01", "044", "045"} {
 			if rest, has := strings.CutPrefix(digits, prefix); has && len(rest) == 10 {
 				return rest
 			}
 		}
-	case code == argentina && len(digits) == 10: // a mobile's 9 is for calls from abroad, and messages arrive without it
+	case code == argentina && len(digits) == 10: // calls from abroad need a mobile's 9, and messages arrive without it
 		return "9" + digits
-	case code == argentina && len(digits) > 11: // with what is dialled within the country behind the 9
+	case code == argentina && len(digits) > 11: // it has the prefix for calls within the country after the 9
 		return strings.TrimPrefix(digits, "9")
-	case code == brazil && len(digits) == 10 && digits[2] >= '6': // a mobile, before each got a ninth digit
+	case code == brazil && len(digits) == 10 && digits[2] >= '6': // a mobile without the ninth digit that all have now
 		return digits[:2] + "9" + digits[2:]
 	case code == benin && len(digits) == 8: // before November 2024
 		return "01" + digits

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// root is the context of a trace that begins here. Its id is made before the first span, because a Sampler needs it.
+// root is the context of a trace that begins in this process. Its id is generated before the first span, for the Sampler.
 type root struct {
 	context.Context
 	id trace.TraceID
@@ -23,10 +23,10 @@ func (r *root) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// IDs makes random ids of traces and spans, like OpenTelemetry's SDK.
+// IDs generates random ids of traces and spans, like OpenTelemetry's SDK.
 type IDs struct{}
 
-// NewIDs returns the id that a Tracer has made for the trace of ctx, and an id for its first span.
+// NewIDs returns the id that a Tracer has generated for the trace of ctx, and an id for its first span.
 func (IDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	id := newID()
 	if r, ok := ctx.Value(rootKey{}).(*root); ok {
@@ -44,7 +44,7 @@ func (IDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 }
 
 func newID() (id trace.TraceID) {
-	for !id.IsValid() || !isOpaque(id) { // otherwise it would not be logged
+	for !id.IsValid() || !isOpaque(id) { // others are not logged
 		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	}

@@ -14,8 +14,8 @@ const (
 	minPadding = 3
 )
 
-// IsOpaque reports whether id, of letters, digits and dashes, cannot identify anybody, as a phone number padded to the
-// length of an id could. Dashes are ignored. Most random ids are opaque; the others are not logged.
+// IsOpaque reports whether id, of letters, digits and dashes, cannot identify a person. A phone number that is padded to
+// the length of an id could. Dashes are ignored. Most random ids are opaque; the others are not logged.
 func IsOpaque(id string) bool {
 	zeros, digits, most := 0, 0, maxDigits
 	leading := true

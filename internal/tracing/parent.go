@@ -12,7 +12,7 @@ import (
 // Parent is a span of another process, in the two headers of W3C Trace Context. The zero value is none.
 type Parent struct{ Traceparent, Tracestate string }
 
-// The headers of a Parent, by their names in package propagation, and in canonical form.
+// The headers of a Parent: their names in package propagation, and in canonical form.
 const (
 	headerParent = "traceparent"
 	headerState  = "tracestate"
@@ -21,7 +21,8 @@ const (
 	httpState  = "Tracestate"
 )
 
-// ParentFrom returns the Parent in all headers traceparent and tracestate.
+// ParentFrom returns the Parent in the values of the headers traceparent and tracestate. It returns none unless there is
+// one traceparent.
 func ParentFrom(parents, states []string) Parent {
 	if len(parents) != 1 {
 		return Parent{}
@@ -29,7 +30,7 @@ func ParentFrom(parents, states []string) Parent {
 	return Parent{parents[0], strings.Join(states, ",")}
 }
 
-// Where the parts of a traceparent are: 00-<trace id>-<span id>-<flags>, in lower case.
+// Offsets of the parts of a traceparent: 00-<trace id>-<span id>-<flags>, in lower case.
 const (
 	parentLength = 55
 	traceFrom    = 3
@@ -67,7 +68,7 @@ func readByte(text string) (b byte, ok bool) {
 	return byte(n), err == nil && text == strings.ToLower(text)
 }
 
-// Contexts of callers whose trace is sampled, and is not. A Sampler uses no other part of them.
+// Contexts of callers with a sampled trace, and with one that is not. A Sampler uses nothing else of them.
 var (
 	sampledCaller   = callerOf(trace.FlagsSampled)
 	unsampledCaller = callerOf(0)

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 )
 
-// The attributes of spans that OpenTelemetry has no name for.
+// Attributes of spans for which OpenTelemetry has no names.
 const (
 	attrOp         = attribute.Key("ratelimitd.op")
 	attrPolicy     = attribute.Key("ratelimitd.policy")
@@ -66,9 +66,6 @@ func knownMethod(method string) string {
 
 // Call begins the span of a gRPC request, with the parent from. End it by Returned.
 func (t *Tracer) Call(ctx context.Context, method string, from Parent) (context.Context, Span) {
-	if t == nil {
-		return ctx, Span{}
-	}
 	return t.enter(ctx, method, from)
 }
 
@@ -118,12 +115,12 @@ func (s Span) Decided(d *count.Decision, demands int, err error) {
 	s.span.End()
 }
 
-// undecided ends the span of a call that was not decided. It records no mistake of the caller, because its text may have
-// what they sent.
+// undecided ends the span of a call that was not decided. It records no error of the caller's, whose text may quote the
+// request.
 func (s Span) undecided(err error) {
 	failed := (*count.StoreError)(nil)
 	switch {
-	case errors.Is(err, owner.ErrRefused): // it is tried again
+	case errors.Is(err, owner.ErrRefused): // the call is tried again
 		s.span.SetAttributes(attrOutcome.String("refused"))
 	case errors.As(err, &failed):
 		s.span.SetAttributes(attrOutcome.String("failed"))
@@ -134,8 +131,8 @@ func (s Span) undecided(err error) {
 	s.span.End()
 }
 
-// HandOn begins the span of having the owner of its key, a member, decide c, and returns what the
-// owner goes on by. It is to be ended by HandedOn.
+// HandOn begins the span of handing c on to member, the owner of its key, and returns the parent for the owner's span. End
+// it by HandedOn.
 func HandOn(ctx context.Context, member string, c *demand.Charge) (Span, Parent) {
 	ctx, span := begin(ctx, "hand on", ofClient)
 	if !span.Sampled() {
@@ -146,10 +143,10 @@ func HandOn(ctx context.Context, member string, c *demand.Charge) (Span, Parent)
 	return span, parentOf(ctx)
 }
 
-// DecideForPeer begins the span of deciding c, which another instance handed on. It is to be ended by
-// HandedOn. Where from is zero, or t is nil, there is none.
+// DecideForPeer begins the span of deciding c, which another instance handed on. End it by HandedOn. If from is zero or t
+// is nil, it begins none.
 func (t *Tracer) DecideForPeer(ctx context.Context, from Parent, c *demand.Charge) (context.Context, Span) {
-	if t == nil || from.Traceparent == "" {
+	if from.Traceparent == "" {
 		return ctx, Span{}
 	}
 	ctx, span := t.enter(ctx, "decide for peer", from)
@@ -159,6 +156,7 @@ func (t *Tracer) DecideForPeer(ctx context.Context, from Parent, c *demand.Charg
 	return ctx, span
 }
 
+// of sets the attributes of c.
 func (s Span) of(c *demand.Charge) {
 	s.span.SetAttributes(attrOp.String(string(c.Op)), attrView.Int64(c.View))
 	if c.Definition != nil {
@@ -166,7 +164,7 @@ func (s Span) of(c *demand.Charge) {
 	}
 }
 
-// HandedOn ends the span of c, which was handed on and decided, unless there is an error.
+// HandedOn ends the span of c, which was handed on. It was decided if err is nil.
 func (s Span) HandedOn(c *demand.Charge, err error) {
 	switch {
 	case !s.Sampled():
@@ -186,14 +184,12 @@ func (s Span) HandedOn(c *demand.Charge, err error) {
 	s.span.End()
 }
 
-// Verify begins the span of finding out whether the term still holds. It is to be ended by
-// Verified.
+// Verify begins the span of verifying that the term still holds. End it by Verified.
 func Verify(ctx context.Context) (context.Context, Span) {
 	return begin(ctx, "fence", ofOwn)
 }
 
-// Verified ends the span of finding out whether the term still holds: it does, unless there is an
-// error.
+// Verified ends the span of verifying the term. It still holds if err is nil.
 func (s Span) Verified(err error) {
 	if s.Sampled() {
 		s.fail(err)

@@ -9,17 +9,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// company is the calls that something is done for at once.
+// company has the calls that share some work.
 type company struct {
-	spans []trace.Span // of those that are traced
-	calls int          // all of them
+	spans []trace.Span // of sampled calls
+	calls int          // their number, sampled or not
 }
 
 type companyKey struct{}
 
-// Together returns ctx for work that is done at once for the calls that have these contexts: each of them that
-// is traced has it in its own trace. A nil context is a call's that is not traced. Where none is, calls are
-// only counted, for others that share with them.
+// Together returns ctx for work that the calls with these contexts share: it is in the trace of each call that is sampled.
+// A nil context is that of a call that is not traced.
 func Together(ctx context.Context, calls []context.Context) context.Context {
 	all := new(company)
 	for _, call := range calls {
@@ -43,13 +42,13 @@ func (c *company) add(call context.Context) {
 	}
 }
 
-// companyOf returns the calls that something with ctx is done for.
+// companyOf returns the calls that share the work with ctx.
 func companyOf(ctx context.Context) (c company) {
 	c.add(ctx)
 	return c
 }
 
-// Sampled reports whether somebody will see a trace of what ctx, or nil, is of.
+// Sampled reports whether the work with ctx, which may be nil, is in a sampled trace.
 func Sampled(ctx context.Context) bool {
 	if ctx == nil {
 		return false
@@ -60,8 +59,7 @@ func Sampled(ctx context.Context) bool {
 	return trace.SpanContextFromContext(ctx).IsSampled()
 }
 
-// SampledID returns the id of a trace that the work with ctx belongs to, in hex; empty: there is none that
-// anybody will see.
+// SampledID returns the id of a sampled trace that has the work with ctx, in hex; empty: there is none.
 func SampledID(ctx context.Context) string {
 	c := companyOf(ctx)
 	if len(c.spans) == 0 {
@@ -70,18 +68,18 @@ func SampledID(ctx context.Context) string {
 	return c.spans[0].SpanContext().TraceID().String()
 }
 
-// Trip is a request to Cassandra that is over.
+// Trip is a request to Cassandra that has ended.
 type Trip struct {
-	Statement  string // with a mark for each value; of several, the first
-	Statements int    // 1, unless it is a batch
-	Node       string // that was asked; empty: none could be
+	Statement  string // with a mark for each value; of a batch, the first
+	Statements int    // 1, or the number in a batch
+	Node       string // that was asked; empty: none was reached
 	Attempt    int    // 0: the first
 	Began      time.Time
 	Ended      time.Time
 	Err        error
 }
 
-// Add adds trip to the trace of each call that it was made for, if it is traced, with how many shared it.
+// Add adds trip to the trace of each sampled call that it was made for, with the number of calls that shared it.
 func (trip *Trip) Add(ctx context.Context) {
 	c := companyOf(ctx)
 	if len(c.spans) == 0 {

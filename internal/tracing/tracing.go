@@ -1,12 +1,10 @@
-// Package tracing follows a request from where it comes in, over the instance that owns its key, to
-// the trips to Cassandra that it takes, by OpenTelemetry.
+// Package tracing traces requests by OpenTelemetry: from the listener, through the instance that owns the key, to the
+// requests to Cassandra.
 //
-// All that spans hold is written here: names of policies and limits, outcomes, numbers, and the
-// addresses of nodes. No identifier and no key ever is. Where nothing is traced, nothing is
-// allocated.
+// It sets all attributes of spans: names of policies and limits, outcomes, numbers, and addresses of nodes, but never an
+// identifier or a key. A request that is not traced allocates nothing here.
 //
-// The package knows OpenTelemetry's API. It does not know the SDK, which is package sampling's, nor an exporter, which is
-// package otlp's.
+// The package knows OpenTelemetry's API. Package sampling knows the SDK, and package otlp the exporters.
 package tracing
 
 import (
@@ -27,29 +25,29 @@ type Tracer struct {
 	wanted Sampler
 }
 
-// Sampler reports whether somebody is to see the trace with that id. In parent is the caller's span, if there is
-// one: whether it is of another process, and whether it is sampled.
+// Sampler reports whether the trace with this id is sampled. parent has the span of the caller, if there is one, with its
+// flags: whether it is remote, and whether it is sampled.
 type Sampler func(parent context.Context, id trace.TraceID) bool
 
-// New returns a Tracer whose spans provider takes. wanted is asked once for each request, and decides as provider's
-// own sampler does: what it refuses, provider never hears of. provider is to take its ids from IDs.
+// New returns a Tracer that begins spans by provider, which must use IDs. wanted is called once for each request, and must
+// decide as provider's own sampler does: provider gets no requests that wanted refuses.
 //
-// Package sampling has one for OpenTelemetry's SDK.
+// Package sampling has such a provider of OpenTelemetry's SDK.
 func New(provider trace.TracerProvider, wanted Sampler) *Tracer {
 	return &Tracer{provider.Tracer(scope), wanted}
 }
 
-// Span is a part of a trace that is under way. The zero value is of a call that is not traced, and does nothing.
+// Span is a part of a trace in progress. The zero value is the span of a call that is not traced, and does nothing.
 type Span struct {
-	span trace.Span    // nil: it is not recorded
-	id   trace.TraceID // of the trace, seen or not
+	span trace.Span    // nil: it is not sampled
+	id   trace.TraceID // of the trace, sampled or not
 }
 
-// Sampled reports whether anybody will see the span; if not, its other methods do nothing useful.
+// Sampled reports whether the span is recorded. Otherwise the methods that end it do nothing.
 func (s Span) Sampled() bool { return s.span != nil }
 
-// TraceID returns the id of the trace, in hex, for logs and metrics; empty: there is none, or its caller may have made it of
-// a phone number.
+// TraceID returns the id of the trace, in hex, for logs and metrics. It is empty without a trace, and for an id that a
+// caller may have made from a phone number.
 func (s Span) TraceID() string {
 	if !s.id.IsValid() || !isOpaque(s.id) {
 		return ""
@@ -57,7 +55,7 @@ func (s Span) TraceID() string {
 	return s.id.String()
 }
 
-// SampledID is TraceID where somebody will see the trace, and else empty.
+// SampledID is TraceID of a sampled trace, and empty for others.
 func (s Span) SampledID() string {
 	if !s.Sampled() {
 		return ""
@@ -72,15 +70,19 @@ func (s Span) fail(err error) {
 	}
 }
 
-// Options of spans, made once to save allocations: most spans are not sampled.
+// Options of spans. They are shared to save allocations.
 var (
 	ofServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 	ofClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 	ofOwn    = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal)}
 )
 
-// enter begins the span of something that came in from outside. Where nobody will see it, it returns ctx.
+// enter begins the span of a request from outside, whose parent is from. It returns ctx if the span is not sampled or t is
+// nil.
 func (t *Tracer) enter(ctx context.Context, name string, from Parent) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
 	id, sampled, ok := from.read()
 	asked := ctx
 	switch {
@@ -102,8 +104,7 @@ func (t *Tracer) enter(ctx context.Context, name string, from Parent) (context.C
 	return start(ctx, t.tracer, name, ofServer)
 }
 
-// begin begins a part of what ctx is traced by. Where that is nothing, or nobody will see it, it
-// returns ctx and the zero Span.
+// begin begins a span below that of ctx. It returns ctx and the zero Span if that is not sampled.
 func begin(ctx context.Context, name string, with []trace.SpanStartOption) (context.Context, Span) {
 	within := trace.SpanFromContext(ctx)
 	if !within.SpanContext().IsSampled() {
@@ -115,13 +116,13 @@ func begin(ctx context.Context, name string, with []trace.SpanStartOption) (cont
 func start(ctx context.Context, by trace.Tracer, name string, with []trace.SpanStartOption) (context.Context, Span) {
 	within, span := by.Start(ctx, name, with...)
 	id := span.SpanContext().TraceID()
-	if !span.IsRecording() { // what it begins is none
+	if !span.IsRecording() {
 		return ctx, Span{id: id}
 	}
 	return within, Span{span, id}
 }
 
-// Inject sets the headers by which the server continues the trace of ctx, if it is sampled.
+// Inject sets the headers by which another server continues the trace of ctx, if that is sampled.
 func Inject(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsSampled() {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))

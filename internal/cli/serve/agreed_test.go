@@ -95,7 +95,7 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 		}
 	}
 	second.waitReady(t)
-	second.WaitForBody(t, "/readyz", "clock-tolerance, envoy, policies, and have not")
+	second.WaitForBody(t, "/readyz", "clock-tolerance, envoy, policies, and must have the same")
 	if got := second.Body(t, "/readyz"); strings.Contains(got, "process") || strings.Contains(got, "sms") {
 		t.Errorf("readyz says %s", got)
 	}

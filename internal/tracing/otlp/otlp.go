@@ -1,7 +1,7 @@
-// Package otlp sends spans and metrics to a collector by OpenTelemetry's protocol, as the standard OTEL_*
-// variables of the process's environment say. Nothing is sent unless they do.
+// Package otlp sends spans and metrics to a collector by OpenTelemetry's protocol, if the standard OTEL_* variables of the
+// environment ask for it.
 //
-// It does not know spans and metrics.
+// It does not know what is in spans and metrics.
 package otlp
 
 import (
@@ -42,14 +42,12 @@ type Exporter struct {
 	log    *slog.Logger
 }
 
-// flushWithin is how long the last spans and metrics may take to be sent: a process that ends has ten seconds for
-// all that it does.
+// flushWithin is the time for sending the last spans and metrics. A process has ten seconds to stop.
 const flushWithin = time.Second
 
-// Open returns an Exporter of spans of a process of this version, and of its metrics, as gatherer has them, each if the
-// environment asks for that; nil: it asks for neither. It does not wait for a collector. Spans and metrics that can't
-// be sent are lost, with a line in log. A variable with a mistake is ignored, with a warning. The error says why it
-// can't be done.
+// Open returns an Exporter of the spans of this process, whose version it adds, and of the metrics of gatherer, each if the
+// environment asks for it; nil: it asks for neither. Open does not wait for a collector. Spans and metrics that can't be
+// sent are lost, with a line in log. A variable with a mistake is ignored, with a warning.
 func Open(ctx context.Context, version string, gatherer prometheus.Gatherer, log *slog.Logger) (*Exporter, error) {
 	spans, counts := traces.wanted(log), metrics.wanted(log)
 	if !spans && !counts {
@@ -71,7 +69,7 @@ func Open(ctx context.Context, version string, gatherer prometheus.Gatherer, log
 	return e, nil
 }
 
-// describe returns where spans and metrics are from.
+// describe returns the resource that spans and metrics come from.
 func describe(ctx context.Context, version string, log *slog.Logger) *resource.Resource {
 	from, err := resource.New(ctx,
 		resource.WithTelemetrySDK(), resource.WithHost(),
@@ -82,27 +80,26 @@ func describe(ctx context.Context, version string, log *slog.Logger) *resource.R
 		resource.WithFromEnv(),
 	)
 	if err != nil { // from has the attributes that were found
-		log.Warn("traces and metrics do not say all of where they are from", "error", err)
+		log.Warn("traces and metrics lack attributes of their resource", "error", err)
 	}
 	return from
 }
 
-// signal is spans or metrics.
+// signal is traces or metrics.
 type signal struct {
-	name    string
-	part    string   // of variables: OTEL_EXPORTER_OTLP_<part>_ENDPOINT
-	choice  string   // the variable that selects the exporter
-	others  []string // values of choice that mean not from here
-	follows bool     // it is sent to OTEL_EXPORTER_OTLP_ENDPOINT, too, without being asked for by name
+	name    string   // in capitals, as in OTEL_EXPORTER_OTLP_<name>_ENDPOINT
+	others  []string // values of OTEL_<name>_EXPORTER for which this package sends nothing
+	follows bool     // OTEL_EXPORTER_OTLP_ENDPOINT alone asks for it
 }
 
-// The two signals. An endpoint for both asks for traces alone: metrics are scraped already where somebody set it up before
-// they could be sent.
+// String returns the name in lower case.
+func (s *signal) String() string { return strings.ToLower(s.name) }
+
+// The two signals. An endpoint for both asks for traces only, because an instance that had it before metrics could be sent
+// is scraped for them.
 var (
-	traces  = signal{name: "traces", part: "TRACES", choice: "OTEL_TRACES_EXPORTER", others: []string{"none"}, follows: true}
-	metrics = signal{
-		name: "metrics", part: "METRICS", choice: "OTEL_METRICS_EXPORTER", others: []string{"none", "prometheus"},
-	}
+	traces  = signal{name: "TRACES", others: []string{"none"}, follows: true}
+	metrics = signal{name: "METRICS", others: []string{"none", "prometheus"}}
 )
 
 // wanted reports whether the environment asks for s. Unlike OpenTelemetry's default, nothing is sent if no variable is
@@ -111,17 +108,18 @@ func (s *signal) wanted(log *slog.Logger) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
 	}
-	switch to := os.Getenv(s.choice); {
+	choice := "OTEL_" + s.name + "_EXPORTER"
+	switch to := os.Getenv(choice); {
 	case to == "otlp":
 		return true
 	case slices.Contains(s.others, to):
 		return false
 	case to != "":
-		log.Warn("no "+s.name+" are sent",
-			"error", fmt.Sprintf("%s: %q is not known: use otlp or %s", s.choice, to, strings.Join(s.others, " or ")))
+		log.Warn("no "+s.String()+" are sent",
+			"error", fmt.Sprintf("%s: %q is not known: use otlp or %s", choice, to, strings.Join(s.others, " or ")))
 		return false
 	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_"+s.part+"_ENDPOINT") != "" || s.follows && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
+	return os.Getenv("OTEL_EXPORTER_OTLP_"+s.name+"_ENDPOINT") != "" || s.follows && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
 }
 
 // The protocols by which signals can be sent.
@@ -130,20 +128,19 @@ const (
 	protocolGRPC = "grpc"
 )
 
-// protocol returns the one of s.
+// protocol returns the protocol for s.
 func (s *signal) protocol(log *slog.Logger) string {
-	switch by := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+s.part+"_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), protocolHTTP); by {
+	switch by := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+s.name+"_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), protocolHTTP); by {
 	case protocolGRPC, protocolHTTP:
 		return by
 	default:
-		log.Warn(s.name+" are sent by "+protocolHTTP,
+		log.Warn(s.String()+" are sent by "+protocolHTTP,
 			"error", fmt.Sprintf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not known: use %s or %s", by, protocolGRPC, protocolHTTP))
 	}
 	return protocolHTTP
 }
 
-// openTraces opens the exporter of spans. Addresses, headers, certificates and the like the client reads from the
-// environment itself.
+// openTraces opens the exporter of spans, which reads addresses, headers and certificates from the environment itself.
 func (e *Exporter) openTraces(ctx context.Context, from *resource.Resource) (err error) {
 	var client *otlptrace.Exporter
 	by := traces.protocol(e.log)
@@ -162,7 +159,7 @@ func (e *Exporter) openTraces(ctx context.Context, from *resource.Resource) (err
 	return nil
 }
 
-// openMetrics opens the exporter of metrics: each minute, or as OTEL_METRIC_EXPORT_INTERVAL says, what a scrape would find.
+// openMetrics opens the exporter of metrics, which sends them each minute, or at OTEL_METRIC_EXPORT_INTERVAL.
 func (e *Exporter) openMetrics(ctx context.Context, from *resource.Resource, gatherer prometheus.Gatherer) (err error) {
 	var client metric.Exporter
 	by := metrics.protocol(e.log)

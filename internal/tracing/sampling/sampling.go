@@ -1,6 +1,6 @@
-// Package sampling makes Tracers of OpenTelemetry's SDK, which decide once for each request whether it is traced.
+// Package sampling makes Tracers that use OpenTelemetry's SDK. They decide once for each request whether it is traced.
 //
-// It knows neither exporters nor the content of spans.
+// It knows neither exporters nor the attributes of spans.
 package sampling
 
 import (
@@ -15,8 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// New returns a Tracer of the requests that sampler, one of the SDK's, wants, and the provider that its spans go
-// through, made with the options.
+// New returns a Tracer of the requests that sampler samples, and the provider of its spans, which has these options.
 func New(sampler trace.Sampler, with ...trace.TracerProviderOption) (*tracing.Tracer, *trace.TracerProvider) {
 	provider := trace.NewTracerProvider(append(with, trace.WithSampler(sampler), trace.WithIDGenerator(tracing.IDs{}))...)
 	return tracing.New(provider, func(parent context.Context, id api.TraceID) bool {
@@ -25,17 +24,17 @@ func New(sampler trace.Sampler, with ...trace.TracerProviderOption) (*tracing.Tr
 	}), provider
 }
 
-// The variables that say which traces are sampled.
+// The variables that select which traces are sampled.
 const (
 	variable         = "OTEL_TRACES_SAMPLER"
 	variableArgument = "OTEL_TRACES_SAMPLER_ARG"
 )
 
-// byDefault samples every trace that its caller does not exclude.
+// byDefault samples every trace that the caller does not exclude.
 const byDefault = "parentbased_always_on"
 
-// FromEnvironment returns the sampler that the environment names, as the SDK reads it, and its name: the SDK tells nobody which
-// one it has. Of variables that are wrong it does tell, and so they are passed over here.
+// FromEnvironment returns the sampler that the environment names, and its name, as the SDK reads them, which does not
+// export its own. It ignores variables with mistakes, because the SDK logs them.
 func FromEnvironment() (sampler trace.Sampler, name string) {
 	name = strings.ToLower(strings.TrimSpace(os.Getenv(variable)))
 	switch name {
@@ -53,7 +52,7 @@ func FromEnvironment() (sampler trace.Sampler, name string) {
 	return trace.ParentBased(trace.AlwaysSample()), byDefault
 }
 
-// ratio returns the part of traces that are to be sampled: all, unless the environment says another one.
+// ratio returns the part of traces to be sampled, from the environment; 1 by default.
 func ratio() float64 {
 	part, err := strconv.ParseFloat(strings.TrimSpace(os.Getenv(variableArgument)), 64)
 	if err != nil || part < 0 || part > 1 {
