@@ -187,11 +187,15 @@ func expiryOf(certificate string, of *clitest.Authority) string {
 	return "ratelimitd_certificate_expiry_timestamp_seconds{certificate=\"" + certificate + "\"} " + value + "\n"
 }
 
-// waitUntil waits until is, which takes a while itself.
+// waitUntil waits until is returns true.
 func waitUntil(t *testing.T, is func() bool) {
 	t.Helper()
-	for late := time.Now().Add(clitest.Patience); !is(); {
-		if time.Now().After(late) {
+	again, late := time.NewTicker(5*time.Millisecond), time.After(clitest.Patience)
+	defer again.Stop()
+	for !is() {
+		select {
+		case <-again.C:
+		case <-late:
 			t.Fatalf("not within %v", clitest.Patience)
 		}
 	}
