@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// claims count the cells that are claims: idempotency keys, receipts that were used, reservations. Callers choose
-// idempotency keys, so there may be any number; they must not keep out the keys that are counted. The disk does not keep
-// which cells are claims: after a restart, those that were there before count as other keys until they expire.
+// claims counts the cells that are claims: of idempotency keys, used receipts and reservations. As callers choose
+// idempotency keys, there may be any number, and they must leave room for the keys that are counted. The disk does not
+// say which cells are claims: after a restart, earlier ones count as other keys until they expire.
 type claims struct {
 	most  int64 // at the same time
 	all   atomic.Int64
@@ -22,11 +22,12 @@ const (
 	// ownerShare is the part of all claims that one owner may have, but minOwned in any case.
 	ownerShare = 16
 	minOwned   = 16
-	// claimOwners is into how many groups owners fall by their hashes. Those of a group share its bound.
+	// claimOwners is the number of groups into which owners fall by their hashes. The owners of a group share its
+	// bound.
 	claimOwners = 4096
 )
 
-// claimant says whose claim a cell is: the group of its owner, from firstOwner on.
+// claimant is the group of a claim's owner, from firstOwner on.
 type claimant uint16
 
 const (
@@ -45,7 +46,7 @@ func claimantOf(w *store.CellWrite) claimant {
 	return firstOwner + claimant(w.Owner%claimOwners)
 }
 
-// of returns the counter of the claims of c's group, nil if there is no such bound.
+// of returns the number of claims of by's group, nil if by has no bound of its own.
 func (c *claims) of(by claimant) *atomic.Int64 {
 	if by < firstOwner {
 		return nil
@@ -53,7 +54,7 @@ func (c *claims) of(by claimant) *atomic.Int64 {
 	return &c.owned[by-firstOwner]
 }
 
-// add notes n more claims of by.
+// add adds n to the number of by's claims.
 func (c *claims) add(by claimant, n int64) {
 	if by == noClaim {
 		return

@@ -10,18 +10,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// recordFormat is the first byte of every record's value. Records of a later format
-// are refused rather than misread.
+// recordFormat is the first byte of every record's value. Records of a later format are refused rather than misread.
 const recordFormat = 1
 
-// detailsFormat is the one of changes with details. Others are written as ever, so that an
-// earlier version reads all that it knows of.
+// detailsFormat is the format of changes with details. Other changes have recordFormat still, so that an earlier
+// version can read them.
 const detailsFormat = 2
 
 var errDamaged = errors.New("it is damaged")
 
-// encode returns e as a record's value. lead is how far the clock is ahead of the time that the
-// store goes by for what is kept for some time.
+// encode returns e as a record's value. lead is how far the clock is ahead of Store.instant.
 func (e *entry) encode(lead store.Instant) []byte {
 	w := writer{recordFormat}
 	w.int(int64(e.expires))
@@ -45,7 +43,7 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 		return nil, err
 	}
 	e := &entry{expires: store.Instant(r.Int()), reset: store.Instant(r.Int())}
-	r.Bad = r.Bad || e.reset < 0 // no reset is
+	r.Bad = r.Bad || e.reset < 0 // no reset is negative
 	for range r.Len() {
 		e.counts = append(e.counts, r.count(texts))
 	}
@@ -103,7 +101,7 @@ func decodeChange(b []byte) (published, error) {
 	return p, r.end()
 }
 
-// interned are texts that many records have in common, kept once.
+// interned has texts that many records have in common, each once.
 type interned map[string]policy.LimitID
 
 func (t interned) intern(text []byte) policy.LimitID {
@@ -115,7 +113,7 @@ func (t interned) intern(text []byte) policy.LimitID {
 	return id
 }
 
-// writer is a value in the making.
+// writer is a record's value while it is written.
 type writer []byte
 
 func (w *writer) int(n int64) { *w = binary.AppendVarint(*w, n) }
@@ -152,7 +150,7 @@ func (w *writer) log(l *eventLog) {
 	}
 }
 
-// removed writes what was removed; a nil r is nothing.
+// removed writes the ids of removed events. A nil r has none.
 func (w *writer) removed(r *rare) {
 	if r == nil {
 		r = new(rare)
@@ -163,7 +161,7 @@ func (w *writer) removed(r *rare) {
 	}
 }
 
-// cell writes c, whose zero version says that there is none.
+// cell writes c. A zero version says that there is no cell.
 func (w *writer) cell(c *cell, lead store.Instant) {
 	if c == nil {
 		c = new(cell)
@@ -177,10 +175,10 @@ func (w *writer) cell(c *cell, lead store.Instant) {
 	w.text(c.Value)
 }
 
-// reader reads what a writer wrote.
+// reader reads a record's value.
 type reader struct{ store.Reader }
 
-// newReader returns a reader of the bytes after the format, which newest is the last of.
+// newReader returns a reader of the value b, after its format, which may be newest or an earlier one.
 func newReader(b []byte, newest byte) (*reader, error) {
 	switch {
 	case len(b) == 0 || b[0] == 0:
@@ -191,7 +189,7 @@ func newReader(b []byte, newest byte) (*reader, error) {
 	return &reader{store.Reader{B: b[1:]}}, nil
 }
 
-// end returns an error unless everything was read, and rightly.
+// end returns an error if reading failed or has left bytes.
 func (r *reader) end() error {
 	if r.Bad || len(r.B) > 0 {
 		return errDamaged
@@ -217,7 +215,7 @@ func (r *reader) log() (l eventLog) {
 	for i := range l.events {
 		e := &l.events[i]
 		*e = store.Event{ID: r.ID(), At: last + store.Instant(r.Int()), Cost: r.Int(), Ends: store.Instant(r.Int())}
-		r.Bad = r.Bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
+		r.Bad = r.Bad || e.Cost < 1 || i > 0 && e.At < last // a cost that counts nothing, or a log out of order, which can't be searched
 		last = e.At
 	}
 	l.know()

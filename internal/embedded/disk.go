@@ -12,14 +12,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Disk keeps records while the process is not there. A store calls one method at a
-// time.
+// Disk keeps records across restarts of the process. A store calls one method at a time.
 type Disk interface {
 	// Load calls visit with every record that was saved and not removed since. A record is valid until visit returns; the error
 	// of visit ends the loading.
 	Load(visit func(*Record) error) error
-	// Save stores and removes all of r or nothing. After it returned nil, r outlives the
-	// loss of power. Keys are in ascending order within a table, as trees like them.
+	// Save stores and removes all of r or nothing. Once it has returned nil, r outlives a loss of power. Keys are in
+	// ascending order within a table, which suits trees.
 	Save(r []Record) error
 }
 
@@ -27,12 +26,12 @@ type Disk interface {
 type Record struct {
 	Table Table
 	Key   []byte // within the table
-	Value []byte // nil: to be removed
+	Value []byte // nil: the record is to be removed
 
-	fresh bool // the disk had nothing of it before
+	fresh bool // the disk had no record of this key before
 }
 
-// Table says what a record is.
+// Table is the kind of a record.
 type Table string
 
 // The tables.
@@ -41,12 +40,11 @@ const (
 	TableChanges Table = "changes" // by the ID of store.Change
 )
 
-// DefaultSyncEvery is the SyncEvery of Options that give none.
+// DefaultSyncEvery is the default of Options.SyncEvery.
 const DefaultSyncEvery = time.Second
 
-// Open returns a store with all that opts.Disk holds and that has not expired by the
-// wall clock. The error says what on the disk can't be read; nothing is changed there
-// then.
+// Open returns a store with all data on opts.Disk that has not expired by the wall clock. The error says which record
+// can't be read; the disk is then left as it is.
 func Open(opts *Options) (*Store, error) {
 	s := New(opts)
 	s.saver.disk = opts.Disk
@@ -67,33 +65,33 @@ func Open(opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// saver is a store's state of its disk.
+// saver has the state of a store's saves to its disk.
 type saver struct {
-	disk    Disk // nil: none
+	disk    Disk // nil: counts are in memory only
 	every   time.Duration
 	log     *slog.Logger
 	changes map[store.EventID]struct{} // those on the disk
-	failed  int                        // how often in a row
-	saved   time.Time                  // when the last save began that succeeded
+	failed  int                        // failed saves in a row
+	saved   time.Time                  // the start of the last save that succeeded
 
 	mu   sync.Mutex
 	said Saving
 }
 
-// Saving says how keeping counts on the disk goes.
+// Saving is the state of a store's saves to its disk.
 type Saving struct {
-	Failures int64     // how often a save has failed since the store was opened
-	Since    time.Time // later counts are not on the disk, as saving fails; zero: it does not
+	Failures int64     // failed saves since the store was opened
+	Since    time.Time // counts after this time are not on the disk, as saves fail; zero: they don't fail
 }
 
-// Saving returns how keeping counts on the disk goes. A store without a disk never fails.
+// Saving returns the state of s's saves. A store without a disk has no failures.
 func (s *Store) Saving() Saving {
 	s.saver.mu.Lock()
 	defer s.saver.mu.Unlock()
 	return s.saver.said
 }
 
-// say has others know the outcome of a save that began at a time.
+// say publishes, for Saving, the outcome of a save that began at a time.
 func (sv *saver) say(began time.Time, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -105,7 +103,7 @@ func (sv *saver) say(began time.Time, err error) {
 	sv.said.Failures++
 }
 
-// load fills s with the data on its disk. Nobody else uses s yet.
+// load fills s, which is not in use yet, with the data on its disk.
 func (s *Store) load() error {
 	now, texts := s.instant(), make(interned)
 	return s.saver.disk.Load(func(r *Record) error {
@@ -141,14 +139,14 @@ func (s *Store) loadChange(r *Record, now store.Instant) error {
 		return recordError(r, err)
 	}
 	copy(p.ID[:], r.Key)
-	if ahead := p.at - now; ahead > 0 { // by a clock that was ahead
+	if ahead := p.at - now; ahead > 0 { // dated by a clock that was ahead
 		p.at = now
 		if !p.Stays() {
 			p.expires -= ahead
 		}
 	}
 	s.saver.changes[p.ID] = struct{}{}
-	if p.Kind == store.ChangeHold { // it may have ended while there was no process
+	if p.Kind == store.ChangeHold { // it may have ended while no process ran
 		p.expires = max(p.expires, now.Add(loadedLast))
 	}
 	if p.expires > now {
@@ -157,8 +155,8 @@ func (s *Store) loadChange(r *Record, now store.Instant) error {
 	return nil
 }
 
-// loadedLast is how long cells and holds last at least that a disk held: long enough that holds are
-// ended which were over before, unless their claims, of the same age, say that they were settled.
+// loadedLast is the least time to live of cells and holds from a disk. It is long enough to end holds that were over
+// before the start, unless their claims, of the same age, say that they were settled.
 const loadedLast = time.Minute
 
 func recordError(r *Record, err error) error {
@@ -168,8 +166,7 @@ func recordError(r *Record, err error) error {
 	return fmt.Errorf("a record of the table %q: %w", r.Table, err)
 }
 
-// saves saves changes every now and then until ctx ends, and once more then,
-// whose error it returns.
+// saves saves changes every sv.every until ctx ends, and once more then. It returns the error of that last save.
 func (s *Store) saves(ctx context.Context) error {
 	if s.saver.disk == nil {
 		return nil
@@ -192,7 +189,7 @@ func (s *Store) saves(ctx context.Context) error {
 	}
 }
 
-// tell logs the outcome of a save if it is not the one of the save before.
+// tell logs the outcome of a save if it differs from the one before.
 func (sv *saver) tell(err error) {
 	switch {
 	case err == nil && sv.failed > 0:
@@ -206,7 +203,7 @@ func (sv *saver) tell(err error) {
 	}
 }
 
-// save saves the changes since the last time. Changes that could not be saved are saved the next time.
+// save saves the changes since the last time, and those that an earlier save failed to save.
 func (s *Store) save() error {
 	records := s.collect()
 	keys := len(records)
@@ -231,8 +228,8 @@ func (s *Store) save() error {
 	return nil
 }
 
-// collect returns the keys that have changed, as they are now. Writes of several keys
-// wait until it is done, so that none of them is collected in part.
+// collect returns the keys that have changed, in their present state. It waits for writes of several keys, so that none
+// of them is collected in part.
 func (s *Store) collect() (records []Record) {
 	s.several.Lock()
 	defer s.several.Unlock()
@@ -258,7 +255,7 @@ func (sh *shard) collect(records []Record, lead store.Instant) []Record {
 	return records
 }
 
-// restore marks the keys of records, which could not be saved, as changed.
+// restore marks the keys of records as changed again, as saving them failed.
 func (s *Store) restore(records []Record) {
 	for i := range records {
 		k := store.KeyFrom([store.KeySize]byte(records[i].Key))
@@ -270,7 +267,7 @@ func (sh *shard) restore(k store.Key, fresh bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.entries.find(&k)
-	if e == nil && fresh { // it has gone meanwhile
+	if e == nil && fresh { // it was dropped meanwhile
 		delete(sh.dirty, k)
 		return
 	}
@@ -280,8 +277,8 @@ func (sh *shard) restore(k store.Key, fresh bool) {
 	}
 }
 
-// collectChanges appends to records the changes that are not on the disk yet, and
-// those there that have expired.
+// collectChanges appends to records the changes that are not on the disk yet, and removals of those there that have
+// expired.
 func (s *Store) collectChanges(records []Record) []Record {
 	lead := s.clockLead()
 	s.feed.mu.Lock()
@@ -307,8 +304,8 @@ func (sh *shard) touch(e *entry) {
 	}
 }
 
-// drop forgets e and its key. An entry that was never saved leaves nothing to remove, so that a disk that fails for long
-// costs no more memory than there are keys.
+// drop removes e from sh. If e was never saved, the disk has nothing to remove: a disk that keeps failing costs no more
+// memory than there are keys.
 func (sh *shard) drop(s *Store, e *entry) {
 	if e.cell != nil {
 		s.claims.add(e.cell.claim, -1)
@@ -323,8 +320,7 @@ func (sh *shard) drop(s *Store, e *entry) {
 	sh.entries.remove(e)
 }
 
-// newEntry returns an empty entry for w, whose key may still have to be removed from the
-// disk.
+// newEntry returns an empty entry for w. The disk may still have an earlier entry of the key.
 func (sh *shard) newEntry(w *store.Write) *entry {
 	_, dirty := sh.dirty[w.Key]
 	e := sh.entries.add(w.Key, len(w.Logs) > 0 && len(w.Events) > 0)

@@ -9,24 +9,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// entry is all that is kept of one key. There may be millions, so it has little more than
-// what most keys have; what nearly every decision looks at comes first, so that it is
-// fetched together.
+// entry is the state of one key. There may be millions of entries, so fields that few keys need are in rare. The fields
+// that nearly every decision reads come first, so that they share a line of the processor's cache.
 type entry struct {
 	key     store.Key
 	reset   store.Instant
-	expires store.Instant // of the last thing in it but for the cell
-	log     eventLog      // the one of log.span
+	expires store.Instant // the latest expiry of its parts, but for the cell
+	log     eventLog      // the log of the span log.span
 	counts  []store.Count
 	cell    *cell
-	rare    *rare // nil: it has nothing of that
+	rare    *rare // nil: it has none of these fields
 }
 
 // eventLog is the events of one key and span, in order of time.
 type eventLog struct {
 	events []store.Event
-	sum    int64   // of their costs; the largest number: it may be more
-	ttl    seconds // the longest that an event was given
+	sum    int64   // of their costs; the largest number: that or more
+	ttl    seconds // the longest of its events
 	holds  bool    // some of them may be holds
 	marks
 }
@@ -34,12 +33,12 @@ type eventLog struct {
 // seconds is a time to live.
 type seconds uint32
 
-// secondsOf returns d, of whole seconds, or the most that there are.
+// secondsOf returns d, which is of whole seconds, or the largest number of seconds if d is longer.
 func secondsOf(d time.Duration) seconds { return seconds(min(int64(d/time.Second), math.MaxUint32)) }
 
 func (s seconds) duration() time.Duration { return time.Duration(s) * time.Second }
 
-// marks are what an entry has of its log's memory, where there is room for it.
+// marks has fields of an entry that fit into the padding of its log.
 type marks struct {
 	span  uint8 // a store.Span, of the only log that most keys have
 	dirty bool  // the entry is in its shard's dirty
@@ -48,19 +47,19 @@ type marks struct {
 
 // rare has fields that few keys need.
 type rare struct {
-	logs    [store.SpanCount]eventLog // those of other spans than the entry's
+	logs    [store.SpanCount]eventLog // of other spans than the entry's log
 	tallies []store.Tally             // for engines that share this store within a process: the disk does not keep them
-	removed []store.EventID           // the last events that were, so that they stay it
+	removed []store.EventID           // the events removed last, which repeated appends must not bring back
 }
 
-// cell is a key's cell. A removed one is the zero cell.
+// cell is a key's cell. A removed cell is the zero value.
 type cell struct {
 	store.Cell
 	expires store.Instant
 	claim   claimant
 }
 
-// read adds to s what q asks for. The events are still e's own. A nil entry is empty.
+// read adds to s the state that q asks for. The events are still e's own memory. A nil entry is empty.
 func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
 	s.Reset, s.Cell = 0, store.Cell{}
 	for _, lq := range q.Logs {
@@ -105,15 +104,15 @@ func (e *entry) logOf(span store.Span) *eventLog {
 	return nil
 }
 
-// newest returns the last n events at most that are later than after, and the holds among them. These are no part of
-// the n, as they hide nothing that counts once they have ended.
+// newest returns at most the last n events that are later than after, and the holds among them. Holds are not part of
+// the n: once they have ended, they must not hide events that count.
 func (l *eventLog) newest(after store.Instant, n int) store.Log {
 	events := l.events
 	first := max(0, len(events)-n)
 	if l.holds {
 		first = firstOf(events, n)
 	}
-	if first < len(events) && events[first].At <= after { // most often it is later
+	if first < len(events) && events[first].At <= after { // usually it is later
 		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
 	}
 	log := store.Log{Events: events, Sum: l.sum}
@@ -126,7 +125,7 @@ func (l *eventLog) newest(after store.Instant, n int) store.Log {
 	return log.From(first)
 }
 
-// firstOf returns where the last n events begin that are no holds.
+// firstOf returns the index of the first of the last n events that are not holds.
 func firstOf(events []store.Event, n int) int {
 	i := len(events)
 	for ; i > 0 && n > 0; i-- {
@@ -137,7 +136,7 @@ func firstOf(events []store.Event, n int) int {
 	return i
 }
 
-// liveCell returns the cell, the zero one if it has expired.
+// liveCell returns the cell, or the zero cell if it has expired.
 func (e *entry) liveCell(clock *Store) store.Cell {
 	if e.cell == nil || e.cell.expires < store.Distant && e.cell.expires <= clock.instant() {
 		return store.Cell{}
@@ -145,20 +144,19 @@ func (e *entry) liveCell(clock *Store) store.Cell {
 	return e.cell.Cell
 }
 
-// changes reports whether w changes anything in an entry that is there.
+// changes reports whether w changes an entry that exists.
 func changes(w *store.Write) bool {
 	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
 
-// stores reports whether w leaves anything in an entry that was empty.
+// stores reports whether w would store something in an empty entry.
 func stores(w *store.Write) bool {
 	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 ||
 		w.Cell != nil && w.Cell.Version != (store.EventID{})
 }
 
-// apply stores w, whatever its cell expects, and forgets e if nothing is left. clock tells the time to forget by, and
-// for logs and counters is read only when there is something to forget: what w's own
-// instants make old goes only if it is old by that, too.
+// apply stores w, without comparing the cell's version, and drops e if nothing is left. It reads clock for logs and
+// counters only if something may have expired: by w's instants and by clock, whichever is earlier.
 func (e *entry) apply(w *store.Write, clock *Store) {
 	if w.Present != 0 {
 		e.redate(w.Present)
@@ -189,12 +187,12 @@ func (e *entry) apply(w *store.Write, clock *Store) {
 	if sh.dirty != nil {
 		sh.touch(e)
 	}
-	if w.Cell != nil && e.isEmpty() { // its cell was removed
+	if w.Cell != nil && e.isEmpty() { // w removed its cell
 		sh.drop(clock, e)
 	}
 }
 
-// applyLog stores what w says of the log that lw names.
+// applyLog applies w to the log of lw's span.
 func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
 	l := e.logOf(lw.Span)
 	if l == nil && len(w.Events) > 0 {
@@ -222,7 +220,7 @@ func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
 	}
 }
 
-// openLog returns the log of span to append to. An entry without events takes its own for it.
+// openLog returns the log of span to append to: e.log, if that is of this span or has no events, else one of e.rare.
 func (e *entry) openLog(span store.Span) *eventLog {
 	if l := e.logOf(span); l != nil {
 		return l
@@ -234,16 +232,14 @@ func (e *entry) openLog(span store.Span) *eventLog {
 	return &e.log
 }
 
-// searchedEvents is how many events of one millisecond an append looks at for one that has
-// its ID: enough for an append that is repeated, and little beside the append itself.
-// Settling looks at all of them.
+// searchedEvents is the number of events of one millisecond among which an append looks for its ID: enough to find a
+// repeated append, and little beside the append itself. Settling looks at all events.
 const searchedEvents = 8
 
-// append adds event in order of time. If an event with its ID is there, event replaces it, and stays settled if that
-// one was.
+// append adds event in order of time. An event with the same ID is replaced, unless it is settled.
 func (l *eventLog) append(event store.Event, keep int, clock *Store) {
 	n := len(l.events)
-	if n > 0 && l.events[n-1].At >= event.At { // most often it is later than all others
+	if n > 0 && l.events[n-1].At >= event.At { // usually it is later than all others
 		if i := l.find(&event, searchedEvents); i >= 0 {
 			if l.events[i].Ends != 0 {
 				l.replace(i, event)
@@ -264,8 +260,7 @@ func (l *eventLog) append(event store.Event, keep int, clock *Store) {
 	l.events = slices.Insert(l.events, l.after(event.At), event)
 }
 
-// settle makes event stay, whether it is there or not. One that was dated anew since keeps that
-// date.
+// settle makes event permanent, and adds it if it is missing. An event that was dated anew keeps its date.
 func (l *eventLog) settle(event store.Event, keep int, clock *Store) {
 	event.Ends = 0
 	if i := slices.IndexFunc(l.events, func(have store.Event) bool { return have.ID == event.ID }); i >= 0 {
@@ -290,8 +285,7 @@ func (l *eventLog) after(at store.Instant) int {
 	return sort.Search(n, func(i int) bool { return l.events[i].At > at })
 }
 
-// find returns where an event with the ID and the instant of event is, -1 if it is
-// not among the last few of that instant.
+// find returns the index of the event with event's ID and instant, -1 if it is not among the last few of that instant.
 func (l *eventLog) find(event *store.Event, few int) int {
 	last := l.after(event.At) - 1
 	for i := last; i >= 0 && i > last-few && l.events[i].At == event.At; i-- {
@@ -307,13 +301,13 @@ func (l *eventLog) remove(ids []store.EventID) {
 	l.filter(func(have *store.Event) bool { return !slices.Contains(ids, have.ID) })
 }
 
-// filter removes all events but those for which is returns true.
+// filter keeps the events for which is returns true, and removes all others.
 func (l *eventLog) filter(is func(*store.Event) bool) {
 	l.events = slices.DeleteFunc(l.events, func(have store.Event) bool { return !is(&have) })
 	l.know()
 }
 
-// know finds out what l is to know of its events.
+// know derives l's sum and holds from its events.
 func (l *eventLog) know() {
 	l.sum = store.SumOf(l.events)
 	l.holds = slices.ContainsFunc(l.events, func(have store.Event) bool { return have.Ends != 0 })
@@ -339,8 +333,7 @@ func (e *entry) set(w *store.CellWrite, clock *Store) {
 	}
 }
 
-// add adds c's units to its counter, and forgets counters that have expired when it
-// starts a new one.
+// add adds c's units to its counter. If it starts a new counter, it drops expired ones.
 func (e *entry) add(c store.Count, clock *Store) {
 	e.expires = max(e.expires, c.Expires)
 	for i := range e.counts {
@@ -354,8 +347,7 @@ func (e *entry) add(c store.Count, clock *Store) {
 	e.counts = append(e.counts, c)
 }
 
-// put replaces the running total of the same row by t, unless t is older, and forgets running
-// totals that have expired.
+// put replaces the running total of the same row by t, unless t is older, and drops expired running totals.
 func (e *entry) put(t *store.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
 	e.rarely().put(t, min(t.Start, clock.dated()))
@@ -374,7 +366,7 @@ func (e *entry) forget(reset store.Instant) {
 	}
 }
 
-// rarely returns what e rarely has, which is made if it has nothing of it.
+// rarely returns e.rare, and makes it if it is nil.
 func (e *entry) rarely() *rare {
 	if e.rare == nil {
 		e.rare = new(rare)
@@ -382,11 +374,11 @@ func (e *entry) rarely() *rare {
 	return e.rare
 }
 
-// keptRemovals is how many removed events of a key are remembered: an append that is repeated is
-// so within a few milliseconds.
+// keptRemovals is the number of removed events that are remembered for a key: a repeated append comes within a few
+// milliseconds.
 const keptRemovals = 64
 
-// forgo has events with these ids stay removed.
+// forgo remembers that the events with these ids were removed.
 func (r *rare) forgo(ids []store.EventID) {
 	r.removed = append(r.removed, ids...)
 	r.removed = slices.Delete(r.removed, 0, max(0, len(r.removed)-keptRemovals))
@@ -408,7 +400,7 @@ func (r *rare) put(t *store.Tally, now store.Instant) {
 // isEmpty reports whether nothing was stored in e yet.
 func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
 
-// isOver reports whether nothing in e matters any more, by the two times of Store.
+// isOver reports whether all parts of e have expired, by Store.dated and Store.instant.
 func (e *entry) isOver(dated, passed store.Instant) bool {
 	return e.expires <= dated && (e.cell == nil || e.cell.expires <= passed)
 }

@@ -11,28 +11,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// feed holds the published news that still live.
+// feed holds published news until they expire.
 type feed struct {
 	mu      sync.Mutex
 	changes map[store.EventID]published
-	latest  map[store.Key]store.EventID // of overrides: the change that the next one of its key replaces
-	soonest store.Instant               // nothing expires before
+	latest  map[store.Key]store.EventID // the change with the override in force of each key
+	soonest store.Instant               // no change expires earlier
 }
 
-// published is a change and what the store knows of it, by its own clock.
+// published is a change and the instants of its publication and expiry by the store's clock.
 type published struct {
 	store.Change
 	at      store.Instant
 	expires store.Instant
 }
 
-// maxChanges bounds the changes that are kept: some 10 MiB. Resets and refunds live for
-// seconds, blocks for as long as they last, holds for an hour: of these some make room for all others.
+// maxChanges bounds the number of changes in memory, about 10 MiB. Resets and refunds live for seconds, blocks until
+// they end, and holds for up to an hour: blocks and holds make room for all others.
 const maxChanges = 1 << 16
 
-// Publish keeps c for its TTL. It returns an error that wraps store.ErrOverloaded
-// when there is no room for it. News of holds are for the process that comes after this one,
-// and are kept if there is a disk.
+// Publish keeps c for its TTL. It returns an error that wraps store.ErrOverloaded if there is no room for it. News of
+// holds are for the next process, and are kept only if there is a disk.
 func (s *Store) Publish(_ context.Context, c *store.Change) error {
 	if c.Kind == store.ChangeHold && s.saver.disk == nil {
 		return nil
@@ -51,7 +50,7 @@ func (s *Store) Overrides(context.Context, policy.Level) ([]store.Change, error)
 	return slices.DeleteFunc(changes, func(c store.Change) bool { return c.Kind != store.ChangeOverride }), nil
 }
 
-// Changes returns the changes that were dated or published since an instant of q, are dated before the other, and have not
+// Changes returns the changes that were dated or published since q.Since, are dated before q.Until, and have not
 // expired.
 func (s *Store) Changes(_ context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	return s.feed.between(q.Since, cmp.Or(q.Until, store.Distant), s.instant()), nil
@@ -77,8 +76,8 @@ func (p *published) yields() bool {
 	return p.Kind == store.ChangeBlock || p.Kind == store.ChangeHold
 }
 
-// drop drops the change that ends soonest of those that yield, so that a caller that is denied
-// often, or holds much, leaves room for others.
+// drop drops the change that expires first of those that yield: a caller that is often denied, or holds many units,
+// leaves room for others.
 func (f *feed) drop() (dropped bool) {
 	var soonest published
 	for _, p := range f.changes {
@@ -114,7 +113,7 @@ func (f *feed) replace(p *published) bool {
 	return true
 }
 
-// forget drops the change that has this ID.
+// forget drops p.
 func (f *feed) forget(p *published) {
 	delete(f.changes, p.ID)
 	if f.latest[p.Key] == p.ID {
@@ -141,7 +140,7 @@ func (f *feed) sweep(now store.Instant) {
 	f.expire(now)
 }
 
-// expire drops expired news, if there are any.
+// expire drops expired news.
 func (f *feed) expire(now store.Instant) {
 	if len(f.changes) == 0 || f.soonest > now {
 		return

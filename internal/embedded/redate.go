@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// longestReset is longer than any reset is remembered: two of the longest windows, and margins.
+// longestReset exceeds the time for which resets are remembered: two of the longest windows, and margins.
 const longestReset = 3 * policy.MaxWindow
 
 // redate sets every date in e that is later than now to now, because the clock was set back.
@@ -26,13 +26,13 @@ func (e *entry) redate(now store.Instant) {
 	}
 }
 
-// dropZeros forgets counters that are zero.
+// dropZeros drops counters that are zero.
 func (e *entry) dropZeros() {
 	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Units == 0 })
 }
 
-// bound shortens the life of e to what it would be if every later date in e were now. So keys
-// that were dated by a clock which was ahead don't fill the memory for longer than others.
+// bound shortens the life of e as if every date later than now were now. So keys that were dated by a clock that was
+// ahead don't fill the memory for longer than others.
 func (e *entry) bound(now store.Instant) {
 	until, isAhead := store.Instant(0), e.reset > now
 	for span := range store.SpanCount {
@@ -62,8 +62,7 @@ func (e *entry) bound(now store.Instant) {
 	e.expires = min(e.expires, until)
 }
 
-// bound shortens the life of a cell that was written by a clock which was ahead to what it was
-// given. It does nothing if c is nil.
+// bound shortens the life of a cell that was written by a clock that was ahead to its time to live. c may be nil.
 func (c *cell) bound(now store.Instant) {
 	if c == nil || c.expires >= store.Distant {
 		return
@@ -73,7 +72,7 @@ func (c *cell) bound(now store.Instant) {
 	}
 }
 
-// outlast extends the life of a cell that was loaded from a disk to loadedLast at least.
+// outlast extends the life of a cell from a disk to at least loadedLast. c may be nil.
 func (c *cell) outlast(now store.Instant) {
 	if c != nil && c.expires != 0 {
 		c.expires = max(c.expires, now.Add(loadedLast))

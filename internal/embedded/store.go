@@ -1,9 +1,8 @@
-// Package embedded is the store in this process's memory: the default, and the one that decides while a shared store
+// Package embedded is the store in this process's memory. It is the default store, and decides while a shared store
 // does not answer.
 //
-// It is sharded by key, forgets expired counts, and is bounded. It knows how to
-// keep events, counters, cells, resets and changes, and nothing of policies or
-// algorithms.
+// It is sharded by key, drops expired counts, and is bounded. It keeps events, counters, cells, resets and changes, and
+// knows nothing of policies or algorithms.
 package embedded
 
 import (
@@ -21,8 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Store keeps counts in memory. It implements store.Exclusive; make one with
-// New.
+// Store keeps counts in memory. It implements store.Exclusive. Make one with New or Open.
 type Store struct {
 	now     func() time.Time
 	started time.Time
@@ -40,20 +38,20 @@ var (
 
 // Options of a Store. The zero value suits a service of its own.
 type Options struct {
-	MaxKeys int              // keys kept at the same time; zero: DefaultMaxKeys
+	MaxKeys int              // the most keys that are kept; zero: DefaultMaxKeys
 	Now     func() time.Time // nil: clock.SystemClock; the same clock as the engine's
 
 	// For Open only.
-	Disk      Disk          // keeps the counts while the process is not there
-	SyncEvery time.Duration // younger counts may be lost with the process; zero: DefaultSyncEvery
-	Logger    *slog.Logger  // a line when saving begins to fail and when it works again; nil: logs nothing
+	Disk      Disk          // keeps the counts across restarts
+	SyncEvery time.Duration // the time between saves; zero: DefaultSyncEvery
+	Logger    *slog.Logger  // logs when saves begin to fail and when they succeed again; nil: logs nothing
 }
 
-// DefaultMaxKeys is the MaxKeys of Options that give none: with a counter each, a fourth
-// of a GiB; with ten events, two thirds.
+// DefaultMaxKeys is the default of Options.MaxKeys. So many keys take a quarter of a GiB with one counter each, and two
+// thirds with ten events.
 const DefaultMaxKeys = 1 << 20
 
-// shardCount is large enough that two cores rarely meet. A shardSet has as many bits.
+// shardCount is large enough that two cores rarely meet in a shard. A shardSet has as many bits.
 const shardCount = 64
 
 // shard is one part of the keys.
@@ -63,21 +61,21 @@ type shard struct {
 	maxKeys int
 	one     one
 	scratch scratch
-	dirty   map[store.Key]struct{} // what the disk does not have as it is here; nil: there is no disk
+	dirty   map[store.Key]struct{} // keys that the disk does not have in their present state; nil: there is no disk
 }
 
 // one is memory that is reused by every Update of a key in its shard.
 type one struct {
 	state store.State
 	write store.Write
-	event [1]store.Event // for decide to append to the log of a key that is not kept
+	event [1]store.Event // for decide to append to the log of a new key
 }
 
-// scratch is memory that is reused by every UpdateAll whose first shard it is in.
+// scratch is memory that is reused by every UpdateAll for which this shard is the first.
 type scratch struct {
 	states  []store.State
 	writes  []store.Write
-	entries []*entry // of the keys, in their order; nil for one that is not kept
+	entries []*entry // of the keys, in their order; nil for a new key
 }
 
 // New returns an empty store in memory only. A nil opts means the zero Options.
@@ -102,8 +100,8 @@ func New(opts *Options) *Store {
 	return s
 }
 
-// Update reads, lets decide judge, and writes, while it holds the key's shard. When
-// there is no room for a new key, nothing is stored.
+// Update reads, calls decide, and writes, while it holds the lock of the key's shard. If there is no room for a new
+// key, it stores nothing.
 func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
@@ -132,7 +130,7 @@ func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.Sta
 
 func (s *Store) shard(k store.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
 
-// Read returns what q asks for.
+// Read returns the state that q asks for.
 func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
@@ -146,9 +144,8 @@ func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 	return state, nil
 }
 
-// Write stores w. It returns an error that wraps store.ErrConflict when its cell is
-// not the one expected, and one that wraps store.ErrOverloaded when the key is new
-// and there is no room for it; nothing is stored then.
+// Write stores w, or nothing if it returns an error. The error wraps store.ErrConflict if the cell has another version
+// than expected, and store.ErrOverloaded if there is no room for a new key.
 func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	var conflict error
 	err := s.Update(ctx, &store.Query{Key: w.Key, Cell: w.Cell != nil}, func(have *store.State, to *store.Write) {
@@ -171,8 +168,8 @@ func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 	return store.InTwoSteps(ctx, s, w, q)
 }
 
-// UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
-// there is no room for a new key, nothing is stored.
+// UpdateAll reads, calls decide, and writes, while it holds the locks of the keys' shards. If there is no room for a
+// new key, it stores nothing.
 func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	var set shardSet
 	for i := range q {
@@ -194,7 +191,7 @@ func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]stor
 	return s.store(writes, scratch.entries[:len(q)])
 }
 
-// take returns n states and n writes with nothing in them, and makes room for n entries.
+// take returns n empty states and n empty writes, and makes room for n entries.
 func (s *scratch) take(n int) ([]store.State, []store.Write) {
 	for len(s.states) < n {
 		s.states, s.writes, s.entries = append(s.states, store.State{}), append(s.writes, store.Write{}), append(s.entries, nil)
@@ -207,8 +204,8 @@ func (s *scratch) take(n int) ([]store.State, []store.Write) {
 	return s.states[:n], s.writes[:n]
 }
 
-// store stores all of w or, when there is no room for a key of it, nothing. entries are
-// those of its keys, nil where there is none. The shards are locked.
+// store stores all of w, or nothing if there is no room for one of its keys. entries are those of the keys, nil for a
+// new key. The shards are locked.
 func (s *Store) store(w []store.Write, entries []*entry) error {
 	for i := range w {
 		if entries[i] != nil || !stores(&w[i]) {
@@ -232,7 +229,7 @@ func (s *Store) store(w []store.Write, entries []*entry) error {
 // entry returns the entry of k, nil if there is none. Its shard is locked.
 func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
 
-// makeRoom makes an empty entry for w, without taking the place of another key of beside.
+// makeRoom makes an empty entry for w. It evicts no key of beside.
 func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	sh := s.shard(w.Key)
 	if w.Cell != nil {
@@ -247,7 +244,8 @@ func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	return sh.newEntry(w), nil
 }
 
-// roomForClaim returns an error if there is no room for one more claim of by, and removes expired ones for it.
+// roomForClaim returns an error if there is no room for one more claim of by. It removes an expired key of the shard
+// first if that helps.
 func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error {
 	err := s.claims.full(by)
 	if err != nil && sh.entries.size() > 0 && sh.evict(s, beside) {
@@ -256,7 +254,7 @@ func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error
 	return err
 }
 
-// dropEmpty forgets those of entries in which nothing is stored. Their shards are locked.
+// dropEmpty drops those of entries that are empty. Their shards are locked.
 func (s *Store) dropEmpty(entries []*entry) {
 	for _, e := range entries {
 		if e != nil && e.isEmpty() {
@@ -265,7 +263,7 @@ func (s *Store) dropEmpty(entries []*entry) {
 	}
 }
 
-// Len returns how many keys are kept.
+// Len returns the number of keys that are kept.
 func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {
@@ -281,13 +279,13 @@ type shardSet uint64
 
 func (h *shardSet) add(k store.Key) { *h |= 1 << (k.Prefix() % shardCount) }
 
-// first returns the index of the first shard, and of the first of all for none.
+// first returns the index of the first shard, 0 if h is empty.
 func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
 
 // several reports whether h has more than one shard. Changes within one shard are atomic to its readers.
 func (h shardSet) several() bool { return h&(h-1) != 0 }
 
-// lock locks the shards in the order of their indexes, as each function does that locks more than one.
+// lock locks the shards in the order of their indexes, as every function must that locks more than one.
 func (s *Store) lock(set shardSet) {
 	if set.several() {
 		s.several.RLock()
@@ -306,39 +304,38 @@ func (s *Store) unlock(set shardSet) {
 	}
 }
 
-// index keeps entries, and finds them by their keys. Keys are hashes, so their first eight bytes
-// tell nearly any number of them apart, and are a third of the cost to look up. The maps know
-// places, not addresses: so the collector of garbage has nothing to do with them, and looks at a
-// slab where it would look at each entry. The zero index is empty, and keeps nothing until init.
+// index finds entries by their keys. Keys are hashes, so their first eight bytes distinguish nearly any number of them,
+// and cost a third of the time to look up. The maps have places instead of pointers: the garbage collector does not
+// scan them, and looks at slabs instead of entries. The zero index needs init before the first add.
 type index struct {
 	byPrefix map[uint64]place
-	others   map[store.Key]place // whose prefix is another one's, too
+	others   map[store.Key]place // keys whose prefix another key has already
 	slabs    []slab
-	used     []uint64 // a bit for each place: it is an entry's
-	roomy    []uint32 // those of used that have a place left
-	hand     place    // where next goes on
+	used     []uint64 // one bit for each place: it has an entry
+	roomy    []uint32 // indices of the words in used with a free place
+	hand     place    // where next continues
 }
 
-// place is where an entry is: wordSize times the word of used, and which of the word's bits.
+// place is the position of an entry: wordSize times the index of a word in used, plus the index of the bit.
 type place uint32
 
-// slab is memory for the entries of some words of used. Unneeded parts are nil.
+// slab is the memory of the entries of some words of used. Parts that are not needed are nil.
 type slab struct {
 	entries *[slabSize]entry
-	events  *[slabSize]store.Event // the first ones of their logs
+	events  *[slabSize]store.Event // the first event of each log
 }
 
 const (
 	wordSize  = 64
 	slabWords = 4
-	// slabSize is so many that the allocator gives whole pages for their entries, which begin where
-	// lines of the processor's cache do.
+	// slabSize is large enough that the allocator returns whole pages for entries, so that entries are aligned to lines
+	// of the processor's cache.
 	slabSize = slabWords * wordSize
 )
 
 func (x *index) init() { x.byPrefix = make(map[uint64]place) }
 
-// find returns the entry of k, nil if there is none. It stays where it is until it is removed.
+// find returns the entry of k, nil if there is none. The entry keeps its address until it is removed.
 func (x *index) find(k *store.Key) *entry {
 	if p, ok := x.byPrefix[k.Prefix()]; ok {
 		if e := x.at(p); e.key == *k {
@@ -353,7 +350,7 @@ func (x *index) find(k *store.Key) *entry {
 
 func (x *index) at(p place) *entry { return &x.slabs[p/slabSize].entries[p%slabSize] }
 
-// add makes an entry of k, of which there is none. With a log it has memory for its first event.
+// add makes an entry of k, which must have none. If log is true, the entry has memory for its first event.
 func (x *index) add(k store.Key, log bool) *entry {
 	p := x.take()
 	s := &x.slabs[p/slabSize]
@@ -379,11 +376,11 @@ func (x *index) add(k store.Key, log bool) *entry {
 	return e
 }
 
-// take takes a place that is not used.
+// take returns a free place and marks it as used.
 func (x *index) take() place {
 	if len(x.roomy) == 0 {
 		for word := range uint32(slabWords) {
-			x.roomy = append(x.roomy, uint32(len(x.used))+slabWords-1-word) // the first one last: that is taken from
+			x.roomy = append(x.roomy, uint32(len(x.used))+slabWords-1-word) // in descending order, as take begins at the end
 		}
 		x.used = append(x.used, make([]uint64, slabWords)...)
 		x.slabs = append(x.slabs, slab{})
@@ -397,7 +394,7 @@ func (x *index) take() place {
 	return place(word)*wordSize + place(bit)
 }
 
-// remove forgets e. Its memory is given back with that of the last one of its slab.
+// remove removes e. A slab's memory is released with its last entry.
 func (x *index) remove(e *entry) {
 	p, ok := x.byPrefix[e.key.Prefix()]
 	if ok && x.at(p) == e {
@@ -418,10 +415,10 @@ func (x *index) remove(e *entry) {
 	}
 }
 
-// size returns how many there are.
+// size returns the number of entries.
 func (x *index) size() int { return len(x.byPrefix) + len(x.others) }
 
-// all returns all entries, in no order. They may be removed meanwhile.
+// all returns all entries, in no order. Entries may be removed during the iteration.
 func (x *index) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for word, used := range x.used {
@@ -434,7 +431,7 @@ func (x *index) all() iter.Seq[*entry] {
 	}
 }
 
-// next returns the entries one after the other, and begins again after the last. There is one.
+// next returns the entries one after the other, and then begins again. There must be at least one.
 func (x *index) next() *entry {
 	for {
 		p := x.hand

@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// sweepEvery is how often one shard is freed of expired keys, so that each is
-	// visited every 32 s and the longest pause is that of one shard.
+	// sweepEvery is the time between sweeps of one shard each: every shard is swept every 32 s, and no sweep takes
+	// longer than that of one shard.
 	sweepEvery = 500 * time.Millisecond
-	// evictTries is how many keys of a full shard are looked at for one that has
-	// expired before a new key is refused.
+	// evictTries is the number of keys of a full shard that are checked for expiry before a new key is refused.
 	evictTries = 64
 )
 
-// Run forgets keys whose last event, counter, cell and reset have expired, and saves changes if
-// there is a disk, until ctx ends. It saves once more then, and returns an error if that fails.
-// Without it keys are forgotten only when there is no room, and nothing is saved.
+// Run drops expired keys and, if there is a disk, saves changes, until ctx ends. Then it saves once more, and returns
+// the error of that save. Without Run, expired keys are dropped only when there is no room for a new one, and nothing
+// is saved.
 func (s *Store) Run(ctx context.Context) error {
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { s.sweeps(ctx) })
@@ -33,7 +32,7 @@ func (s *Store) sweeps(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	var clock steps
-	bound := 0 // the shards that are not visited yet since the clock was set back
+	bound := 0 // shards that were not swept since the clock was set back
 	for next := 0; ; next++ {
 		select {
 		case <-ctx.Done():
@@ -49,7 +48,7 @@ func (s *Store) sweeps(ctx context.Context) {
 	}
 }
 
-// Sweep forgets at once what Run forgets by and by, for a clock that is turned.
+// Sweep drops all expired keys at once. It is for simulations, which advance the clock.
 func (s *Store) Sweep() {
 	for i := range s.shards {
 		s.shards[i].sweep(s, false)
@@ -71,8 +70,7 @@ func (sh *shard) sweep(clock *Store, bound bool) {
 	}
 }
 
-// evict makes room for one key, if one of the next few has expired and is not about to
-// be written.
+// evict drops an expired key, if there is one among the next few that is not in w.
 func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	dated, passed := clock.dated(), clock.instant()
 	for range evictTries {
@@ -85,27 +83,27 @@ func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	return false
 }
 
-// instant is the time that expiry after a duration goes by: the start, and the time since by the monotonic clock. So
-// nothing expires because the clock is set.
+// instant returns the time for expiry after a duration: the start, plus the monotonic time since. A change of the clock
+// does not affect it.
 func (s *Store) instant() store.Instant {
 	return store.InstantOf(s.started.Add(s.now().Sub(s.started)))
 }
 
-// clockLead returns how far the clock is ahead of instant, because it was set since the start. It
-// is below 0 if the clock is behind.
+// clockLead returns how far the clock is ahead of instant, because it was changed since the start. A negative result
+// means that the clock is behind.
 func (s *Store) clockLead() store.Instant { return store.InstantOf(s.now()) - s.instant() }
 
-// dated is the time that expiry at a date goes by. Nothing expires because the clock is set
-// ahead, nor by time that passes while it is set back.
+// dated returns the time for expiry at a date: the earlier one of the clock and instant. So nothing expires early
+// because the clock is set forward, or because time passes while it is set back.
 func (s *Store) dated() store.Instant {
 	now := s.now()
 	return min(store.InstantOf(now), store.InstantOf(s.started.Add(now.Sub(s.started))))
 }
 
-// steps notices when the clock is set back.
+// steps detects that the clock was set back.
 type steps struct{ lead store.Instant }
 
-// wasSetBack reports whether the clock was set back, by more than a second, since it was last asked.
+// wasSetBack reports whether the clock was set back, by more than a second, since the last call.
 func (s *steps) wasSetBack(clock *Store) bool {
 	before := s.lead
 	s.lead = clock.clockLead()

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// spareEvents is how far a log may outgrow what matters before its oldest events
-	// are merged, so that merging is rare.
+	// spareEvents is how far a log may exceed its useful length before its oldest events are merged, so that merging is
+	// rare.
 	spareEvents = 16
-	// holdMargin is how long an ended hold is kept for instances whose clock is behind: twice as far as two clocks are
-	// ever allowed to be apart.
+	// holdMargin is how long an ended hold is kept for instances whose clock is behind: twice the largest tolerance of
+	// clocks.
 	holdMargin = 2 * time.Minute
 )
 
-// makeRoom makes room for two more events in a log that has none: an Update's decide appends to the
-// events that it reads before the store does.
+// makeRoom makes room for two more events in a full log, as decide in an Update appends one before the store does.
 func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
 	if len(l.events) > 0 {
 		l.trim(keep, at, clock)
@@ -26,8 +25,8 @@ func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
 	l.grow(keep)
 }
 
-// grow makes room for one more event: for twice as many, but up to keep for hardly more than
-// that, as there most logs stay. An eighth is added to keep, so that trimming stays rare.
+// grow makes room for one more event. It doubles the capacity, up to keep and an eighth: most logs stay at keep, and
+// the eighth makes trimming rare.
 func (l *eventLog) grow(keep int) {
 	n := len(l.events)
 	if n < cap(l.events) {
@@ -40,8 +39,8 @@ func (l *eventLog) grow(keep int) {
 	l.events = append(make([]store.Event, 0, room), l.events...)
 }
 
-// trim removes events that have expired at an instant, and ended holds, and merges all others but the
-// newest keep if that is still too many.
+// trim removes events that have expired at an instant, and ended holds. If the log is still too long, it merges all
+// events but the newest keep.
 func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
@@ -54,7 +53,7 @@ func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	}
 }
 
-// drop removes the oldest n events, without a look at the others.
+// drop removes the oldest n events. It reads the others only if the sum has reached its maximum.
 func (l *eventLog) drop(n int) {
 	if l.sum != math.MaxInt64 {
 		l.sum -= store.SumOf(l.events[:n])
@@ -65,9 +64,8 @@ func (l *eventLog) drop(n int) {
 	l.know()
 }
 
-// merge makes one event of the oldest n, which nobody can remove, dated as the
-// youngest of them: that is exact for any use up to the limit. Holds become a hold of
-// their own, until the last of them ends.
+// merge merges the oldest n events into one, which can't be removed and has the date of the youngest: that is exact for
+// all uses up to the limit. Holds are merged into a hold of their own, until the last of them ends.
 func (l *eventLog) merge(n int) {
 	var whole, held store.Event
 	for _, event := range l.events[:n] {

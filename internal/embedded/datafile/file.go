@@ -1,6 +1,6 @@
-// Package datafile keeps an embedded store's records in one file, in an embedded
-// database (bbolt): a B+ tree that is copied on write and synced to the disk with every
-// transaction, so that a process or a machine that dies leaves the last one whole.
+// Package datafile keeps an embedded store's records in one file of an embedded database (bbolt): a B+ tree that is
+// copied on write and synced with every transaction, so that a crash of the process or the machine leaves the last
+// transaction whole.
 //
 // It knows nothing of records' contents.
 package datafile
@@ -26,13 +26,12 @@ type File struct{ db *bbolt.DB }
 var _ embedded.Disk = (*File)(nil)
 
 const (
-	// Name is that of the file in its folder.
+	// Name is the name of the file in its folder.
 	Name = "ratelimitd.db"
-	// format is the version of the file's contents, in its own bucket; a change of the buckets changes
-	// it. Records have a format of their own.
+	// format is the version of the file's buckets, stored in a bucket of its own. Records have a format of their own.
 	format = 1
-	// lockTimeout is how long Open waits for another process to leave the file: one that
-	// has just been stopped does within that.
+	// lockTimeout is how long Open waits for another process to release the file. A process that was just stopped needs
+	// less.
 	lockTimeout = 2 * time.Second
 )
 
@@ -42,8 +41,8 @@ var (
 	tables     = []embedded.Table{embedded.TableKeys, embedded.TableChanges}
 )
 
-// Open opens the file in folder, and makes both where they are missing, for their owner only.
-// It does not change a file that it can't read, and the error says what to do.
+// Open opens the file in folder. It makes the file and the folder if they are missing, readable by their owner only. It
+// does not change a file that it can't read; the error says what an operator can do.
 func Open(folder string) (f *File, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
@@ -61,28 +60,28 @@ func Open(folder string) (f *File, err error) {
 		return f, nil
 	}
 	if f != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written, so nothing is lost
 	}
 	return nil, explain(path, err)
 }
 
-// explain says what an error of Open means to an operator.
+// explain returns err, of Open, in an operator's terms.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%s is in use by another process: stop that one, or give each a folder of its own", path)
 	case errors.Is(err, errLater):
 		return fmt.Errorf("%s: %w", path, err)
-	case errors.As(err, new(*fs.PathError)): // which names it
+	case errors.As(err, new(*fs.PathError)): // it has the path already
 		return err
 	}
 	return fmt.Errorf("%s can't be read, and was left as it is: restore it, or move it away to begin with no counts: %w", path, err)
 }
 
-// errLater is a file that this version does not know.
+// errLater means that a later version wrote the file.
 var errLater = errors.New("written by a later version of ratelimitd: run that one, or give this one a folder of its own")
 
-// prepare makes the buckets of a new file and checks those of another.
+// prepare makes the buckets of a new file, and checks the format of an existing one.
 func (f *File) prepare() error {
 	found, err := f.format()
 	switch {
@@ -107,7 +106,7 @@ func (f *File) prepare() error {
 	})
 }
 
-// format returns the file's, 0 for a new one.
+// format returns the file's format, 0 for a new file.
 func (f *File) format() (found byte, err error) {
 	err = f.db.View(func(tx *bbolt.Tx) error {
 		if err := whole(tx); err != nil {
@@ -130,7 +129,7 @@ func (f *File) format() (found byte, err error) {
 	return found, err
 }
 
-// whole returns an error if the file ends before the database does.
+// whole returns an error if the file is shorter than its database.
 func whole(tx *bbolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
@@ -192,11 +191,11 @@ func save(tx *bbolt.Tx, r *embedded.Record) error {
 	return bucket.Put(r.Key, r.Value)
 }
 
-// Close waits for transactions under way and leaves the file to others.
+// Close waits for open transactions, and releases the file.
 func (f *File) Close() error { return f.db.Close() }
 
-// guard returns the panics of do as errors: bbolt has them for pages that make no sense
-// and, as it maps the file into memory, the runtime for those that can't be read.
+// guard returns panics of do as errors. bbolt panics on damaged pages, and the runtime on pages that can't be read, as
+// the file is mapped into memory.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

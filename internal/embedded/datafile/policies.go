@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// The buckets of policies, by the number of their version. A file has them once it has a version.
+// The buckets of policies, by version. A file has them once it has a version.
 var (
 	versionsBucket = []byte("policy-versions")
 	textsBucket    = []byte("policies")
@@ -23,12 +23,12 @@ type Policies struct{ file *File }
 
 var _ policystore.Store = (*Policies)(nil)
 
-// Policies returns where f keeps versions of the policies.
+// Policies returns the versions of the policies in f.
 func (f *File) Policies() *Policies { return &Policies{f} }
 
 func versionKey(number int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(number)) }
 
-// latestOf returns the number of the latest version in b, which may be nil.
+// latestOf returns the latest version in b, 0 if b is nil or empty.
 func latestOf(b *bbolt.Bucket) int64 {
 	if b == nil {
 		return 0
@@ -40,7 +40,7 @@ func latestOf(b *bbolt.Bucket) int64 {
 	return int64(binary.BigEndian.Uint64(key))
 }
 
-// view calls do with the buckets, unless there is no version.
+// view calls do with the buckets, if there is a version.
 func (p *Policies) view(do func(versions, texts *bbolt.Bucket) error) error {
 	return guard(func() error {
 		return p.file.db.View(func(tx *bbolt.Tx) error {
@@ -53,7 +53,7 @@ func (p *Policies) view(do func(versions, texts *bbolt.Bucket) error) error {
 	})
 }
 
-// Latest returns the number of the latest version.
+// Latest returns the latest version, 0 if there is none.
 func (p *Policies) Latest(context.Context) (latest int64, err error) {
 	err = p.view(func(versions, _ *bbolt.Bucket) error {
 		latest = latestOf(versions)
@@ -92,7 +92,7 @@ func (p *Policies) Read(_ context.Context, number int64) (set policystore.Set, e
 	return set, unreadable(err)
 }
 
-// Put keeps a version: it is on the disk then.
+// Put keeps a version. It is on the disk once Put returns.
 func (p *Policies) Put(_ context.Context, have int64, set *policystore.Set) error {
 	value, err := json.Marshal(&set.Version)
 	if err != nil {
@@ -128,7 +128,7 @@ func put(versions, texts *bbolt.Bucket, number int64, version, text []byte) erro
 
 // forget removes the oldest versions beyond policystore.Kept.
 func forget(versions, texts *bbolt.Bucket) error {
-	var keys [][]byte // the oldest first
+	var keys [][]byte // in ascending order
 	err := versions.ForEach(func(key, _ []byte) error {
 		keys = append(keys, slices.Clone(key))
 		return nil
@@ -144,7 +144,7 @@ func forget(versions, texts *bbolt.Bucket) error {
 	return err
 }
 
-// unreadable says that waiting does not mend err.
+// unreadable wraps err, which may be nil, in policystore.ErrUnreadable: a retry can't help.
 func unreadable(err error) error {
 	if err == nil {
 		return nil
