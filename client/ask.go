@@ -13,12 +13,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
-// asked is one call, from when it waits until it is answered.
+// asked is one call until it is answered.
 type asked struct {
 	call    Call
-	members []byte // of call, as appendMembers makes them
+	members []byte // of call, by appendMembers
 	answer  answer
-	timer   *time.Timer // of Options.Timeout
+	timer   *time.Timer // fires after Options.Timeout
 	joined  *join.Call[*asked]
 }
 
@@ -28,8 +28,7 @@ func newAsked() *asked {
 	return a
 }
 
-// write makes a the call, with an idempotency key where it may be tried again. The error is a
-// *Problem.
+// write makes a the call, with an idempotency key if it may be tried again. The error is a *Problem.
 func (c *Client) write(a *asked, call Call) error {
 	if err := call.Validate(); err != nil {
 		return err
@@ -37,9 +36,9 @@ func (c *Client) write(a *asked, call Call) error {
 	a.call = call
 	switch {
 	case call.Op == OpCheck && call.Reserve == 0:
-		a.call.IdempotencyKey = "" // which counts nothing: a batch would refuse it
-	case call.Op == OpConfirm: // it counts once as it is
-	case call.Op == OpCheck: // the service says that one which reserves has none, and gets none made
+		a.call.IdempotencyKey = "" // a check counts nothing, and a batch would refuse the key
+	case call.Op == OpConfirm: // a confirm counts once without a key
+	case call.Op == OpCheck: // a check that reserves gets no key: the service would refuse it
 	case c.opts.Retries > 0 && call.IdempotencyKey == "":
 		a.call.IdempotencyKey = rand.Text()
 	}
@@ -57,12 +56,12 @@ func (c *Client) write(a *asked, call Call) error {
 
 var seed = maphash.MakeSeed() // for slotOf
 
-// slotOf returns where d is counted among alike demands.
+// slotOf returns the slot that d shares with alike demands.
 func slotOf(d *Demand) join.Slot {
 	return join.Slot((maphash.String(seed, d.Identifier) + uint64(len(d.Policy))) % join.Slots)
 }
 
-// begin begins the time of a.
+// begin starts the timer of a.
 func (a *asked) begin(ctx context.Context, timeout time.Duration) {
 	a.joined.Context, a.joined.Trace = ctx, traceOf(ctx)
 	if a.timer == nil {
@@ -72,7 +71,7 @@ func (a *asked) begin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// maxSpareLen keeps the rare long call from staying in memory.
+// maxSpareLen keeps the memory of a rare long call from being kept.
 const maxSpareLen = 4 << 10
 
 // reset makes a ready for another call.
@@ -84,7 +83,7 @@ func (a *asked) reset() {
 	}
 }
 
-// tries asks until a is answered or no try is left. kept reports whether nobody else uses a any more.
+// tries asks until a is answered or no try is left. kept reports that no other goroutine uses a any longer.
 func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, failed *CallError) {
 	recorded := RecordedNo
 	tries := c.newTries()
@@ -96,7 +95,7 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 			}
 		}
 		now := a.call.recordedAfter(err, sent)
-		if recorded != RecordedUnknown { // an earlier try may count yet
+		if recorded != RecordedUnknown { // an earlier try may have counted
 			recorded = now
 		}
 		if !kept || !a.call.repeatable(now) || !tries.again(ctx, err, a.timer.C) {
@@ -105,21 +104,21 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 	}
 }
 
-// failure returns the error of an answer that does not fit the call, or nil.
+// failure returns the error of an answer that does not fit the call; nil if it fits.
 func (a *asked) failure() error {
 	confirm := a.call.Op == OpConfirm
 	switch {
 	case a.answer.decided && !confirm, a.answer.confirmed && confirm:
 		return nil
-	case a.answer.decided || a.answer.confirmed: // it answers another kind of call
+	case a.answer.decided || a.answer.confirmed: // an answer to another kind of call
 		return foreign(&transport.ForeignError{Status: a.answer.status, Why: jsonscan.ErrUnreadable.Error()})
 	}
 	p := a.answer.problem
 	return &p
 }
 
-// try asks once, and waits until a is answered or its time is over. sent reports whether it may have reached the
-// service, kept whether nobody else uses a any more.
+// try asks once, and waits until a is answered or its time is over. sent reports whether the call may have reached the
+// service, and kept that no other goroutine uses a any longer.
 func (c *Client) try(ctx context.Context, a *asked) (sent, kept bool, err error) {
 	if err := c.queue.Enter(a.joined); err != nil {
 		return false, true, queueError(err)

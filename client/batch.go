@@ -6,16 +6,16 @@ import (
 	"strconv"
 )
 
-// Result is the outcome of one call of a batch: Err is nil where there is a Decision, and a
-// *CallError otherwise. The Decision of a confirm is empty.
+// Result is the outcome of one call of a batch. Err is nil if there is a Decision, and a *CallError if not. The
+// Decision of a confirm is empty.
 type Result struct {
 	Decision Decision
 	Err      error
 }
 
-// Batch makes up to 1000 calls as one request, and returns a result for each, in their order.
-// A call that is wrong harms no other. Calls that share a policy and identifier are decided in
-// their order. The error, a *CallError, is of calls that do not fit a batch: none was made.
+// Batch makes up to 1000 calls as one request, and returns a result for each, in their order. An invalid call does not
+// affect the others. Calls that share a policy and identifier are decided in their order. The error, a *CallError,
+// means that the calls don't fit into a batch, and that none was made.
 func (c *Client) Batch(ctx context.Context, calls []Call) ([]Result, error) {
 	if len(calls) == 0 || len(calls) > maxBatchOps {
 		detail := "A batch has 1 to " + strconv.Itoa(maxBatchOps) + " calls."
@@ -58,7 +58,7 @@ type pending struct {
 	err      error // of the last try
 }
 
-// run asks until every call is answered, or not worth another try.
+// run asks until every call is answered or not worth another try.
 func (b *batch) run(size int) {
 	for len(b.pending) > 0 {
 		calls := make([]*asked, len(b.pending))
@@ -74,8 +74,7 @@ func (b *batch) run(size int) {
 	}
 }
 
-// settle fills in the results after a try that gave err. The calls that another try may help
-// stay pending.
+// settle fills in the results after a try that returned err. Calls that may succeed in another try stay pending.
 func (b *batch) settle(err error) {
 	var again []pending
 	for _, p := range b.pending {

@@ -12,8 +12,8 @@ type Op string
 
 // The operations.
 const (
-	OpCheck  Op = "check"  // would this be allowed now? Records nothing
-	OpRecord Op = "record" // records the event, whatever the limit
+	OpCheck  Op = "check"  // checks whether the call would be allowed now, and records nothing
+	OpRecord Op = "record" // records units, whatever the limit
 	OpTake   Op = "take"   // checks and records as one step
 	// OpConfirm confirms that the units of a receipt were real. It is for a Batch; a single one is Client.Confirm.
 	OpConfirm Op = "confirm"
@@ -22,59 +22,60 @@ const (
 // Demand asks for some units of one policy for one identifier.
 type Demand struct {
 	Policy     string
-	Identifier string // who is counted: 1 to 1024 bytes of UTF-8; the service stores a hash of it
-	Cost       int64  // units; 0 means 1; CostNothing: a settlement used none
-	// Limit is how many units the identifier may have, under a policy that takes its limit from requests; 0: its default.
-	// It must be what the application knows of its customer, never what an end user sends.
+	Identifier string // the counted identifier: 1 to 1024 bytes of UTF-8; the service stores a hash of it
+	Cost       int64  // units; 0 means 1; CostNothing in a settlement: none were used
+	// Limit is the number of units that the identifier may have, under a policy that takes its limit from requests; 0:
+	// its default. The application must derive it from its own data about the customer, never from an end user's
+	// request.
 	Limit int64
 }
 
-// CostNothing is the cost, in a Demand or a Call that settles a reservation, that frees all its units.
+// CostNothing is the cost by which a Demand or a Call that settles a reservation frees all its units.
 const CostNothing int64 = -1
 
-// Call is one question with all its options. For most, Check, Record and Take are shorter.
+// Call is one call with all its options. Check, Record and Take are shorter, and suit most uses.
 type Call struct {
 	Op Op
-	// Demands stand or fall together: all are recorded or none is. Up to 16, none twice. A
-	// record with a Reservation needs none, and a confirm has none.
+	// Demands are decided together: all are recorded or none is. There may be up to 16, none of them twice. A record
+	// with a Reservation needs none, and a confirm has none.
 	Demands []Demand
-	// Reserve is how long a check that allows holds the units, in whole milliseconds, from 1 to an hour; 0: it holds none.
+	// Reserve is how long an allowed check holds its units, in whole milliseconds, up to an hour; 0: it holds none.
 	Reserve time.Duration
-	// Reservation is the one of a check, for a record to settle; empty: none.
+	// Reservation is the reservation that a record settles; empty: none.
 	Reservation string
-	// Cost is how many units each demand of a Reservation used, in a call without Demands: 0 means as many as are held,
-	// and CostNothing none.
+	// Cost is the number of units that each demand of Reservation used, in a call without Demands; 0: all held units;
+	// CostNothing: none.
 	Cost int64
-	// Receipt is the one that a confirm confirms, which has no other field; empty: it is not a confirm.
+	// Receipt is the receipt that a confirm confirms. Such a call has no other field.
 	Receipt string
-	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
-	// ASCII without a blank at either end; for takes and records, and ignored for checks that reserve nothing. Empty:
-	// none, unless Options.Retries has the client make one.
+	// IdempotencyKey makes repetitions of this call count once. It has 1 to 255 bytes of printable ASCII, without a
+	// blank at either end. It is for takes and records; checks that reserve nothing ignore it. If it is empty, the
+	// client makes one only if Options.Retries is set.
 	IdempotencyKey string
 }
 
-// The service's bounds, as far as they keep one call from spoiling the others of its request.
+// Bounds of the service that keep a call from spoiling the others of its request.
 const (
 	maxReserve   = time.Hour
 	maxKeyLen    = 255
-	maxLoneLen   = 64 << 10 // bytes of a request of one call
+	maxLoneLen   = 64 << 10 // bytes of a request with one call
 	maxBatchLen  = 1 << 20  // bytes of a batch
 	maxBatchOps  = 1000
 	batchOpening = `{"operations":[`
 	batchClosing = `]}`
 )
 
-// leavesUnits reports whether c leaves units behind that count, or are held.
+// leavesUnits reports whether c counts or holds units.
 func (c *Call) leavesUnits() bool { return c.Op != OpCheck || c.Reserve > 0 }
 
-// repeatable reports whether c may be sent again after a try that left recorded: it surely was not
-// done, or is idempotent.
+// repeatable reports whether c may be sent again after a try that ended with recorded: it was certainly not done, or is
+// idempotent.
 func (c *Call) repeatable(recorded Recorded) bool {
 	return recorded == RecordedNo || c.IdempotencyKey != "" || c.Op == OpConfirm
 }
 
-// recordedAfter returns whether c's units count after a try that failed with err. sent says that it may have reached
-// the service.
+// recordedAfter returns whether c's units count after a try that failed with err. sent says that the call may have
+// reached the service.
 func (c *Call) recordedAfter(err error, sent bool) Recorded {
 	if c.Op == OpConfirm {
 		return stillCounts(err, sent)
@@ -82,8 +83,8 @@ func (c *Call) recordedAfter(err error, sent bool) Recorded {
 	return recordedOf(err, c.leavesUnits(), sent)
 }
 
-// Validate returns a *Problem if c could not be sent, or would spoil the calls that share its request. The service
-// finds all other mistakes.
+// Validate returns a *Problem if c can't be sent, or would spoil the calls that share its request. The service finds
+// all other mistakes.
 func (c *Call) Validate() error {
 	switch {
 	case c.Op == OpConfirm:
@@ -120,7 +121,7 @@ func (c *Call) validateConfirm() error {
 	return nil
 }
 
-// wantReceipt is the detail of a refused receipt.
+// wantReceipt is the detail of the problem of an invalid receipt.
 const wantReceipt = "It must be given back as it was answered."
 
 func isReceipt(text string) bool { return text != "" && utf8.ValidString(text) }
@@ -153,8 +154,8 @@ func printable(text string) bool {
 	return true
 }
 
-// appendMembers appends the members of c that a request of its own and a batch's operation
-// share, without braces.
+// appendMembers appends the members of c that its own request and an operation of a batch have in common, without
+// braces.
 func (c *Call) appendMembers(b []byte) []byte {
 	start := len(b)
 	switch len(c.Demands) {
@@ -204,8 +205,7 @@ func (d *Demand) appendMembers(b []byte) []byte {
 	return b
 }
 
-// appendOperation appends c as a batch has it. members are its own, as appendMembers made
-// them.
+// appendOperation appends c as an operation of a batch. members are c's, by appendMembers.
 func (c *Call) appendOperation(b, members []byte) []byte {
 	b = append(b, `{"op":"`...)
 	b = append(b, c.Op...)
@@ -217,11 +217,10 @@ func (c *Call) appendOperation(b, members []byte) []byte {
 	return append(b, '}')
 }
 
-// operationFrame is how long the frame of an operation is at most, beside its members and
-// its idempotency key.
+// operationFrame is the maximum length of an operation without its members and its idempotency key.
 const operationFrame = len(`,{"op":"confirm",,"idempotency_key":""}`)
 
-// operationLen bounds how much of a batch c takes: a key may double in escapes.
+// operationLen returns a bound on the length of c in a batch: escapes may double the length of a key.
 func (c *Call) operationLen(members []byte) int {
 	return operationFrame + len(members) + 2*len(c.IdempotencyKey)
 }

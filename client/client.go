@@ -12,16 +12,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/line"
 )
 
-// Client asks one ratelimitd, or several behind one address. It is safe for concurrent use;
-// make one for a process with New.
+// Client asks a ratelimitd, or several behind one address. It is safe for concurrent use. Make one per process with
+// New.
 type Client struct {
 	opts       Options
 	transport  *transport.Transport
 	breaker    *circuit.Breaker
 	queue      *join.Queue[*asked]
-	spare      sync.Pool // of *asked, which nobody else knows
+	spare      sync.Pool // of *asked that no other goroutine uses
 	failedOpen failedOpen
-	lines      line.Lines // of Wait
+	lines      line.Lines // the callers of Wait
 }
 
 // New returns a client of the service at baseURL, such as http://127.0.0.1:8080. A nil opts means the zero Options. New
@@ -48,15 +48,15 @@ func New(baseURL string, opts *Options) (*Client, error) {
 	return c, nil
 }
 
-// Close waits until the calls that were made are answered, and closes idle connections.
-// Further calls give ErrClosed. It returns nil.
+// Close waits until all calls under way are answered, and closes idle connections. Later calls return ErrClosed. It
+// returns nil.
 func (c *Client) Close() error {
 	c.queue.Close()
 	c.transport.CloseIdleConnections()
 	return nil
 }
 
-// Check asks whether demands would be allowed now, and records nothing.
+// Check returns whether demands would be allowed now, and records nothing.
 func (c *Client) Check(ctx context.Context, demands ...Demand) (Decision, error) {
 	return c.Do(ctx, Call{Op: OpCheck, Demands: demands})
 }
@@ -89,7 +89,7 @@ func (c *Client) SettleAt(ctx context.Context, reservation string, units int64) 
 	return c.Do(ctx, Settlement(reservation, units))
 }
 
-// Settlement returns the call of a SettleAt.
+// Settlement returns the call that SettleAt makes.
 func Settlement(reservation string, units int64) Call {
 	switch {
 	case units == 0:

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Never is the RetryAfter of a denial that no wait would change. It is longer than any wait.
+// Never is the RetryAfter of a denial that no wait changes. It exceeds every wait.
 const Never = time.Duration(math.MaxInt64)
 
 // Mode is how a policy is applied.
@@ -18,29 +18,29 @@ const (
 	ModeOff     Mode = "off"
 )
 
-// Override is the kind of an administrator's exception for an identifier, for a while.
+// Override is the kind of an administrator's temporary exception for an identifier.
 type Override string
 
 // The overrides.
 const (
 	OverrideAllow  Override = "allow"  // everything is allowed, and nothing is counted
-	OverrideBlock  Override = "block"  // everything is denied; counts are not looked at, and Used is 0
+	OverrideBlock  Override = "block"  // everything is denied; counts are not read, and Used is 0
 	OverrideLimits Override = "limits" // other limits are in force
 )
 
-// Reason is a rule of a policy about phone numbers, which denies without looking at counts.
+// Reason is a policy's rule about phone numbers that denies without reading counts.
 type Reason string
 
 // The reasons.
 const (
-	ReasonCountry    Reason = "country"     // it admits no numbers of the number's country
-	ReasonNumberType Reason = "number_type" // it admits no numbers of its type, such as premium_rate
+	ReasonCountry    Reason = "country"     // the policy admits no numbers of this country
+	ReasonNumberType Reason = "number_type" // the policy admits no numbers of this type, such as premium_rate
 )
 
 // Recorded says whether the units of a call count.
 type Recorded string
 
-// The values of Recorded. If it is empty, the decision tells: units of a take or record that is allowed count, and no
+// The values of Recorded. If it is empty, the decision tells: the units of an allowed take or record count, and no
 // others.
 const (
 	RecordedYes     Recorded = "yes"
@@ -48,26 +48,26 @@ const (
 	RecordedUnknown Recorded = "unknown"
 )
 
-// Decision is the service's answer to a call. With several demands it describes the tightest limit, except that
-// Allowed, WouldAllow, RetryAfter and Degraded are those of all.
+// Decision is the service's answer to a call. With several demands it describes the tightest limit, but Allowed,
+// WouldAllow, RetryAfter and Degraded are about all demands.
 type Decision struct {
 	Allowed    bool
-	WouldAllow bool // the verdict: that of Allowed, but for a policy in mode shadow
+	WouldAllow bool // the verdict: Allowed, unless the policy is in mode shadow
 	Policy     string
-	Limit      int64         // of the tightest limit, as are Remaining, Used and ResetAfter
-	Remaining  int64         // units that could be spent at once, after this call
-	Used       int64         // after this call: exact up to the limit, past it a lower bound
-	ResetAfter time.Duration // until the limit is whole again
-	RetryAfter time.Duration // until the same call passes if nobody else comes: 0 when allowed, Never when no wait helps
+	Limit      int64         // of the tightest limit, like Remaining, Used and ResetAfter
+	Remaining  int64         // units that can be spent now, after this call
+	Used       int64         // units after this call: exact up to the limit, a lower bound beyond it
+	ResetAfter time.Duration // until all units of the limit are free
+	RetryAfter time.Duration // until the same call would pass without other calls: 0 when allowed, Never when no wait helps
 	Limits     []LimitDecision
 	Mode       Mode
-	Override   Override // the override that decided; empty: none did
-	Blocked    bool     // a block decided: one after an earlier denial, or by an override
-	Reason     Reason   // the policy's rule about numbers that denies; empty: none does
-	Degraded   bool     // the store, or the service, did not answer: something else decided
-	Recorded   Recorded // of a degraded decision, and otherwise empty
-	Settled    int64    // units that a settled reservation counts; of several demands, each of Demands has its own
-	Over       int64    // of these, the units that the reservation did not hold: they count whatever the limit
+	Override   Override // the override that decided; empty: none
+	Blocked    bool     // a block decided, after an earlier denial or by an override
+	Reason     Reason   // the policy's rule about numbers that denies; empty: none
+	Degraded   bool     // the store or the service did not answer, and on_store_error or FailOpen decided
+	Recorded   Recorded // set only if Degraded
+	Settled    int64    // units of a settled reservation that count; with several demands, in each of Demands
+	Over       int64    // units of Settled that the reservation did not hold; they count whatever the limit
 
 	Receipt     string     // refunds the recorded units, once; empty: none were recorded
 	Release     string     // the receipt of units under concurrent limits, to be refunded when the request ends; empty: there are none

@@ -15,18 +15,18 @@ import (
 
 // Kinds of errors, for errors.Is.
 var (
-	ErrUnavailable   = errors.New("ratelimitd does not decide")          // it cannot be reached, is late or broken, or its store is away
-	ErrInvalid       = errors.New("the call is wrong")                   // as it stands it will never be decided
-	ErrUnknownPolicy = errors.New("no policy of that name is in force")  // and the call is wrong
-	ErrCostTooLarge  = errors.New("the cost is more than a limit holds") // and the call is wrong
-	ErrKeyReused     = errors.New("the idempotency key was another's")   // and the call is wrong
+	ErrUnavailable   = errors.New("ratelimitd does not decide")                    // the service or its store is down, late or broken
+	ErrInvalid       = errors.New("the call is wrong")                             // it will never be decided as it is
+	ErrUnknownPolicy = errors.New("no policy of that name is in force")            // also an ErrInvalid
+	ErrCostTooLarge  = errors.New("the cost is more than a limit holds")           // also an ErrInvalid
+	ErrKeyReused     = errors.New("the idempotency key was used for another call") // also an ErrInvalid
 	ErrNoReceipt     = errors.New("there is nothing to refund or to confirm")
 	ErrClosed        = errors.New("the client is closed")
 	ErrNoRoom        = line.ErrNoRoom // a Wait would not end in time
 )
 
-// CallError is every error of a call: whether its units count, and why there is no decision.
-// It wraps a *Problem where the service gave a reason.
+// CallError is the error of every call: it says whether the call's units count, and why there is no decision. It wraps
+// a *Problem if the service gave a reason.
 type CallError struct {
 	Op       string   // check, record, take, batch, refund, confirm, reset or explain
 	Recorded Recorded // whether the units count; of a reset, whether it took effect
@@ -45,7 +45,7 @@ func (e *CallError) Error() string {
 // Unwrap returns the reason.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// RecordedOf returns whether the units of the call count that failed with err: empty if err is not an error of a call.
+// RecordedOf returns whether the units of a call that failed with err count; empty if err is not an error of a call.
 func RecordedOf(err error) Recorded {
 	if call, ok := errors.AsType[*CallError](err); ok {
 		return call.Recorded
@@ -61,14 +61,13 @@ type Problem struct {
 	Field      string // the member that is wrong, such as cost or demands[1].policy; empty: none
 	Detail     string
 	Recorded   Recorded      // whether the units count; empty: they don't
-	RetryAfter time.Duration // when to try again; 0: the service did not say
+	RetryAfter time.Duration // the wait before another try; 0: the service did not say
 }
 
-// typeKeyReused is the type of a 422 for a key that was given to another request.
+// typeKeyReused is the type of a 422 for a key that another request has used.
 const typeKeyReused = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused"
 
-// Error returns the status, the field and the detail: the service repeats no identifier in
-// them.
+// Error returns the status, the field and the detail. The service repeats no identifier in them.
 func (p *Problem) Error() string {
 	text := strings.TrimPrefix(p.Field+": "+p.Detail, ": ")
 	if p.Status == 0 {
@@ -77,7 +76,7 @@ func (p *Problem) Error() string {
 	return "status " + strconv.Itoa(p.Status) + ": " + text
 }
 
-// Is reports whether p is of the kind that target stands for.
+// Is reports whether p is an error of the kind target.
 func (p *Problem) Is(target error) bool {
 	switch target {
 	case ErrUnavailable:
@@ -96,17 +95,17 @@ func (p *Problem) Is(target error) bool {
 	return false
 }
 
-// refuse is the problem of a call that is not sent.
+// refuse returns the problem of a call that is not sent.
 func refuse(field, detail string) *Problem { return &Problem{Field: field, Detail: detail} }
 
-// foreignError is an answer that ratelimitd does not give, as an ErrUnavailable.
+// foreignError is an answer that does not come from ratelimitd. It is an ErrUnavailable.
 type foreignError struct{ *transport.ForeignError }
 
 // Is reports whether target is ErrUnavailable.
 func (foreignError) Is(target error) bool { return target == ErrUnavailable }
 
-// foreign returns err, of an answer that ratelimitd does not give, as an ErrUnavailable; else it
-// returns err as it is.
+// foreign returns err as an ErrUnavailable if it is about an answer that does not come from ratelimitd, and unchanged
+// if not.
 func foreign(err error) error {
 	if f, ok := errors.AsType[*transport.ForeignError](err); ok {
 		return foreignError{f}
@@ -114,13 +113,13 @@ func foreign(err error) error {
 	return err
 }
 
-// noAnswerError is a request that was not answered.
+// noAnswerError is the error of a request without an answer.
 type noAnswerError struct {
 	cause   error
-	notSent bool // certainly; false: it may have been
+	notSent bool // the request was certainly not sent
 }
 
-// Error returns the cause, which is of the connection or of time.
+// Error returns the cause: the connection, or the time.
 func (e *noAnswerError) Error() string { return "no answer: " + e.cause.Error() }
 
 // Unwrap returns the cause.
@@ -129,8 +128,8 @@ func (e *noAnswerError) Unwrap() error { return e.cause }
 // Is reports whether target is ErrUnavailable.
 func (e *noAnswerError) Is(target error) bool { return target == ErrUnavailable }
 
-// noAnswer returns err, of a request with ctx, as the error of its calls. If the callers went away, it is not the
-// service's fault.
+// noAnswer returns err, of a request with ctx, as the error of its calls. If the callers have left, it is not an
+// ErrUnavailable.
 func noAnswer(ctx context.Context, err error) error {
 	if f, ok := errors.AsType[*transport.ForeignError](err); ok {
 		return foreignError{f}
@@ -142,8 +141,8 @@ func noAnswer(ctx context.Context, err error) error {
 	return &noAnswerError{err, transport.NotSent(err)}
 }
 
-// causeOf returns why a request ended: the cause of its cancellation, or err. It ignores the cause that callers gave to
-// a context of theirs, which tells nothing about the service.
+// causeOf returns why a request ended: the cause of its cancellation, or err. It ignores causes set by callers, which
+// say nothing about the service.
 func causeOf(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -168,16 +167,16 @@ func queueError(err error) error {
 	return err
 }
 
-// errTimeout is the error of a call without an answer in time.
+// errTimeout is the error of a call that was not answered in time.
 var errTimeout = new(timeoutError)
 
-type timeoutError struct{ _ byte } // so that it has an address of its own
+type timeoutError struct{ _ byte } // not empty, so that it has its own address
 
-// Error says so.
+// Error says that the time is over.
 func (*timeoutError) Error() string { return "the time of Options.Timeout is over" }
 
-// recordedOf returns whether units count after a call that failed with err. leavesUnits says
-// that the call counts or holds some, and sent that it may have reached the service.
+// recordedOf returns whether units count after a call that failed with err. leavesUnits says that the call counts or
+// holds units, and sent that it may have reached the service.
 func recordedOf(err error, leavesUnits, sent bool) Recorded {
 	if !leavesUnits || !sent {
 		return RecordedNo

@@ -14,15 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
-// send sends a group of calls as one request. The error is of all that are not answered before.
+// send sends a group of calls as one request. The error applies to all calls without an answer.
 func (c *Client) send(g *join.Group[*asked]) error {
 	calls := g.Values()
 	size := len(batchOpening) + g.Len() + len(batchClosing)
 	return c.sendCalls(g.Context(), calls, size, &lines{group: g, calls: calls, heard: c.breaker.Heard})
 }
 
-// sendCalls fills in the answer of every call. size bounds the bytes of a batch of them. The
-// error is of all calls but those that in has read an answer of.
+// sendCalls sends calls and fills in their answers. size bounds the bytes of a batch of them. The error applies to all
+// calls but those whose answer in has read.
 func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int, in *lines) error {
 	if len(calls) == 1 {
 		a := calls[0]
@@ -41,8 +41,8 @@ func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int, in *li
 	return c.exchange(ctx, &r, in, func(r *reply) error { return r.readAll(calls) })
 }
 
-// exchange sends r, unless requests fail at once, and passes the reply to read. in takes it in lines; nil: none are
-// asked for. The error is a *Problem, or an ErrUnavailable.
+// exchange sends r, unless requests fail at once, and passes the reply to read. in takes the reply in lines; nil: no
+// lines are requested. The error is a *Problem, or an ErrUnavailable.
 func (c *Client) exchange(ctx context.Context, r *transport.Request, in *lines, read func(*reply) error) error {
 	err := c.breaker.Do(func() error {
 		back := replies.Get().(*reply)
@@ -61,7 +61,7 @@ func (c *Client) exchange(ctx context.Context, r *transport.Request, in *lines, 
 	return err
 }
 
-// reply is an answer, and memory to read it with.
+// reply is a reply, and memory for reading it.
 type reply struct {
 	transport.Reply
 	names jsonscan.Names
@@ -69,7 +69,7 @@ type reply struct {
 
 var replies = sync.Pool{New: func() any { return &reply{names: make(jsonscan.Names)} }}
 
-// maxKeptLen keeps the rare long reply from staying in memory.
+// maxKeptLen keeps the memory of a rare long reply from being kept.
 const maxKeptLen = 1 << 20
 
 func (r *reply) release() {
@@ -80,10 +80,10 @@ func (r *reply) release() {
 
 func (r *reply) decoder() decoder { return decoder{jsonscan.New(r.Body, r.names)} }
 
-// unreadable returns the reply as the error of one that ratelimitd does not give.
+// unreadable returns the error of a reply that ratelimitd does not give.
 func (r *reply) unreadable() error { return foreign(r.Foreign(jsonscan.ErrUnreadable.Error())) }
 
-// problem reads a problem from the reply; if it is not one, the error says so.
+// problem reads a problem from the reply. If it is not one, the error says so.
 func (r *reply) problem() error {
 	p, ok := readProblem(r.Status, r.Body)
 	if !ok {
@@ -131,7 +131,7 @@ func (r *reply) readAll(calls []*asked) error {
 // batchRetryAfter is the Retry-After of a 503, which results of a batch don't have.
 const batchRetryAfter = time.Second
 
-// outOfBatch turns p into the problem that its call would have had alone.
+// outOfBatch changes p to the problem that its call would have had alone.
 func (p *Problem) outOfBatch() {
 	if _, field, ok := strings.Cut(p.Field, "]."); ok && strings.HasPrefix(p.Field, "operations[") {
 		p.Field = field
@@ -141,12 +141,12 @@ func (p *Problem) outOfBatch() {
 	}
 }
 
-// lines gives the calls of a group their answers as they come, a line each.
+// lines reads the answers of a group, one line for each call, as they arrive.
 type lines struct {
 	group *join.Group[*asked]
 	calls []*asked
 	names jsonscan.Names
-	heard func() // called when some answers have come
+	heard func() // called after some answers
 }
 
 // ReadLine reads the answer to a call.
@@ -162,7 +162,7 @@ func (l *lines) ReadLine(line []byte) error {
 	return nil
 }
 
-// Pause notes that some answers have come.
+// Pause calls heard.
 func (l *lines) Pause() {
 	l.heard()
 	l.group.Yield()

@@ -26,58 +26,58 @@ const (
 	BecauseRoom       Because = "room"        // all limits have room
 )
 
-// Explanation is why an identifier would be allowed or denied one unit now.
+// Explanation explains why an identifier would be allowed or denied one unit now.
 type Explanation struct {
 	Policy     string
-	Key        string // the hash that the identifier is counted under, in hex
+	Key        string // the hash under which the identifier is counted, in hex
 	Allowed    bool
 	WouldAllow bool `json:"would_allow"` // the verdict, regardless of the policy's mode
 	Because    Because
 	Detail     string        // Because in a sentence
 	RetryAfter time.Duration // 0 when allowed, Never when no wait helps
-	DeniedBy   []string      `json:"denied_by"` // the limits that have no room
+	DeniedBy   []string      `json:"denied_by"` // the limits without room
 	Mode       Mode
 	Guarantee  string
-	Degraded   bool // the store did not answer: Limits and ResetAt are not known
+	Degraded   bool // the store did not answer, so Limits and ResetAt are not known
 	Limits     []LimitExplanation
 	Override   *OverrideInForce // nil: there is none
-	Block      *Block           // that follows a denial; nil: there is none
-	ResetAt    time.Time        `json:"reset_at"` // up to when counts are forgotten; zero: none are
-	Derived    []Explanation    // the same for the identifiers derived from this one
+	Block      *Block           // after an earlier denial; nil: there is none
+	ResetAt    time.Time        `json:"reset_at"` // counts before this time were removed; zero: no reset
+	Derived    []Explanation    // of the identifiers derived from this one
 }
 
 // LimitExplanation is the explanation of one limit.
 type LimitExplanation struct {
 	LimitDecision
-	PolicyLimit int64 `json:"policy_limit"` // the policy's limit, if an override gives another Limit
+	PolicyLimit int64 `json:"policy_limit"` // the policy's limit, if an override changes Limit
 }
 
 // OverrideInForce is an administrator's exception for an identifier.
 type OverrideInForce struct {
-	Prefix    string // of the identifiers that it is for; empty: it is for this one
+	Prefix    string // of the identifiers that it applies to; empty: to this one
 	Kind      Override
-	Limits    []OverrideLimit // of OverrideLimits
+	Limits    []OverrideLimit // for OverrideLimits
 	ExpiresAt time.Time       `json:"expires_at"` // zero: it has no end
 	MadeAt    time.Time       `json:"made_at"`
-	By        string          // name of the caller that made it; empty: the service knows none
+	By        string          // name of the caller that made it; empty: not known
 }
 
-// OverrideLimit is a limit that holds another number of units.
+// OverrideLimit is a limit with another number of units.
 type OverrideLimit struct {
 	Name  string
 	Limit int64
-	Burst int64 // of a bucket; 0: as the policy has it
+	Burst int64 // of a bucket; 0: the policy's burst
 }
 
-// Block denies until a time, whatever is counted.
+// Block denies until a time, whatever the counts.
 type Block struct {
 	Until   time.Time
-	Strikes int64 // how many there were in a row
+	Strikes int64 // number of blocks in a row
 }
 
-// Explain returns why identifier would be allowed or denied now: the state of every limit, and everything else that
-// decides. It records nothing. It needs a token with the scope admin, where the service asks for tokens. Its error is a
-// *CallError; a client that fails open gives one, too.
+// Explain returns why identifier would be allowed or denied now, with the state of every limit and all else that
+// decides. It records nothing. If the service requires tokens, it needs one with the scope admin. Its error is a
+// *CallError, also if the client fails open.
 func (c *Client) Explain(ctx context.Context, policy, identifier string) (Explanation, error) {
 	body, err := targetOf(policy, identifier)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *reply) readExplanation(e *Explanation) error {
 	return nil
 }
 
-// explanationView is an Explanation as the service writes it: its members shadow those of the same name.
+// explanationView is an Explanation in the service's form: its members shadow those of the same name.
 type explanationView struct {
 	Explanation
 	RetryAfter milliseconds      `json:"retry_after_ms"`
@@ -117,13 +117,13 @@ type limitView struct {
 	Window     milliseconds `json:"window_ms"`
 	ResetAfter milliseconds `json:"reset_after_ms"`
 	RetryAfter milliseconds `json:"retry_after_ms"`
-	WouldDeny  *bool        `json:"would_deny"` // nil: it is no shadow
+	WouldDeny  *bool        `json:"would_deny"` // nil: the limit is not in shadow
 }
 
-// milliseconds are a time.Duration: Never for null.
+// milliseconds is a time.Duration in JSON: null means Never.
 type milliseconds time.Duration
 
-// UnmarshalJSON reads a whole number of them.
+// UnmarshalJSON reads a whole number of milliseconds, or null.
 func (m *milliseconds) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		*m = milliseconds(Never)

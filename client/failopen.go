@@ -15,14 +15,13 @@ type failedOpen struct {
 	log   throttle.Second
 }
 
-// FailedOpen returns how many calls FailOpen has allowed although nobody decided them: a
-// metric that should stay at 0.
+// FailedOpen returns the number of calls that FailOpen allowed without a decision: a metric that should stay at 0.
 //
 //	expvar.Publish("ratelimit_failed_open", expvar.Func(func() any { return limits.FailedOpen() }))
 func (c *Client) FailedOpen() uint64 { return c.failedOpen.calls.Load() }
 
-// unanswered returns what the caller of a call is given that failed with err: a decision, if
-// nobody decided and the client fails open.
+// unanswered returns the result of a call that failed with err: FailOpen's decision, if the service did not answer and
+// the client fails open.
 func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
 	if c.opts.OnUnavailable != FailOpen || call.Op == OpConfirm || !nobodyDecided(err.Err) {
 		return Decision{}, err
@@ -39,8 +38,8 @@ func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
 	return d, nil
 }
 
-// nobodyDecided reports whether err says that the service is gone, rather than that it
-// answered: a 503 of its own is a policy's on_store_error.
+// nobodyDecided reports whether err says that the service did not answer. A 503 of the service itself is a decision by
+// on_store_error.
 func nobodyDecided(err error) bool {
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusServiceUnavailable {
 		return false
@@ -48,7 +47,7 @@ func nobodyDecided(err error) bool {
 	return errors.Is(err, ErrUnavailable)
 }
 
-// failOpen returns the decision of a call that nobody decided.
+// failOpen returns the decision of a call that the service did not decide.
 func (c *Call) failOpen(recorded Recorded) Decision {
 	d := Decision{Allowed: true, WouldAllow: true, Degraded: true, Recorded: recorded}
 	if len(c.Demands) > 0 {

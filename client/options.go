@@ -18,17 +18,17 @@ type OnUnavailable int
 
 // The choices.
 const (
-	// FailClosed gives an error that is ErrUnavailable.
+	// FailClosed returns an error that wraps ErrUnavailable.
 	FailClosed OnUnavailable = iota
-	// FailOpen gives a Decision that allows and is Degraded. It is for a service that is gone or late: an answer of the
-	// service stands, even one by on_store_error. Each such call is counted (Client.FailedOpen) and reported
+	// FailOpen returns a Decision that allows and is Degraded, if the service is down or late. An answer of the service
+	// stands, even one by on_store_error. Each call that FailOpen allows is counted (Client.FailedOpen) and reported
 	// (Options.FailedOpen), and logged at most once a second.
 	FailOpen
 )
 
-// Options of a Client. The zero value suits most.
+// Options of a Client. The zero value suits most uses.
 type Options struct {
-	Timeout       time.Duration // of a call, with all its tries; zero: DefaultTimeout
+	Timeout       time.Duration // of a call, including all its tries; zero: DefaultTimeout
 	OnUnavailable OnUnavailable // the result of calls while no ratelimitd answers; zero: FailClosed
 
 	// FailedOpen is called with every call that FailOpen allowed, with its policies and identifiers, and with the
@@ -36,38 +36,38 @@ type Options struct {
 	// nil.
 	FailedOpen func(call Call, err error)
 
-	// Retries is how often a call that was not answered is tried again, where that cannot
-	// count twice. If it is not zero, the client gives takes and records an idempotency key, as
-	// one whose answer was lost may have counted; the service keeps these keys, at some cost.
+	// Retries is the number of further tries of a call that was not answered, if they can't count twice. If it is not
+	// zero, the client adds an idempotency key to takes and records, as an attempt whose answer was lost may have
+	// counted. Keeping these keys costs the service some work.
 	Retries int
 
-	// Concurrency is how many requests with calls go at the same time before further calls wait
-	// and share one; zero: DefaultConcurrency. More go only while earlier ones are late.
+	// Concurrency is the number of requests with calls under way from which further calls wait and share a request;
+	// zero: DefaultConcurrency. There are more requests only while earlier ones are late.
 	Concurrency int
 	// DisableBatching sends every call as a request of its own, up to 256 at a time.
 	DisableBatching bool
 
-	MaxFailures   uint32        // in a row, after which calls fail at once until a probe succeeds; zero: DefaultMaxFailures
-	ProbeInterval time.Duration // between that and a probe, and between probes; zero: DefaultProbeInterval
+	MaxFailures   uint32        // failures in a row after which calls fail at once until a probe succeeds; zero: DefaultMaxFailures
+	ProbeInterval time.Duration // between these failures and a probe, and between probes; zero: DefaultProbeInterval
 
-	Header    http.Header       // sent with every request, for proxies in front of the service; nil: nothing
-	Transport http.RoundTripper // of requests; nil: NewTransport()
-	Logger    *slog.Logger      // a line when the service goes and comes back, and a second of FailOpen; nil: slog.Default()
+	Header    http.Header       // sent with every request, for proxies in front of the service; nil: none
+	Transport http.RoundTripper // makes the requests; nil: NewTransport()
+	Logger    *slog.Logger      // logs the service's loss and return, and FailOpen once a second; nil: slog.Default()
 }
 
 // Defaults of Options.
 const (
-	// DefaultTimeout is well over the service's own store timeout of 500 ms, so that its
-	// answer about a slow store arrives.
+	// DefaultTimeout is well above the service's own store timeout of 500 ms, so that its answer about a slow store
+	// arrives in time.
 	DefaultTimeout = 2 * time.Second
-	// DefaultConcurrency keeps the service busy while answers travel; with more, requests have
-	// fewer calls and cost it more.
+	// DefaultConcurrency keeps the service busy while answers travel. With more, requests have fewer calls, and cost
+	// the service more.
 	DefaultConcurrency   = 2
-	DefaultMaxFailures   = 5           // fewer may be one instance's restart
-	DefaultProbeInterval = time.Second // so that calls are decided again within seconds of the service's return
+	DefaultMaxFailures   = 5           // fewer may be the restart of one instance
+	DefaultProbeInterval = time.Second // calls are decided again within seconds of the service's return
 )
 
-// maxUnbatched is how many requests go at the same time where calls don't share them.
+// maxUnbatched is the number of concurrent requests under DisableBatching.
 const maxUnbatched = 256
 
 func (o *Options) withDefaults() Options {
@@ -116,12 +116,12 @@ func (o *Options) circuit() circuit.Options {
 
 // Defaults of the transport.
 const (
-	dialTimeout = time.Second            // a service within a network answers in milliseconds
-	idleTimeout = 90 * time.Second       // shorter than the service's two minutes, so that this end closes first
-	keepAlive   = 15 * time.Second       // finds out about a host that is gone
-	maxIdle     = 2 * join.MaxRequests   // for requests that are waited for, and as many that others went in place of
-	maxHeaders  = 64 << 10               // bytes: an answer has a kilobyte
-	continueFor = 100 * time.Millisecond // a server that says nothing gets the body all the same
+	dialTimeout = time.Second            // a service in the same network answers in milliseconds
+	idleTimeout = 90 * time.Second       // less than the service's two minutes, so that this end closes first
+	keepAlive   = 15 * time.Second       // detects a host that is gone
+	maxIdle     = 2 * join.MaxRequests   // for requests under way, and as many that others replaced
+	maxHeaders  = 64 << 10               // bytes: an answer's are about a kilobyte
+	continueFor = 100 * time.Millisecond // then the body is sent without an answer to Expect
 )
 
 // NewTransport returns the default transport of a Client, for callers that change a part of it, such as TLS.
@@ -135,6 +135,6 @@ func NewTransport() *http.Transport {
 		ExpectContinueTimeout:  continueFor,
 		MaxResponseHeaderBytes: maxHeaders,
 		DisableCompression:     true, // answers travel within a data centre
-		ForceAttemptHTTP2:      true, // where it is TLS
+		ForceAttemptHTTP2:      true, // over TLS
 	}
 }

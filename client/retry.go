@@ -13,15 +13,15 @@ import (
 
 // Bounds of the waits between tries.
 const (
-	firstWait = 50 * time.Millisecond // an instance that is restarted is back, or another one has its address
+	firstWait = 50 * time.Millisecond // enough for the restart of an instance, or for another one to get its address
 	maxWait   = time.Second
 )
 
-// tries counts how often a call is tried.
+// tries counts the tries of a call.
 type tries struct {
 	left  int
-	wait  time.Duration // before the next, where the service says nothing
-	until time.Time     // when the call's time is over; only where there are tries left
+	wait  time.Duration // before the next try, unless the service says otherwise
+	until time.Time     // the end of the call's time; set only while tries are left
 }
 
 func (c *Client) newTries() tries {
@@ -32,8 +32,8 @@ func (c *Client) newTries() tries {
 	return t
 }
 
-// again waits until it is time for another try. It returns false if there is none: err is not temporary, or the call's
-// time, of which timeout receives the end, would be over.
+// again waits until another try is due. It returns false if there is none, because err is not temporary or the call's
+// time would be over; timeout receives at its end.
 func (t *tries) again(ctx context.Context, err error, timeout <-chan time.Time) bool {
 	wait := t.waitAfter(err)
 	if t.left == 0 || wait == 0 || !time.Now().Add(wait).Before(t.until) {
@@ -52,9 +52,8 @@ func (t *tries) again(ctx context.Context, err error, timeout <-chan time.Time) 
 	return false
 }
 
-// waitAfter returns how long to wait after err: as long as the service says, and longer by
-// chance, so that callers that failed together don't come back together. 0: waiting does not
-// help.
+// waitAfter returns the wait after err: the service's Retry-After, plus a random part, so that callers that failed
+// together don't return together. 0 means that waiting does not help.
 func (t *tries) waitAfter(err error) time.Duration {
 	var problem *Problem
 	var foreign foreignError
@@ -74,7 +73,7 @@ func between(least, most time.Duration) time.Duration {
 	return least + rand.N(most-least+1)
 }
 
-// ofConnection reports whether the connection failed, and not the call's time or this end.
+// ofConnection reports whether the connection failed, rather than the call's time or this end.
 func (e *noAnswerError) ofConnection() bool {
 	for _, other := range []error{errTimeout, circuit.ErrOpen, join.ErrFull, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(e.cause, other) {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
-// traceOf returns whether ctx has a trace, and whether it is sampled.
+// traceOf returns whether ctx has a trace, and whether that is sampled.
 func traceOf(ctx context.Context) join.Trace {
 	switch span := trace.SpanContextFromContext(ctx); {
 	case span.IsSampled():

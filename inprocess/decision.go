@@ -17,7 +17,7 @@ func engineCall(c *client.Call) limiter.Call {
 		Op: count.Op(c.Op), Demands: make([]limiter.Demand, len(c.Demands)),
 		IdempotencyKey: c.IdempotencyKey, Reserve: c.Reserve, Reservation: c.Reservation, Cost: c.Cost,
 	}
-	if c.Op == client.OpCheck && c.Reserve == 0 { // it can be repeated without harm
+	if c.Op == client.OpCheck && c.Reserve == 0 { // a repetition does no harm
 		call.IdempotencyKey = ""
 	}
 	for i, d := range c.Demands {
@@ -42,7 +42,7 @@ func problemFrom(p *api.Problem) *client.Problem {
 	}
 }
 
-// decisionOf returns a as a client of a server reads it.
+// decisionOf returns a in the form that clients of a server get.
 func decisionOf(a *limiter.Answer) client.Decision {
 	inShadow := a.Policy.Mode == policy.ModeShadow
 	for i := range a.Demands {
@@ -63,7 +63,7 @@ func decisionOf(a *limiter.Answer) client.Decision {
 	return d
 }
 
-// demandOf returns d as a client's decision, with its own verdict if it is in mode shadow.
+// demandOf returns d in the form of a client's decision. In mode shadow, WouldAllow is d's own verdict.
 func demandOf(d *count.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,
@@ -74,7 +74,7 @@ func demandOf(d *count.Decision, inShadow bool) client.Decision {
 	if inShadow {
 		to.WouldAllow = d.WouldAllow
 	}
-	if !d.Allowed { // in mode shadow the limits' own waits remain
+	if !d.Allowed { // in mode shadow, only limits have waits
 		to.RetryAfter = wait(d.RetryAfter)
 	}
 	if d.Degraded {
@@ -98,7 +98,7 @@ func wait(d time.Duration) time.Duration {
 	return milliseconds(d)
 }
 
-// milliseconds returns d in whole milliseconds, rounded up, as a server tells it.
+// milliseconds returns d in whole milliseconds, rounded up like a server's.
 func milliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }

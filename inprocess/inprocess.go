@@ -1,13 +1,12 @@
-// Package inprocess decides in the caller's own process, by the same policies and with the
-// same answers as a ratelimitd: there is no server to run. Counts are in memory, in a folder,
-// or in a Cassandra, where they are shared with all others that have the same settings,
-// servers among them.
+// Package inprocess decides in the caller's own process, under the same policies and with the same answers as
+// ratelimitd: no server is needed. Counts are in memory, in a folder, or in a Cassandra cluster, where processes and
+// servers with the same settings share them.
 //
 //	limits, err := inprocess.Open(ctx, policies, nil) // the text of a policies file
 //	defer limits.Close()
 //	d, err := limits.Take(ctx, client.Demand{Policy: "sms-send", Identifier: number})
 //
-// It brings the server's packages along, which package client does not.
+// It imports the server's packages, which package client does not.
 package inprocess
 
 import (
@@ -26,20 +25,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// Limits decides. It has the methods of a client.Client, and is safe for concurrent use; make
-// one with Open.
+// Limits decides calls. It has the methods of a client.Client, and is safe for concurrent use. Make one with Open.
 type Limits struct {
 	engine *limiter.Engine
-	server *api.Server // of batches
+	server *api.Server // decides batches
 	store  *backend
 	stop   func() error // ends the background work, and waits until it has ended
 	closed chan struct{}
 	lines  line.Lines // of Wait
 }
 
-// Open decides by policies, the text of a policies file. A nil opts means the zero Options. The error lists every
-// mistake of policies, or says why the store can't be opened; ctx ends the opening only. A Cassandra that can't be
-// reached does not: until it is, policies decide as their on_store_error says, and Ready returns the reason.
+// Open decides under policies, the text of a policies file. A nil opts means the zero Options. The error lists every
+// mistake in policies, or says why the store can't be opened; ctx ends only the opening. If Cassandra can't be reached,
+// Open returns no error: until it can, decisions follow on_store_error, and Ready returns the reason.
 func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) {
 	parsed, err := policyfile.Parse("policies", []byte(policies))
 	if err != nil {
@@ -56,8 +54,8 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 	return o.decide(ctx, parsed, s)
 }
 
-// decide decides by policies over s. It knows of earlier blocks and of other signals when it
-// returns, unless the store does not answer: then it does as soon as the store answers.
+// decide starts deciding under policies over s. Earlier blocks and other signals are known when it returns or, if the
+// store does not answer, as soon as it does.
 func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *backend) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
 	if s.onMove != nil {
@@ -77,8 +75,8 @@ func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *backe
 	return l, nil
 }
 
-// SetPolicies puts policies, the text of a policies file, in force in place of those before.
-// Counts stay whose limit keeps its name, algorithm and window. It changes nothing on an error.
+// SetPolicies replaces the policies in force by policies, the text of a policies file. Counts stay if their limit keeps
+// its name, algorithm and window. On an error, nothing changes.
 func (l *Limits) SetPolicies(policies string) error {
 	parsed, err := policyfile.Parse("policies", []byte(policies))
 	if err != nil {
@@ -96,7 +94,7 @@ func (l *Limits) setPolicies(policies []policy.Policy) error {
 	return l.engine.SetPolicies(policies)
 }
 
-// Ready returns nil if the store answers, and else why it does not.
+// Ready returns nil if the store answers, and the reason if it does not.
 func (l *Limits) Ready(ctx context.Context) error {
 	if l.store.ready == nil {
 		return nil
@@ -104,8 +102,8 @@ func (l *Limits) Ready(ctx context.Context) error {
 	return l.store.ready(ctx)
 }
 
-// Close writes the counts that are not stored yet, and closes the store; its error says that some could not be stored.
-// Further calls give client.ErrClosed; it is to be called once, when no call is under way.
+// Close writes the counts that are not stored yet, and closes the store. The error says that some could not be stored.
+// Later calls return client.ErrClosed. It must be called once, after all calls have returned.
 func (l *Limits) Close() error {
 	close(l.closed)
 	return errors.Join(l.stop(), l.store.close())
@@ -126,7 +124,7 @@ func (l *Limits) Take(ctx context.Context, demands ...client.Demand) (client.Dec
 	return l.Do(ctx, client.Call{Op: client.OpTake, Demands: demands})
 }
 
-// Reserve checks demands and, if they are allowed, holds their units for so long.
+// Reserve checks demands and, if they are allowed, holds their units for the duration hold.
 func (l *Limits) Reserve(ctx context.Context, hold time.Duration, demands ...client.Demand) (client.Decision, error) {
 	return l.Do(ctx, client.Call{Op: client.OpCheck, Demands: demands, Reserve: hold})
 }
@@ -136,7 +134,7 @@ func (l *Limits) Settle(ctx context.Context, reservation string) (client.Decisio
 	return l.Do(ctx, client.Call{Op: client.OpRecord, Reservation: reservation})
 }
 
-// SettleAt records the units that each demand of a Reserve used, like that of a client.Client.
+// SettleAt records the units that each demand of a Reserve actually used, as that of a client.Client does.
 func (l *Limits) SettleAt(ctx context.Context, reservation string, units int64) (client.Decision, error) {
 	return l.Do(ctx, client.Settlement(reservation, units))
 }
@@ -146,7 +144,7 @@ func (l *Limits) Release(ctx context.Context, reservation string) error {
 	return l.Refund(ctx, reservation)
 }
 
-// Wait takes demands as soon as their limits allow, as a client.Client's does.
+// Wait takes demands as soon as their limits allow, as that of a client.Client does.
 func (l *Limits) Wait(ctx context.Context, demands ...client.Demand) (d client.Decision, err error) {
 	key := line.Key(demands, func(d client.Demand) (string, string) { return d.Policy, d.Identifier })
 	why := l.lines.Do(ctx, key, func() (time.Duration, bool) {
@@ -159,7 +157,7 @@ func (l *Limits) Wait(ctx context.Context, demands ...client.Demand) (d client.D
 	return d, err
 }
 
-// Do makes one call that is not a confirm. Its error is a *client.CallError: a denial is none.
+// Do makes one call that is not a confirm. Its error is a *client.CallError. A denial is not an error.
 func (l *Limits) Do(ctx context.Context, call client.Call) (client.Decision, error) {
 	if call.Op == client.OpConfirm {
 		wrong := &client.Problem{Field: "op", Detail: "A confirm has no decision: use Confirm, or a Batch."}
@@ -189,12 +187,11 @@ func (l *Limits) refuses(ctx context.Context, call *client.Call) error {
 	return call.Validate()
 }
 
-// maxBatch is how many calls a batch has at most, as of a server.
+// maxBatch is the maximum number of calls in a batch, as in a server's.
 const maxBatch = 1000
 
-// Batch makes up to 1000 calls, and returns a result for each, in their order. Calls that
-// share a policy and identifier are decided in their order. The error is of calls that are too
-// many, or none.
+// Batch makes up to 1000 calls, and returns a result for each, in their order. Calls that share a policy and identifier
+// are decided in their order. The error means that there are too many calls, or none.
 func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Result, error) {
 	if len(calls) == 0 || len(calls) > maxBatch {
 		wrong := &client.Problem{Field: "operations", Detail: fmt.Sprintf("A batch has 1 to %d calls.", maxBatch)}
@@ -227,14 +224,14 @@ func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Resul
 	return results, nil
 }
 
-// Refund refunds, once, the units of receipt. Its error, a *client.CallError, is client.ErrNoReceipt if there is
-// nothing to refund, or not any more.
+// Refund refunds, once, the units of receipt. Its error, a *client.CallError, wraps client.ErrNoReceipt if there is
+// nothing to refund, or no longer.
 func (l *Limits) Refund(ctx context.Context, receipt string) error {
 	return l.other(ctx, "refund", func() error { return l.engine.Refund(ctx, receipt) })
 }
 
-// Confirm confirms, once, that the units of receipt were real. Its error, a *client.CallError, is client.ErrNoReceipt
-// where the receipt was refunded or its window is over.
+// Confirm confirms, once, that the units of receipt were real. Its error, a *client.CallError, wraps
+// client.ErrNoReceipt if the receipt was refunded or its window is over.
 func (l *Limits) Confirm(ctx context.Context, receipt string) error {
 	return l.other(ctx, "confirm", func() error {
 		_, err := l.engine.Confirm(ctx, receipt)
@@ -250,12 +247,12 @@ func (l *Limits) confirmIn(ctx context.Context, c *client.Call) error {
 	return l.Confirm(ctx, c.Receipt)
 }
 
-// Reset forgets the counts of identifier under policy.
+// Reset removes the counts of identifier under policy.
 func (l *Limits) Reset(ctx context.Context, policy, identifier string) error {
 	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, keys.Identifier(identifier)) })
 }
 
-// other does operations other than check, record and take.
+// other does an operation that has no decision.
 func (l *Limits) other(ctx context.Context, op string, do func() error) error {
 	if err := l.refuses(ctx, &client.Call{Op: client.OpRecord, Reservation: "-"}); err != nil {
 		return &client.CallError{Op: op, Recorded: client.RecordedNo, Err: err}
@@ -265,7 +262,7 @@ func (l *Limits) other(ctx context.Context, op string, do func() error) error {
 		return nil
 	}
 	p := problemFrom(api.ProblemOf(nil, "", err))
-	recorded := p.Recorded // the units of a refused receipt are unknown
+	recorded := p.Recorded // empty for a refused receipt: whether its units count is not known
 	if recorded == "" && op == "reset" {
 		recorded = client.RecordedNo
 	}

@@ -18,17 +18,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// membership has the parts that a process needs to decide together with others that share its Cassandra. It owns no
-// keys while there are others, as they could not reach it, and hands calls on.
+// membership has the parts by which a process decides together with the others that share its Cassandra. It owns no
+// keys while there are others, which could not reach it, and forwards calls to them.
 type membership struct {
 	cluster *cluster.Cluster
-	engine  *limiter.Engine // that decides; known once it runs
+	engine  *limiter.Engine // set before it runs
 	pool    *peer.Pool
 	log     *slog.Logger
-	agreed  *agreement.Agreement // on settings; known once policies are in force
+	agreed  *agreement.Agreement // on settings; set once policies are in force
 }
 
-// join returns a membership of this process in the cluster that store keeps, while its clock is not skewed.
+// join returns the membership of this process in the cluster that store keeps. It takes no part while skewed returns
+// true.
 func (o *Options) join(store *members.Members, skewed func() bool) (*membership, error) {
 	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
@@ -53,7 +54,7 @@ func (o *Options) join(store *members.Members, skewed func() bool) (*membership,
 	return m, nil
 }
 
-// owners returns the owners of keys; nil: this process decides for all.
+// owners returns the owners of keys; nil means that this process decides for all.
 func (m *membership) owners() demand.Owners {
 	if m == nil {
 		return nil
@@ -61,8 +62,8 @@ func (m *membership) owners() demand.Owners {
 	return peer.NewOwners(m.cluster, m.pool)
 }
 
-// run is a member until ctx ends, once settings are agreed on. Its error is that they never were: then it
-// decides nothing.
+// run takes part in the cluster until ctx ends, once the members agree on settings. If they don't, this process decides
+// nothing, and run returns the reason when ctx ends.
 func (m *membership) run(ctx context.Context) error {
 	switch err := m.agreed.Await(ctx); {
 	case ctx.Err() != nil:
@@ -74,13 +75,13 @@ func (m *membership) run(ctx context.Context) error {
 	}
 	var agreeing sync.WaitGroup
 	agreeing.Go(func() { _ = m.agreed.Run(ctx) })
-	_ = m.cluster.Run(ctx) // both return nil
+	_ = m.cluster.Run(ctx) // it returns nil, as agreed.Run does
 	agreeing.Wait()
 	return nil
 }
 
-// agree finds out whether this process has the settings of the others. The error says that it has another
-// hash key. If the store does not answer, that is found out before this process decides.
+// agree compares this process's settings with those of the other members. The error says that it has another hash key.
+// If the store does not answer, run does so before this process decides.
 func (o *Options) agree(ctx context.Context, s *backend, engine *limiter.Engine) error {
 	if s.members == nil {
 		return nil
@@ -99,7 +100,7 @@ func (o *Options) agree(ctx context.Context, s *backend, engine *limiter.Engine)
 	return nil
 }
 
-// common returns the settings that must be the same everywhere, by the names of servers' flags.
+// common returns the settings that all members must have in common, by the names of servers' flags.
 func (o *Options) common(s *backend) map[string]string {
 	return map[string]string{
 		"clock-tolerance":        o.ClockTolerance.String(),
@@ -112,7 +113,7 @@ func (o *Options) common(s *backend) map[string]string {
 	}
 }
 
-// around returns a function that runs engine as that of a member, until it is told to end.
+// around returns a function that runs engine as a member's until its context ends.
 func (m *membership) around(engine *limiter.Engine) func(context.Context) error {
 	if m == nil {
 		return engine.Run

@@ -17,45 +17,44 @@ import (
 
 // Options of Limits. The zero value counts in memory.
 type Options struct {
-	Cassandra *Cassandra // where counts are; nil: in this process
-	DataDir   string     // a folder that keeps counts of this process across its restarts; empty: they end with it
-	MaxKeys   int        // in memory, or that are remembered of Cassandra's; zero: a million
+	Cassandra *Cassandra // the cluster that keeps counts; nil: this process keeps them
+	DataDir   string     // a folder that keeps this process's counts across restarts; empty: restarts lose them
+	MaxKeys   int        // in memory, including what is remembered of Cassandra's keys; zero: a million
 
-	// Namespace separates users of one keyspace; empty: "default", as of a server.
+	// Namespace separates users of one keyspace; empty: "default", as in a server.
 	Namespace string
-	// HashKeys hash identifiers: the first is written with, all are read.
-	// None: plain SHA-256, by which an attacker that lists all phone numbers can find those counted.
+	// HashKeys hash identifiers: the first for writes, all for reads. Without one, identifiers are hashed by plain
+	// SHA-256, and an attacker that lists all phone numbers can find those that are counted.
 	HashKeys []HashKey
 
-	StoreTimeout   time.Duration // the longest a decision waits for Cassandra; zero: 500 ms
-	ClockTolerance time.Duration // from Cassandra's clocks; beyond it nothing is decided; zero: 100 ms
+	StoreTimeout   time.Duration // the longest wait of a decision for Cassandra; zero: 500 ms
+	ClockTolerance time.Duration // the largest difference from Cassandra's clocks with which this process decides; zero: 100 ms
 	SyncInterval   time.Duration // between writes of units admitted under guarantee local; zero: 250 ms
 
 	Logger *slog.Logger     // nil: nothing is logged
-	Now    func() time.Time // for tests of one's own, without Cassandra; nil: time.Now
+	Now    func() time.Time // for tests, without Cassandra; nil: time.Now
 }
 
-// HashKey is a secret of at least 16 bytes, and a name that is no secret.
+// HashKey is a secret of at least 16 bytes, and its name, which is not secret.
 type HashKey struct {
 	ID     string
 	Secret []byte
 }
 
-// Cassandra says where the cluster is. Its tables must be there: ratelimitd migrate makes
-// them.
+// Cassandra has the connection to a cluster. Its tables must exist: ratelimitd migrate makes them.
 type Cassandra struct {
-	Hosts             []string    // host or host:port; at least one that answers
+	Hosts             []string    // host or host:port; at least one must answer
 	Keyspace          string      // empty: ratelimitd
-	Datacenter        string      // the local one; empty: the cluster's, if it has only one
+	Datacenter        string      // the local one; empty: the only one of the cluster
 	Username          string      // empty: no authentication
 	Password          string      //
 	TLS               *tls.Config // nil: plain text
-	Write, Read       string      // levels, for policies that do not say; empty: LOCAL_QUORUM
+	Write, Read       string      // levels for policies without one; empty: LOCAL_QUORUM
 	SerialConsistency string      // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
-	PeerSecret        []byte      // content of servers' --peer-secret-file; empty: they have none
+	PeerSecret        []byte      // content of servers' --peer-secret-file; empty: servers have none
 }
 
-// Defaults that a server has, so that both count alike.
+// Defaults of a server, which processes must share to count alike.
 const (
 	defaultNamespace      = "default"
 	defaultKeyspace       = "ratelimitd"
@@ -101,7 +100,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// levels returns the levels of policies that do not say.
+// levels returns the levels of policies that set none.
 func (o *Options) levels() (c policy.Consistency, err error) {
 	if o.Cassandra == nil {
 		return c, nil
@@ -120,7 +119,7 @@ func levelOf(name string, parse func(string) (policy.Level, error)) (policy.Leve
 	return parse(name)
 }
 
-// hashKeys returns o's, as an engine takes them.
+// hashKeys returns o.HashKeys in the engine's type.
 func (o *Options) hashKeys() []keys.HashKey {
 	all := make([]keys.HashKey, len(o.HashKeys))
 	for i, key := range o.HashKeys {

@@ -18,20 +18,20 @@ import (
 type backend struct {
 	store      store.Store
 	feed       store.Feed
-	local      store.Exclusive // decides while a shared store does not answer; nil: store is here itself
+	local      store.Exclusive // decides while a shared store does not answer; nil: store is not shared
 	levels     policy.Consistency
 	datacenter string
-	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
-	ready      func(context.Context) error         // nil: always
-	canPromise func([]policy.Policy) error         // nil: whatever they say
-	members    *membership                         // of the instances that share the store; nil: there are none
-	settings   *members.Settings                   // that members have
+	onMove     func(func(datacenter string) error) // calls its argument once the data centre's name is known; nil: it is known
+	ready      func(context.Context) error         // nil: the store always answers
+	canPromise func([]policy.Policy) error         // nil: the store can keep any promise
+	members    *membership                         // nil: no other process shares the store
+	settings   *members.Settings                   // the members' settings
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
 }
 
-// open opens the store that o names.
+// open opens the store that o selects.
 func (o *Options) open(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	switch {
 	case o.Cassandra != nil:
@@ -85,8 +85,8 @@ func (o *Options) openCassandra(ctx context.Context, policies []policy.Policy) (
 	}, nil
 }
 
-// runAfter runs first and what s does beside the decisions. The function that it returns ends
-// first and then the others, waits for all, and returns what failed.
+// runAfter runs first and the background work of s. stop ends first, and then the others; it waits for all and returns
+// their errors.
 func (s *backend) runAfter(first func(context.Context) error) (stop func() error) {
 	firstCtx, stopFirst := context.WithCancel(context.Background())
 	ctx, stopOthers := context.WithCancel(context.Background())

@@ -1,4 +1,4 @@
-// Package handshake explains by a client's error why a TLS handshake with a server failed. No request has reached the
+// Package handshake explains, by a client's error, why a TLS handshake with a server failed. No request has reached the
 // server then.
 //
 // It knows neither callers nor requests. It is shared with the service, and may change in any release.
@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// Failure is why a handshake failed.
+// Failure is the reason why a handshake failed.
 type Failure int
 
-// The failures. The zero Failure is none: the error is of something else.
+// The failures. The zero Failure means that the error is not about a handshake.
 const (
 	None      Failure = iota
-	NoTLS             // the server speaks something else
-	Untrusted         // no authority that the client trusts has signed the server's certificate
-	OtherName         // the server's certificate is of other names
-	Unshown           // the server wants a certificate of the client, or another one
-	Failed            // anything else, such as a certificate that has expired
+	NoTLS             // the server does not speak TLS
+	Untrusted         // no trusted authority has signed the server's certificate
+	OtherName         // the server's certificate is for other names
+	Unshown           // the server requires a client certificate, or another one
+	Failed            // another reason, such as an expired certificate
 )
 
-// refusals are alerts by which a server ends a handshake that it does not agree to. In TLS 1.3
-// the client hears of them with the answer that it waits for.
+// refusals are the alerts by which a server ends a handshake. In TLS 1.3 the client receives them in place of the
+// answer.
 var refusals = []string{"handshake failure", "protocol version not supported", "unrecognized name", "no application protocol",
 	"insufficient security"}
 
-// FailureOf returns why err is the error of a handshake.
+// FailureOf returns the reason if err is the error of a handshake, and 0 if not.
 func FailureOf(err error) Failure {
 	switch {
 	case errors.As(err, new(tls.RecordHeaderError)), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
@@ -47,7 +47,7 @@ func FailureOf(err error) Failure {
 		return None
 	}
 	text := alert.Error()
-	if strings.Contains(text, "certificate") { // crypto/tls has no type of an alert
+	if strings.Contains(text, "certificate") { // crypto/tls has no type for alerts
 		return Unshown
 	}
 	for _, refusal := range refusals {

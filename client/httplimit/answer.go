@@ -23,7 +23,7 @@ const (
 func answerProblem(w http.ResponseWriter, status int, kind, title, detail string) {
 	w.Header().Set("Content-Type", mediaProblem)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(struct { // a client that is gone does not miss it
+	_ = json.NewEncoder(w).Encode(struct { // an error means that the client is gone
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`
@@ -31,15 +31,15 @@ func answerProblem(w http.ResponseWriter, status int, kind, title, detail string
 	}{kind, title, status, detail})
 }
 
-// unavailable answers a request that was not decided.
+// unavailable answers a request without a decision.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	answerProblem(w, http.StatusServiceUnavailable, typeReduced, "Temporary Reduced Capacity",
 		"Nobody can tell whether this is within its limit. Try again shortly.")
 }
 
-// refusesIdentifier reports whether err says that the identifier is not one that the policy counts, and why: it is no phone
-// number, for example.
+// refusesIdentifier reports whether err says that the policy does not take the identifier, and returns why: it is not a
+// phone number, for example.
 func refusesIdentifier(err error) (detail string, refused bool) {
 	p, ok := errors.AsType[*client.Problem](err)
 	if !ok || !errors.Is(err, client.ErrInvalid) || !strings.HasSuffix(p.Field, "identifier") {
@@ -48,13 +48,12 @@ func refusesIdentifier(err error) (detail string, refused bool) {
 	return p.Detail, true
 }
 
-// badRequest answers a request without an identifier that can be counted. If it passed, nothing would limit it.
+// badRequest answers a request without a valid identifier. If it passed, nothing would limit it.
 func badRequest(w http.ResponseWriter, detail string) {
 	answerProblem(w, http.StatusBadRequest, typeBlank, "Bad Request", detail)
 }
 
-// tooLarge answers a request that costs more than a limit can ever hold. If it passed, its size would get it around the
-// limit.
+// tooLarge answers a request that costs more than a limit can ever hold. If it passed, its size would evade the limit.
 func tooLarge(w http.ResponseWriter) {
 	answerProblem(w, http.StatusRequestEntityTooLarge, typeBlank, "Request Entity Too Large", "It costs more than its limit can ever hold.")
 }
@@ -68,7 +67,7 @@ func denied(w http.ResponseWriter, _ *http.Request, d client.Decision) {
 	answerProblem(w, http.StatusTooManyRequests, typeQuota, "Quota Exceeded", detail)
 }
 
-// setHeaders sets the headers of ratelimitd's own answers. A decision that nobody made has none.
+// setHeaders sets the headers of ratelimitd's own answers. Without a decision by the service, there are none.
 func setHeaders(h http.Header, d *client.Decision) {
 	if len(d.Limits) == 0 {
 		return
@@ -104,11 +103,11 @@ func setHeaders(h http.Header, d *client.Decision) {
 	}
 }
 
-// maxFieldInteger is the greatest Integer of a structured field (RFC 9651, section 3.3.1).
+// maxFieldInteger is the largest Integer of a structured field (RFC 9651, section 3.3.1).
 const maxFieldInteger = 999_999_999_999_999
 
-// moreAfter returns after how long l, of d, has more units, and false where no wait helps or that
-// is later than Retry-After. ratelimitd's own answers have the same.
+// moreAfter returns when l, of d, has more units, and false if no wait helps or that is later than Retry-After.
+// ratelimitd's own answers have the same.
 func moreAfter(d *client.Decision, l *client.LimitDecision) (after time.Duration, known bool) {
 	after = l.ResetAfter
 	if !l.Allowed {
@@ -117,8 +116,7 @@ func moreAfter(d *client.Decision, l *client.LimitDecision) (after time.Duration
 	return after, after != client.Never && (d.Allowed || d.RetryAfter == client.Never || after <= d.RetryAfter)
 }
 
-// writeItem writes one limit of a structured field, and its first parameter. Names of limits have
-// nothing that needs escapes.
+// writeItem writes one limit of a structured field, and its first parameter. Names of limits need no escapes.
 func writeItem(b *strings.Builder, name, parameter string, value int64) {
 	b.WriteString(`"` + name + `"`)
 	writeParameter(b, parameter, value)

@@ -4,16 +4,16 @@
 //	mux.Handle("POST /withdraw", limit.Policy("withdraw", httplimit.Cost(2))(withdraw))
 //	r.With(limit.Policy("withdraw", httplimit.Cost(2))).Post("/withdraw", withdraw) // chi
 //
-// A request that is denied is answered with 429 and the headers of ratelimitd's own answers; one that is allowed gets
-// the headers too. Several policies take one request to the service, and stand or fall together. While the service does
-// not decide, requests pass, unless Options.FailClosed is set. Each is counted (Limiter.Undecided) and reported
-// (Options.Undecided), and logged at most once a second. Limiter.Verify finds out at the start whether all policies are
-// there. A rule with After charges a request once it is done, for the bytes of its response, say, and the next one is
-// denied when the quota is spent. Units under concurrent limits are released when the handler has returned or panicked;
-// a stream holds them until its end.
+// A denied request is answered with 429 and the headers of ratelimitd's own answers; an allowed one gets the headers
+// too. Several policies are asked by one request to the service, and decided together. While the service does not
+// decide, requests pass, unless Options.FailClosed is set. Each such request is counted (Limiter.Undecided) and
+// reported (Options.Undecided), and logged at most once a second. Limiter.Verify checks at the start that all policies
+// exist. A rule with After charges a request when it is done, for the bytes of its response, for example; the next
+// request is denied once the quota is spent. Units under concurrent limits are released when the handler has returned
+// or panicked; a stream holds them until its end.
 //
-// A caller is the address of the connection unless a rule says otherwise; forwarded addresses
-// count only where a trusted proxy wrote them.
+// The sender of a request is identified by the address of the connection, unless a rule says otherwise. Forwarded
+// addresses count only if a trusted proxy has set them.
 package httplimit
 
 import (
@@ -33,28 +33,26 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// Decider decides for a Limiter: a *client.Client, or the Limits of package inprocess. If it has a method Refund, as
-// both have, units under concurrent limits are released by it; otherwise they count until their hold ends.
+// Decider decides for a Limiter: a *client.Client, or the Limits of package inprocess. Units under concurrent limits
+// are released by its method Refund, which both have; without one, they count until their hold ends.
 type Decider interface {
 	Do(ctx context.Context, call client.Call) (client.Decision, error)
 }
 
-// Options of a Limiter. The zero value suits a service that no proxy is in front of.
+// Options of a Limiter. The zero value suits a service without a proxy in front.
 type Options struct {
-	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is believed; empty: none
-	// is.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is trusted; empty: none.
 	TrustedProxies []netip.Prefix
-	Identify       Identify                  // who asks, for rules without By; nil: IP(TrustedProxies...)
+	Identify       Identify                  // the sender, for rules without By; nil: IP(TrustedProxies...)
 	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1. See CostByMethod
 	Skip           func(*http.Request) bool  // requests that are not limited; nil: none
-	FailClosed     bool                      // answers 503 where nobody decided; false: lets the request pass
+	FailClosed     bool                      // answers 503 without a decision; false: the request passes
 
-	// Denied answers a request that is denied, with its headers set; nil: a problem of RFC
-	// 9457.
+	// Denied answers a denied request, whose headers are set; nil: with a problem of RFC 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
 
-	// Undecided is called with every call that was not decided, with its policies and identifiers, and with the error. The
-	// request passed or, under FailClosed, was refused; a call that records is a lost charge. It is called on the
+	// Undecided is called with every call that was not decided, with its policies and identifiers, and with the error.
+	// The request passed or, under FailClosed, was refused; a call that records is a lost charge. Undecided runs on the
 	// goroutine of the request, and must not block. It may be nil.
 	Undecided func(r *http.Request, call client.Call, err error)
 	Logger    *slog.Logger // logs calls without a decision, at most one line a second; nil: slog.Default()
@@ -64,12 +62,12 @@ type Options struct {
 type Limiter struct {
 	limits                 Decider
 	opts                   Options
-	hidden, asked, charged throttle.Second // of lines of the log
+	hidden, asked, charged throttle.Second // bound lines of the log
 	unreleased             throttle.Second
 	undecided              atomic.Uint64
 
 	mu       sync.Mutex
-	policies map[string]struct{} // that rules name
+	policies map[string]struct{} // named by rules, for Verify
 }
 
 // New returns a Limiter that asks limits. A nil opts means the zero Options.
@@ -91,8 +89,7 @@ func New(limits Decider, opts *Options) *Limiter {
 	return l
 }
 
-// CostByMethod returns an Options.Cost: read units for GET, HEAD and OPTIONS, and write units
-// for others.
+// CostByMethod returns an Options.Cost: read units for GET, HEAD and OPTIONS, and write units for other methods.
 func CostByMethod(read, write int64) func(*http.Request) int64 {
 	return func(r *http.Request) int64 {
 		switch r.Method {
@@ -108,9 +105,8 @@ func (l *Limiter) Policy(name string, how ...RuleOption) func(http.Handler) http
 	return l.All(Use(name, how...))
 }
 
-// All returns middleware that takes units under all rules, by one request to the service, or
-// under none. Rules with After are asked before, by a request of their own, whether there is
-// anything left, and charged when the response is there.
+// All returns middleware that takes units under all rules or under none, by one request to the service. Rules with
+// After are checked for free units before, by a request of their own, and charged after the response.
 func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 	now, after := split(rules)
 	l.name(rules)
@@ -137,7 +133,7 @@ func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 	}
 }
 
-// admit asks for demands, and returns the request to go on with; nil where it is answered.
+// admit asks for demands, and returns the request to continue with; nil if it was answered.
 func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, demands []client.Demand) *http.Request {
 	if len(demands) == 0 {
 		return r
@@ -183,8 +179,8 @@ type releaser interface {
 	Refund(ctx context.Context, receipt string) error
 }
 
-// release frees the units that counted while r was under way; release is empty if there are none. The client of r may
-// be gone. Units that can't be freed count until their hold ends.
+// release frees the units that counted while r was under way, even if its client has left; release is empty if there
+// are none. Units that can't be freed count until their hold ends.
 func (l *Limiter) release(r *http.Request, release string) {
 	limits, ok := l.limits.(releaser)
 	if release == "" || !ok {
@@ -204,8 +200,8 @@ func DecisionOf(r *http.Request) (client.Decision, bool) {
 	return d, ok
 }
 
-// refuseHidden answers a request that a trusted proxy gives no address of: all that come through
-// that proxy would share a limit.
+// refuseHidden answers a request for which a trusted proxy gives no address: all clients of that proxy would share a
+// limit.
 func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
 	if l.hidden.Allow(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
@@ -213,13 +209,13 @@ func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
 	badRequest(w, "A proxy in front of this service does not tell which address it asks for.")
 }
 
-// Rule is a demand that is taken for a request. Make one with Use.
+// Rule is a demand for each request. Make one with Use.
 type Rule struct {
 	policy   string
 	identify Identify
 	cost     func(*http.Request) int64
 	limit    func(*http.Request) int64 // nil: the policy's
-	after    Measure                   // nil: units are taken before
+	after    Measure                   // nil: units are taken before the response
 }
 
 // RuleOption changes a Rule.
@@ -234,27 +230,26 @@ func Use(policy string, how ...RuleOption) Rule {
 	return rule
 }
 
-// Cost has every request take so many units; 0: none are taken.
+// Cost sets the units of every request; 0: none are taken.
 func Cost(units int64) RuleOption {
 	return CostOf(func(*http.Request) int64 { return units })
 }
 
-// CostOf has each request take as many units as cost returns, such as its length. If that is less
-// than 1, the request is not limited. If it is more than the limit can ever hold, the request is
-// answered with 413.
+// CostOf sets the units of each request to the result of cost, such as its length. If that is less than 1, the request
+// is not limited. If it exceeds the policy's limit, the request is answered with 413.
 func CostOf(cost func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.cost = cost }
 }
 
-// LimitOf has each request bring the limit that limit returns, under a policy that takes its limit from requests; 0: the
-// policy's default. Take it from what this service knows of its customer, such as the tariff of the session's account,
-// never from what the request says: a sender could choose any limit then.
+// LimitOf sets the limit of each request to the result of limit, under a policy that takes its limit from requests; 0:
+// the policy's default. Derive it from this service's own data about the customer, such as the tariff of the session's
+// account, never from the request: senders could choose any limit then.
 func LimitOf(limit func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.limit = limit }
 }
 
 // By sets how a request's sender is identified. If identify returns an empty string, the address counts, so that nobody
-// gets around a limit by leaving a header out.
+// evades a limit by omitting a header.
 func By(identify Identify) RuleOption {
 	return func(rule *Rule) { rule.identify = identify }
 }
@@ -275,7 +270,7 @@ func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
 	return demands
 }
 
-// limitOf returns the limit that r brings; 0: none.
+// limitOf returns the limit that r sets; 0: none.
 func (rule *Rule) limitOf(r *http.Request) int64 {
 	if rule.limit == nil {
 		return 0
@@ -292,7 +287,7 @@ func has(demands []client.Demand, d *client.Demand) bool {
 	return false
 }
 
-// identify returns the identifier of r's sender, empty where a trusted proxy hides it.
+// identify returns the identifier of r's sender, empty if a trusted proxy hides it.
 func (l *Limiter) identify(r *http.Request, by Identify) string {
 	if by == nil {
 		by = l.opts.Identify

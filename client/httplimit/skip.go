@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/origin"
 )
 
-// SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
-// slash. One with . or .. in it is not skipped: it may lead elsewhere.
+// SkipPaths returns an Options.Skip for these paths, and for all paths below those that end in a slash. It does not
+// skip a path with . or .. in it, which may lead elsewhere.
 func SkipPaths(paths ...string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if leadsAway(r.URL.Path) {
@@ -29,8 +29,8 @@ func leadsAway(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
-// SkipIdentifiers returns an Options.Skip of requests for which by returns one of these
-// identifiers, such as the API keys of one's own services.
+// SkipIdentifiers returns an Options.Skip for requests for which by returns one of these identifiers, such as the API
+// keys of one's own services.
 func SkipIdentifiers(by Identify, identifiers ...string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		is := strings.TrimPrefix(by(r), origin.Named)
@@ -38,12 +38,11 @@ func SkipIdentifiers(by Identify, identifiers ...string) func(*http.Request) boo
 	}
 }
 
-// SkipNetworks returns an Options.Skip of requests from addresses in one of these networks. by
-// says which address that is: IP, with the proxies that are trusted. It knows no more of an
-// IPv6 address than its /64.
+// SkipNetworks returns an Options.Skip for requests from addresses in one of these networks. by returns the address:
+// IP, with the trusted proxies. Of an IPv6 address, only the /64 is known.
 func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		who := strings.TrimPrefix(by(r), origin.Named) // of a header that holds addresses
+		who := strings.TrimPrefix(by(r), origin.Named) // of a header with an address
 		is, err := netip.ParsePrefix(who)
 		if err != nil {
 			address, err := netip.ParseAddr(who)
@@ -60,7 +59,7 @@ func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) boo
 	}
 }
 
-// SkipAny returns an Options.Skip of all requests that any of these skips.
+// SkipAny returns an Options.Skip for all requests that any of these skips.
 func SkipAny(skips ...func(*http.Request) bool) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return slices.ContainsFunc(skips, func(skip func(*http.Request) bool) bool { return skip(r) })

@@ -19,8 +19,8 @@ import (
 //		func() float64 { return float64(limit.Undecided()) })
 func (l *Limiter) Undecided() uint64 { return l.undecided.Load() }
 
-// tellUndecided counts and reports that call, of r, was not decided, and logs it unless a line was logged within the
-// last second.
+// tellUndecided counts and reports that call, of r, was not decided. It logs that unless it logged within the last
+// second.
 func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *throttle.Second, what string, err error) {
 	total := l.undecided.Add(1)
 	if l.opts.Undecided != nil {
@@ -36,7 +36,7 @@ func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *thro
 	l.opts.Logger.ErrorContext(r.Context(), what, "policies", policies, "error", err, "undecided", total)
 }
 
-// name notes the policies of rules, for Verify.
+// name adds the policies of rules, for Verify.
 func (l *Limiter) name(rules []Rule) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,10 +45,9 @@ func (l *Limiter) name(rules []Rule) {
 	}
 }
 
-// Verify asks the service for every policy that the middleware made so far names: call it at
-// the start, once all routes are there. Its error names those that are not in force or may not
-// be used, which requests would pass without a limit; or it is client.ErrUnavailable, when
-// nobody knows. Nothing is recorded.
+// Verify asks the service for every policy that the middleware made so far names. Call it at the start, once all routes
+// exist. Its error names the policies that are not in force or may not be used, whose requests would pass without a
+// limit; or it is client.ErrUnavailable, if the service does not answer. Verify records nothing.
 func (l *Limiter) Verify(ctx context.Context) error {
 	l.mu.Lock()
 	names := slices.Sorted(maps.Keys(l.policies))
@@ -60,7 +59,7 @@ func (l *Limiter) Verify(ctx context.Context) error {
 		switch {
 		case err == nil && len(d.Limits) == 0 && d.Degraded: // by client.FailOpen
 			return fmt.Errorf("policy %q: %w", name, client.ErrUnavailable)
-		case err == nil, refused, errors.Is(err, client.ErrCostTooLarge): // so the policy is there
+		case err == nil, refused, errors.Is(err, client.ErrCostTooLarge): // so the policy exists
 		case !errors.Is(err, client.ErrInvalid):
 			return fmt.Errorf("policy %q: %w", name, err)
 		default:

@@ -11,41 +11,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// Exchange is a request that was answered, as far as it was: the client may have gone away.
+// Exchange is a request and its response. The client may have left before its end.
 type Exchange struct {
-	Request       *http.Request // as it came in; its body is read
-	Status        int           // of the response; 0: the handler sent nothing, and the server says 200
-	RequestBytes  int64         // of the body, as many as the handler read
+	Request       *http.Request // as received; its body is read
+	Status        int           // of the response; 0: the handler sent none, and the server sends 200
+	RequestBytes  int64         // of the body, as far as the handler read it
 	ResponseBytes int64         // of the body
-	Objects       int64         // what the handler gave to Report
+	Objects       int64         // the total that the handler passed to Report
 }
 
-// Measure returns the units that an exchange is charged with; none are if it is less than 1.
+// Measure returns the units that an exchange is charged with; less than 1: none.
 type Measure func(*Exchange) int64
 
-// The measures that most need.
+// Measures of common quantities.
 var (
 	RequestBytes  Measure = func(x *Exchange) int64 { return x.RequestBytes }
 	ResponseBytes Measure = func(x *Exchange) int64 { return x.ResponseBytes }
 	Objects       Measure = func(x *Exchange) int64 { return x.Objects }
 )
 
-// After has a rule charge units that are known only when the response is there. Before, one unit is
-// asked for and none taken: a request passes while there is anything left, and may go past the
-// limit by what it turns out to be; the next one is denied then.
+// After charges units that are known only after the response. Before the request, the rule checks for one unit without
+// taking it: a request passes while there is any left, and may exceed the limit; the next one is denied then.
 func After(units Measure) RuleOption {
 	return func(rule *Rule) { rule.after = units }
 }
 
-// Report adds to the Objects of the request that ctx is of: how many rows, messages or files
-// its answer has. It does nothing where no rule is charged after the response.
+// Report adds to the Objects of ctx's request: how many rows, messages or files its response has. It does nothing if no
+// rule charges after the response.
 func Report(ctx context.Context, objects int64) {
 	for m, _ := ctx.Value(meterKey{}).(*meter); m != nil; m = m.outer {
 		m.objects.Add(objects)
 	}
 }
 
-// split separates rules that take units from those that are charged after the response.
+// split separates rules that take units from those that charge after the response.
 func split(rules []Rule) (now, after []Rule) {
 	for _, rule := range rules {
 		if rule.after == nil {
@@ -57,13 +56,13 @@ func split(rules []Rule) (now, after []Rule) {
 	return now, after
 }
 
-// measures are the charges of a request: a demand for each policy and identifier, and its measure.
+// measures has the charges of a request: a demand for each policy and identifier, and its measure.
 type measures struct {
 	demands []client.Demand
 	by      []Measure
 }
 
-// measures returns the charges of r, with the sender's identifier as it is now, because handlers change requests.
+// measures returns the charges of r, with the sender's identifier as it is now: handlers change requests.
 func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
 	for _, rule := range rules {
 		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: 1, Limit: rule.limitOf(r)}
@@ -74,8 +73,7 @@ func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
 	return all
 }
 
-// serve calls next for r and charges the resulting units, even if next panics, as a handler that aborts its answer
-// does.
+// serve calls next for r and charges the resulting units, even if next panics, as a handler does to abort its response.
 func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures, next http.Handler) {
 	if len(later.demands) == 0 {
 		next.ServeHTTP(w, r)
@@ -99,7 +97,7 @@ func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures,
 // maxUnits is the maximum of one demand.
 const maxUnits = 1_000_000_000_000
 
-// charge records the units of x, whatever the limits. The client of x may be gone; its part of the answer counts.
+// charge records the units of x, whatever the limits. It does so even if the client of x has left.
 func (l *Limiter) charge(x *Exchange, later *measures) {
 	call := client.Call{Op: client.OpRecord}
 	for i, d := range later.demands {
@@ -121,21 +119,21 @@ func (l *Limiter) charge(x *Exchange, later *measures) {
 
 type meterKey struct{}
 
-// meter counts the bytes that go through an exchange.
+// meter counts the bytes of an exchange.
 type meter struct {
 	http.ResponseWriter
 	body  io.ReadCloser
-	outer *meter // of middleware around this one
+	outer *meter // of enclosing middleware
 
 	status  int
 	written int64
-	read    atomic.Int64 // a server may read on while the handler writes
-	objects atomic.Int64 // handlers may have goroutines
+	read    atomic.Int64 // a server may read while the handler writes
+	objects atomic.Int64 // handlers may have several goroutines
 }
 
 // WriteHeader remembers the status.
 func (m *meter) WriteHeader(status int) {
-	if m.status < http.StatusOK { // those before it are on the way to one
+	if m.status < http.StatusOK { // an informational status precedes the final one
 		m.status = status
 	}
 	m.ResponseWriter.WriteHeader(status)
@@ -149,7 +147,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom counts the bytes copied, which the server may have the system do.
+// ReadFrom counts the bytes copied. The server may let the system copy them.
 func (m *meter) ReadFrom(from io.Reader) (int64, error) {
 	m.begin()
 	n, err := io.Copy(m.ResponseWriter, from)
@@ -163,14 +161,13 @@ func (m *meter) begin() {
 	}
 }
 
-// Flush sends the bytes written, where the server can.
+// Flush sends the bytes written, if the server can.
 func (m *meter) Flush() {
 	m.begin()
-	_ = http.NewResponseController(m.ResponseWriter).Flush() // else it is sent in the end
+	_ = http.NewResponseController(m.ResponseWriter).Flush() // without it, they are sent at the end
 }
 
-// Hijack hands the connection to a handler that speaks another protocol. Its bytes
-// are not counted.
+// Hijack passes the connection to a handler that speaks another protocol. Its bytes are not counted.
 func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(m.ResponseWriter).Hijack()
 }

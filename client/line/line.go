@@ -1,5 +1,5 @@
-// Package line has callers wait for room: those of one key come in turn, and one of them asks at a time. It
-// does not know what they ask for. Package inprocess shares it, which may change it in any release.
+// Package line lets callers wait for room in a limit. The callers of one key take turns, and one of them asks at a
+// time. The package does not know what they ask. It is shared with package inprocess, and may change in any release.
 package line
 
 import (
@@ -16,33 +16,34 @@ import (
 	"time"
 )
 
-// Why a caller does not wait on.
+// Reasons why a caller does not wait any longer.
 var (
-	ErrNoRoom = errors.New("there is no room in time")             // not before its deadline, or never
-	ErrFull   = fmt.Errorf("%w: too many wait already", ErrNoRoom) // the line is as long as it may be
+	ErrNoRoom = errors.New("there is no room in time")             // by the caller's deadline, or ever
+	ErrFull   = fmt.Errorf("%w: too many wait already", ErrNoRoom) // the line has its maximum length
 )
 
-// DefaultMax is how many may wait for one key: far more than a window has room for, and some 100 KB.
+// DefaultMax is the maximum number of callers that wait for one key: far more than a window has room for, and about 100
+// KB.
 const DefaultMax = 1000
 
-// never is a wait that nothing ends.
+// never is a wait without an end.
 const never = time.Duration(math.MaxInt64)
 
 // Bounds of pauses.
 const (
-	minPause  = 10 * time.Millisecond // after a denial without a wait: two that met at the limit
-	maxJitter = time.Second           // by which callers of several processes come back apart
+	minPause  = 10 * time.Millisecond // after a denial without a wait: two callers met at the limit
+	maxJitter = time.Second           // spreads the callers of several processes
 )
 
-// Lines are the callers that wait. The zero value is ready. It is safe for concurrent use.
+// Lines has the waiting callers. The zero value is ready. It is safe for concurrent use.
 type Lines struct {
-	Max int // callers that may wait for one key, the one that asks among them; 0: DefaultMax
+	Max int // the most callers of one key, including the one that asks; 0: DefaultMax
 
 	mu    sync.Mutex
 	lines map[string]*line
 }
 
-// line is the callers of one key.
+// line has the callers of one key.
 type line struct {
 	callers []*caller // the first one asks
 	until   time.Time // there is no room before, as far as is known
@@ -50,13 +51,12 @@ type line struct {
 
 type caller struct {
 	deadline time.Time     // zero: it has none
-	turn     chan struct{} // closed once it is the first, or is known to be late
+	turn     chan struct{} // closed once it is first, or known to be late
 	late     bool          // there is no room before its deadline
 }
 
-// Do calls ask, in turn among the callers of key, until ask reports that it is done. ask returns how long to wait
-// before the next time. The error is ErrNoRoom as soon as it is known that this is after ctx's deadline, ErrFull, or
-// ctx's.
+// Do calls ask, in turn among the callers of key, until ask reports that it is done. ask returns the wait before the
+// next time. The error is ErrNoRoom as soon as it is known that this is after ctx's deadline, ErrFull, or ctx's own.
 func (l *Lines) Do(ctx context.Context, key string, ask func() (wait time.Duration, done bool)) error {
 	c, err := l.enter(ctx, key)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *Lines) Do(ctx context.Context, key string, ask func() (wait time.Durati
 	}
 }
 
-// enter puts a caller at the end of the line.
+// enter adds a caller at the end of the line.
 func (l *Lines) enter(ctx context.Context, key string) (*caller, error) {
 	c := &caller{turn: make(chan struct{})}
 	c.deadline, _ = ctx.Deadline()
@@ -111,14 +111,14 @@ func (l *Lines) enter(ctx context.Context, key string) (*caller, error) {
 // before reports whether c's deadline is before t.
 func (c *caller) before(t time.Time) bool { return !c.deadline.IsZero() && c.deadline.Before(t) }
 
-// leave takes c out of the line. If it was the first, the next one asks.
+// leave removes c from the line. If c was first, the next caller asks.
 func (l *Lines) leave(key string, c *caller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.lines[key]
 	i := slices.Index(at.callers, c)
 	if i < 0 {
-		return // it was late
+		return // c was late
 	}
 	at.callers = slices.Delete(at.callers, i, i+1)
 	switch {
@@ -130,7 +130,8 @@ func (l *Lines) leave(key string, c *caller) {
 	}
 }
 
-// pause waits, and a bit longer by chance, but not past ctx's deadline. It ends those in line whose deadline is sooner.
+// pause waits, and a bit longer by chance, but not past ctx's deadline. It ends the wait of callers whose deadline is
+// sooner.
 func (l *Lines) pause(ctx context.Context, key string, c *caller, wait time.Duration) error {
 	if wait == never {
 		return ErrNoRoom
@@ -172,7 +173,7 @@ func (l *Lines) tell(key string, until time.Time) {
 	at.callers = at.callers[:len(first)+len(behind)]
 }
 
-// Key returns a string that is the same for demands of the same policies and identifiers, whatever their order and costs.
+// Key returns the same string for demands of the same policies and identifiers, whatever their order and costs.
 func Key[D any](demands []D, of func(D) (policy, identifier string)) string {
 	parts := make([]string, len(demands))
 	for i, d := range demands {

@@ -2,15 +2,15 @@ package origin
 
 import "net/netip"
 
-// Network is an IP address, as the network of it alone, or a network. Make one with NetworkOf.
+// Network is an IP address, or a network of them. Make one with NetworkOf.
 type Network struct{ prefix netip.Prefix }
 
-// NetworkOf returns the network p or, where p is within IPv6 but stands for IPv4, the network of
-// IPv4. For 6to4 and Teredo, that is where the tunnel ends.
+// NetworkOf returns the network p or, if p is within IPv6 but stands for IPv4, the network of IPv4. For 6to4 and
+// Teredo, that is the end of the tunnel.
 func NetworkOf(p netip.Prefix) Network { return Network{unwrap(p.Masked())} }
 
-// CallerOf returns the identifier of a caller with this address, which may have a port. It
-// returns text that is not an address as it is.
+// CallerOf returns the identifier of a caller with this address, with a port or without. It returns text that is not an
+// address unchanged.
 func CallerOf(text string) string {
 	if address, err := netip.ParseAddr(text); err == nil && address.Is4() {
 		return text
@@ -29,7 +29,7 @@ func caller(address netip.Addr) string {
 	return NetworkOf(netip.PrefixFrom(address, address.BitLen())).Customer().String()
 }
 
-// String returns the address or, of more than one, the network.
+// String returns the address, or the network if there are more than one.
 func (n Network) String() string {
 	if n.prefix.IsSingleIP() {
 		return n.prefix.Addr().String()
@@ -40,12 +40,12 @@ func (n Network) String() string {
 // Is4 reports whether n is within IPv4.
 func (n Network) Is4() bool { return n.prefix.Addr().Is4() }
 
-// customerBits is the length of the smallest network that a customer gets of IPv6. A customer
-// can use as many addresses of it as they like.
+// customerBits is the length of the smallest IPv6 network that a customer gets, who can use any number of its
+// addresses.
 const customerBits = 64
 
-// Customer returns the network of the one customer that uses n: of IPv6, a /64. An address for
-// local NAT64 stands for one address of IPv4, wherever that is in it, and is returned whole.
+// Customer returns the network of the one customer that uses n: a /64 of IPv6. An address for local NAT64 stands for
+// one address of IPv4, at a position that is not known, and is returned whole.
 func (n Network) Customer() Network {
 	if n.Is4() || nat64Local.Contains(n.prefix.Addr()) {
 		return n
@@ -53,7 +53,7 @@ func (n Network) Customer() Network {
 	return n.Within(customerBits)
 }
 
-// Within returns the network of so many bits that n is in, or n where it has no more bits.
+// Within returns the network of so many bits that contains n, or n if it has no more bits.
 func (n Network) Within(bits int) Network {
 	if n.prefix.Bits() <= bits {
 		return n
@@ -61,8 +61,8 @@ func (n Network) Within(bits int) Network {
 	return Network{netip.PrefixFrom(n.prefix.Addr(), bits).Masked()}
 }
 
-// Networks of IPv6 in which each address stands for one of IPv4. All of IPv4 fits into the
-// last 32 bits, where a network of 64 bits would count everybody as one.
+// Networks of IPv6 in which each address stands for one of IPv4, in its last 32 bits in most cases. A network of 64
+// bits would count all of IPv4 as one client.
 var (
 	mapped     = netip.MustParsePrefix("::ffff:0:0/96")   // RFC 4291, section 2.5.5.2
 	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // RFC 2765, section 2.1
@@ -73,14 +73,13 @@ var (
 	teredo     = netip.MustParsePrefix("2001::/32")       // RFC 4380, section 4
 )
 
-// Where the 32 bits of IPv4 begin.
+// Positions of the 32 bits of IPv4.
 const (
 	atEnd       = 96
 	atSixToFour = 16
 )
 
-// unwrap returns the network of IPv4 that p stands for, and p where it stands for none. p is
-// masked.
+// unwrap returns the network of IPv4 that p, which is masked, stands for, and p if it stands for none.
 func unwrap(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4() {
 		return p
@@ -104,17 +103,17 @@ func unwrap(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// cut returns the network of so many bits that the address ip, of four bytes, is in.
+// cut returns the network of so many bits that contains ip, of four bytes.
 func cut(ip []byte, bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(ip)), min(bits, limitOfIPv4)).Masked()
 }
 
-// limitOfIPv4 is how many bits an address of IPv4 has: in 6to4, more follow.
+// limitOfIPv4 is the number of bits in an address of IPv4: in 6to4, more follow.
 const limitOfIPv4 = 32
 
-// Unmapped returns p as a network of IPv4 if it is one of IPv4-mapped addresses, which are other
-// notations of the same machines. Tunnels and translators are machines of their own, so a network
-// of IPv4 does not contain what they forward for it.
+// Unmapped returns p as a network of IPv4 if it has IPv4-mapped addresses, which are other notations of the same
+// machines. Tunnels and translators are machines of their own, so a network of IPv4 does not contain the addresses for
+// which they forward.
 func Unmapped(p netip.Prefix) netip.Prefix {
 	if !p.Addr().Is4In6() || p.Bits() < atEnd {
 		return p

@@ -1,8 +1,7 @@
-// Package origin identifies the sender of a request: the client's address behind proxies that are
-// trusted, or what a header says.
+// Package origin identifies the sender of a request: by the client's address behind trusted proxies, or by a header.
 //
-// All ways into the service use it, so that a client has the same identifier in all of them. It knows nothing of
-// policies. It is shared with the service, and may change in any release.
+// All entrances of the service use it, so that a client has the same identifier at each. It knows nothing of policies.
+// It is shared with the service, and may change in any release.
 package origin
 
 import (
@@ -16,28 +15,28 @@ import (
 )
 
 const (
-	// Unidentified is in front of the address of a caller that is not identified otherwise. No header can have
-	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
+	// Unidentified precedes the address of a caller that has no other identifier. No header can have it, and names that
+	// have it are ignored, so that nobody uses up another caller's limit by it.
 	Unidentified = "ip\n"
-	// Everybody is the identifier of all callers, when they share a limit.
+	// Everybody is the identifier of all callers if they share a limit.
 	Everybody = "all\n"
-	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
+	// Hashed precedes the hash of an identifier that ratelimitd would not accept.
 	Hashed = "sha256\n"
-	// Named is in front of a name that could pass for an address, as a header may have any text: so nobody uses up the
-	// limit of an address.
+	// Named precedes a name that looks like an address, as a header may have any text: so nobody uses up the limit of
+	// an address.
 	Named = "name\n"
 	// maxIdentifierLen is ratelimitd's maximum, in bytes.
 	maxIdentifierLen = 1024
 )
 
-// Source is a way to identify the sender of a request; make one with ParseSource. The zero value is the
-// client's address.
+// Source is a way to identify the sender of a request. Make one with ParseSource. The zero value is the client's
+// address.
 type Source struct {
 	kind   string // "": ip
-	header string // in canonical form, of kindHeader
+	header string // in canonical form, for kindHeader
 }
 
-// The kinds of a Source, as they are written.
+// The kinds of a Source in text.
 const (
 	kindIP     = "ip"
 	kindHeader = "header"
@@ -68,7 +67,7 @@ func ParseSource(text string) (Source, error) {
 	return Source{}, fmt.Errorf("%.64q identifies nobody: use ip, header:NAME, api-key, user or all", text)
 }
 
-// isToken reports whether name can be that of a header (RFC 9110, section 5.6.2).
+// isToken reports whether name is a valid name of a header (RFC 9110, section 5.6.2).
 func isToken(name string) bool {
 	for _, c := range []byte(name) {
 		letter := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -79,7 +78,7 @@ func isToken(name string) bool {
 	return name != ""
 }
 
-// String returns s as ParseSource reads it.
+// String returns s in the form that ParseSource reads.
 func (s Source) String() string {
 	switch s.kind {
 	case "":
@@ -112,10 +111,9 @@ func (s Source) Headers() []string {
 	return nil
 }
 
-// Identify returns the identifier of r's sender, never empty and never longer than ratelimitd
-// takes. Where s finds none, it is the address, marked as such: nobody gets around a limit by
-// leaving a header out, or by sending it twice. The error is ErrHidden, where the address is
-// needed.
+// Identify returns the identifier of r's sender, never empty and never longer than ratelimitd accepts. If s finds none,
+// it is the address, marked as such: nobody evades a limit by omitting a header, or by sending it twice. The error is
+// ErrHidden, if the address is needed and hidden.
 func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
 	if s.kind == kindAll {
 		return Everybody, nil
@@ -133,7 +131,7 @@ func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
 	return Bounded(Unidentified + address), nil
 }
 
-// Name returns the sender's name in r; empty if r has none, or has it twice. A name that could pass for an address is
+// Name returns the sender's name in r; empty if r has none, or has it twice. A name that looks like an address is
 // marked.
 func (s Source) Name(r *http.Request) string {
 	name := s.read(r)
@@ -158,8 +156,8 @@ func (s Source) read(r *http.Request) string {
 		}
 		return only(r.Header["X-Api-Key"])
 	case kindUser:
-		name, _, _ := r.BasicAuth()                                             // by the first of several
-		if len(r.Header["Authorization"]) > 1 || strings.Contains(name, "\n") { // encoded, it can have what no header can
+		name, _, _ := r.BasicAuth()                                             // the first of several
+		if len(r.Header["Authorization"]) > 1 || strings.Contains(name, "\n") { // encoded, it can have bytes that no header can
 			return ""
 		}
 		return name
@@ -167,8 +165,7 @@ func (s Source) read(r *http.Request) string {
 	return ""
 }
 
-// only returns the one value of a header. Of several values, it is not known which one
-// the service behind takes.
+// only returns the one value of a header. Of several values, it is not known which one the service behind uses.
 func only(values []string) string {
 	if len(values) != 1 {
 		return ""
@@ -186,7 +183,7 @@ func bearer(authorization string) string {
 	return strings.TrimSpace(authorization[len(scheme):])
 }
 
-// Bounded returns identifier, or a hash of one that ratelimitd would not take.
+// Bounded returns identifier, or its hash if ratelimitd would not accept it.
 func Bounded(identifier string) string {
 	if identifier == "" {
 		return Unidentified + "unknown"

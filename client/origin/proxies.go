@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Proxies are the addresses of those whose X-Forwarded-For is believed; none: nobody's.
+// Proxies are the addresses of proxies whose X-Forwarded-For is trusted; empty: none.
 type Proxies []netip.Prefix
 
-// ParseProxies reads addresses and prefixes with commas between, such as
-// "10.0.0.0/8,192.0.2.7"; "none" and empty text are nobody.
+// ParseProxies reads addresses and prefixes, separated by commas, such as "10.0.0.0/8,192.0.2.7". "none" and empty text
+// mean no proxies.
 func ParseProxies(text string) (Proxies, error) {
 	if text = strings.TrimSpace(text); text == "" || text == "none" {
 		return nil, nil
@@ -52,14 +52,13 @@ func (p Proxies) contain(address netip.Addr) bool {
 // ErrHidden means that a proxy hides the address that it forwards for.
 var ErrHidden = errors.New("X-Forwarded-For has something else than an address where a trusted proxy writes its client's")
 
-// Client returns the address that r comes from: that of the connection or, while that is one of
-// p, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client, and an address
-// that stands for one of IPv4 is that one. The error is ErrHidden where one of p says "unknown", or
-// anything else that is no address: everybody behind it would be one client.
+// Client returns the address that r comes from: that of the connection or, if that is one of p, the one that
+// X-Forwarded-For gives. A /64 of IPv6 is one client, and an address that stands for one of IPv4 is that one. The error
+// is ErrHidden if one of p says "unknown", or anything else that is not an address: all clients behind it would be one.
 func (p Proxies) Client(r *http.Request) (string, error) {
 	address, ok := parseAddress(r.RemoteAddr)
 	if !ok {
-		return r.RemoteAddr, nil // of a socket that has none
+		return r.RemoteAddr, nil // of a socket without addresses
 	}
 	for hop := range hops(r.Header["X-Forwarded-For"]) {
 		if !p.contain(address) {
@@ -72,8 +71,8 @@ func (p Proxies) Client(r *http.Request) (string, error) {
 	return caller(address), nil
 }
 
-// ClientOf returns the client that an address is counted as, as Client does, with a port or without.
-// ok is false where text is no address.
+// ClientOf returns the client as which an address counts, as Client does, with a port or without. ok is false if text
+// is not an address.
 func ClientOf(text string) (client string, ok bool) {
 	address, ok := parseAddress(text)
 	if !ok {
@@ -82,7 +81,7 @@ func ClientOf(text string) (client string, ok bool) {
 	return caller(address), true
 }
 
-// hops returns the parts of headers between commas, the last first, which is the nearest.
+// hops returns the parts of headers between commas, from the last, which is the nearest, to the first.
 func hops(headers []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range slices.Backward(headers) {
@@ -112,5 +111,5 @@ func isAddress(text string) bool {
 		return true
 	}
 	_, err := netip.ParsePrefix(text)
-	return err == nil || text == "@" // which unix sockets have
+	return err == nil || text == "@" // the address of unix sockets
 }

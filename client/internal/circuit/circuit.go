@@ -1,5 +1,5 @@
-// Package circuit keeps a service that does not answer from costing every call its whole time: after some failures in a
-// row requests fail at once, and one at a time finds out whether the service is back.
+// Package circuit keeps calls from waiting for a service that does not answer: after some failures in a row requests
+// fail at once, and one at a time probes whether the service is back.
 //
 // The package knows nothing of requests: Options.Answered distinguishes answers from failures.
 package circuit
@@ -14,20 +14,19 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// ErrOpen is the error of a request that was not made, as others before it failed.
+// ErrOpen is the error of a request that was not made, because requests before it failed.
 var ErrOpen = errors.New("it failed several times in a row and is being probed")
 
-// Options of a Breaker. All are needed.
+// Options of a Breaker. All are required.
 type Options struct {
-	MaxFailures   uint32           // in a row, after which requests fail at once
+	MaxFailures   uint32           // failures in a row after which requests fail at once
 	ProbeInterval time.Duration    // between probes
-	Answered      func(error) bool // whether the service has answered a request that gave this error, which is not nil
+	Answered      func(error) bool // whether a request that returned this error, not nil, was answered
 	OnOpen        func()           // called when requests begin to fail at once
 	OnClose       func()           // called when requests are made again
 }
 
-// Breaker makes requests, or has them fail at once. It is safe for concurrent use. Make one
-// with New.
+// Breaker makes requests, or lets them fail at once. It is safe for concurrent use. Make one with New.
 type Breaker struct {
 	answered func(error) bool
 	circuit  *gobreaker.CircuitBreaker[struct{}]
@@ -36,14 +35,14 @@ type Breaker struct {
 	hurry    hurry
 }
 
-// silence is how long no request must have been answered, beside the failures in a row, before
-// requests fail at once: calls that have little time fail together while others are answered.
+// silence is the least time without an answer, besides the failures in a row, before requests fail at once: calls with
+// little time fail together while others are answered.
 const silence = 500 * time.Millisecond
 
 // New returns a Breaker that makes requests.
 func New(o Options) *Breaker {
 	b := &Breaker{answered: o.Answered, made: time.Now()}
-	b.last.Store(int64(-silence)) // nothing was yet
+	b.last.Store(int64(-silence)) // no request was answered yet
 	b.circuit = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,
 		Timeout:      o.ProbeInterval,
@@ -65,7 +64,7 @@ func New(o Options) *Breaker {
 // Heard notes that a request, or some of its calls, was answered.
 func (b *Breaker) Heard() { b.last.Store(int64(time.Since(b.made))) }
 
-// Do makes a request and returns its error; or ErrOpen, if requests fail at once.
+// Do makes a request and returns its error. It returns ErrOpen if requests fail at once.
 func (b *Breaker) Do(request func() error) error {
 	_, err := b.circuit.Execute(func() (struct{}, error) {
 		began := time.Now()
@@ -92,23 +91,22 @@ func (b *Breaker) silent() time.Duration {
 	return time.Since(b.made) - time.Duration(b.last.Load())
 }
 
-// hastyError is the error of a request whose caller had too little time to tell anything about
-// the service.
+// hastyError is the error of a request whose caller had too little time to say anything about the service.
 type hastyError struct{ error }
 
-// hurry follows requests that end one after the other, sooner than after silence, because their
-// callers' own time is over. A few at once, after a pause, are the callers' doing. If that goes
-// on for silence without an answer, it is the service's.
+// hurry detects requests that end one after the other, sooner than after silence, because their callers' own time is
+// over. A few at once, after a pause, are the callers' fault. If that continues for silence without an answer, it is
+// the service's.
 type hurry struct {
 	mu          sync.Mutex
-	first, last time.Time // such requests
+	first, last time.Time // the first and last of such requests
 }
 
-// hurryEnds is the pause after which the next such request is the first again.
+// hurryEnds is the pause after which the next such request counts as the first again.
 const hurryEnds = 10 * silence
 
-// excuses reports whether a request that ends now tells nothing about the service. silent is
-// how long it has not answered.
+// excuses reports whether a request that ends now says nothing about the service. silent is the time since its last
+// answer.
 func (h *hurry) excuses(silent time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

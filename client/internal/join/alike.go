@@ -2,38 +2,35 @@ package join
 
 import "time"
 
-// Bounds of how many alike calls share a request. The service may decide them one after the
-// other, and the whole request waits.
+// Bounds on the number of alike calls in a request. The service may decide them one after the other, and the whole
+// request waits.
 const (
-	// minAlike is how many share one at first. While full groups of them are answered within
-	// quick, as by a service that decides in memory, the number doubles up to maxAlike. A group
-	// that takes twice as long as quick, or has no answer, brings it back to minAlike.
+	// minAlike is the number at first. While full groups are answered within quick, as by a service that decides in
+	// memory, the number doubles up to maxAlike. A group that takes twice as long as quick, or has no answer, resets it
+	// to minAlike.
 	minAlike = 8
 	maxAlike = 32
 	quick    = 2 * time.Millisecond
-	// A service is slow if slowAlike or more alike calls take slowCall each, as over a store
-	// that it has to wait for, and no group of them was faster during slowSpan: a busy machine
-	// delays some by chance. The service joins alike calls itself if they come as requests of
-	// their own; so they do for slowFor.
+	// A service is slow if slowAlike or more alike calls take slowCall each, as over a store, and no group of them was
+	// faster during slowSpan: on a busy machine, single groups are late by chance. A slow service joins alike calls
+	// itself if they come as requests of their own, so they do for slowFor.
 	slowAlike = 4
 	slowCall  = time.Millisecond
 	slowSpan  = 50 * time.Millisecond
 	slowFor   = 5 * time.Second
 )
 
-// Slot is where a demand is counted among others, to tell which calls are alike: demands of the
-// same policy and identifier have the same, below Slots. Others that share it by chance are
-// delayed by a request.
+// Slot is a hash of a demand's policy and identifier, less than Slots, by which alike calls are found. Other demands in
+// the same slot are delayed by a request.
 type Slot uint16
 
-// Slots is how many there are: enough that a full group has hardly nine calls in one of them by
-// chance.
+// Slots is large enough that a full group has hardly ever nine calls in one slot by chance.
 const Slots = 1 << 12
 
-// alike is a queue's state of alike calls.
+// alike is a queue's state about alike calls.
 type alike struct {
-	underWay  [Slots]int32 // how many demands of each slot are under way
-	together  int          // how many alike calls share a request: minAlike to maxAlike
+	underWay  [Slots]int32 // number of demands under way in each slot
+	together  int          // number of alike calls that may share a request: minAlike to maxAlike
 	slowUntil time.Time    // until then alike calls go as requests of their own
 	slowSince time.Time    // since then groups of alike calls are slow; zero: the last one was not
 }
@@ -41,7 +38,7 @@ type alike struct {
 // isSlow reports whether alike calls go as requests of their own.
 func (a *alike) isSlow() bool { return !a.slowUntil.IsZero() && time.Now().Before(a.slowUntil) }
 
-// has reports whether a demand of one of these slots is under way.
+// has reports whether a demand in one of these slots is under way.
 func (a *alike) has(list []Slot) bool {
 	for _, s := range list {
 		if a.underWay[s] > 0 {
@@ -51,15 +48,15 @@ func (a *alike) has(list []Slot) bool {
 	return false
 }
 
-// mark adds n to the calls that are under way in each of these slots.
+// mark adds n to the number of demands under way in each of these slots.
 func (a *alike) mark(list []Slot, n int32) {
 	for _, s := range list {
 		a.underWay[s] += n
 	}
 }
 
-// learn adapts to a group that was answered, or failed with err. most is how many alike
-// demands it had, calls its number of calls.
+// learn adapts to a group that was answered, or failed with err. most is its number of alike demands, and calls its
+// number of calls.
 func (a *alike) learn(began, ended time.Time, most, calls int, err error) {
 	if most < slowAlike {
 		return

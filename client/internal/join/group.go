@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Group is calls that go to the service as one request.
+// Group has the calls of one request.
 type Group[V any] struct {
 	queue *Queue[V]
 	calls []*Call[V] // nil where a call was answered before the request ended
-	open  int        // how many of calls have no answer yet
-	len   int        // bytes of a batch of them, at most
-	trace *Call[V]   // whose trace it is part of; nil: of none
+	open  int        // number of calls without an answer
+	len   int        // maximum bytes of a batch of calls
+	trace *Call[V]   // the call whose trace it is part of; nil: none
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	callers atomic.Int32 // how many wait
+	callers atomic.Int32 // number that wait
 
-	// The next are for the queue to tell which calls are alike.
-	counts   [Slots]uint8 // how many demands each slot has
-	most     uint8        // the greatest of counts
+	// Fields of the queue, about alike calls.
+	counts   [Slots]uint8 // number of demands in each slot
+	most     uint8        // the largest of counts
 	slots    []Slot       // of all demands
-	early    []Slot       // of calls that are answered already, and still marked as under way
-	unmarked []Slot       // of calls that are answered already, and not marked any more
-	alikeAt  time.Time    // when slowAlike or more alike calls were all answered early; zero: they were not
-	replaced bool         // some calls are answered, and another group goes in this one's place
+	early    []Slot       // of calls that were answered before the request ended, and still count as under way
+	unmarked []Slot       // of such calls that no longer count as under way
+	alikeAt  time.Time    // when slowAlike or more alike calls were all answered before the request ended; zero: they were not
+	replaced bool         // some calls are answered, and another group has replaced this one
 }
 
 // Values returns the values of the calls, in their order.
@@ -37,11 +37,11 @@ func (g *Group[V]) Values() []V {
 	return values
 }
 
-// Len returns how many bytes of a batch the calls take at most.
+// Len returns the maximum bytes of a batch of the calls.
 func (g *Group[V]) Len() int { return g.len }
 
-// Context ends when no caller waits any more. Its cause is a LeftError then. It has the values of the context
-// of the call whose trace the group is part of, or of its only call.
+// Context ends when no caller waits any longer. Its cause is a LeftError then. It has the values of the context of the
+// call whose trace the group is part of, or of its only call.
 func (g *Group[V]) Context() context.Context { return g.ctx }
 
 // LeftError is the cause with which a Group's context ends once the last caller has left.
@@ -50,8 +50,7 @@ type LeftError struct{ Why error }
 // Error returns the reason of the last caller.
 func (e *LeftError) Error() string { return "nobody waits any more: " + e.Why.Error() }
 
-// admits reports whether there is room for c, in maxLen bytes and beside at most alike calls
-// like it.
+// admits reports whether there is room for c, within maxLen bytes and at most alike calls like it.
 func (g *Group[V]) admits(c *Call[V], maxLen, alike int) bool {
 	if len(g.calls) == 0 {
 		return true
@@ -92,7 +91,7 @@ func (g *Group[V]) add(c *Call[V]) {
 	c.state.Store(sent)
 }
 
-// seal ends the adding of calls.
+// seal completes the group: no call is added any more.
 func (g *Group[V]) seal() {
 	g.open = len(g.calls)
 	g.callers.Store(int32(len(g.calls)))
@@ -105,14 +104,14 @@ func (g *Group[V]) seal() {
 	g.ctx, g.cancel = context.WithCancelCause(parent)
 }
 
-// leave notes that a caller does not wait any more. The request ends with the last.
+// leave notes that a caller does not wait any longer. The request ends with the last one.
 func (g *Group[V]) leave(why error) {
 	if g.callers.Add(-1) == 0 {
 		g.cancel(&LeftError{why})
 	}
 }
 
-// finish gives every call that has none yet its answer, or err.
+// finish completes every call that has no answer yet, with err.
 func (g *Group[V]) finish(err error) {
 	g.cancel(nil)
 	for _, c := range g.calls {
@@ -122,15 +121,14 @@ func (g *Group[V]) finish(err error) {
 	}
 }
 
-// Waiting reports whether the call at index i is there and has no answer yet. Send calls it.
+// Waiting reports whether the group has a call at index i that waits for its answer. Send calls it.
 func (g *Group[V]) Waiting(i int) bool { return i >= 0 && i < len(g.calls) && g.calls[i] != nil }
 
-// Open returns how many calls have no answer yet. Send calls it.
+// Open returns the number of calls without an answer. Send calls it.
 func (g *Group[V]) Open() int { return g.open }
 
-// Answer tells the caller of the call at index i that its value has the answer: Send calls it
-// for a call whose answer comes before the request ends. The value may be used by others from
-// then on.
+// Answer tells the caller of the call at index i that its value has the answer. Send calls it for a call that is
+// answered before the request ends, and must not use the value afterwards.
 func (g *Group[V]) Answer(i int) {
 	c := g.calls[i]
 	g.calls[i] = nil
@@ -146,8 +144,8 @@ func (g *Group[V]) Answer(i int) {
 	}
 }
 
-// Yield has another group go in the place of this one, if some of its calls are answered and
-// others wait for longer. Send calls it after it has answered the calls that came so far.
+// Yield lets another group replace this one, if some of its calls are answered and others wait longer. Send calls it
+// after it has answered the calls so far.
 func (g *Group[V]) Yield() {
 	if g.open > 0 {
 		g.queue.replace(g)

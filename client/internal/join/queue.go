@@ -8,49 +8,47 @@ import (
 
 // Bounds of a Queue.
 const (
-	// maxWaiting is how many calls wait at most: calls behind so many are not answered in time.
+	// maxWaiting is the maximum number of waiting calls. Calls behind so many are not answered in time.
 	maxWaiting = 1 << 16
-	// MaxRequests is how many requests go at most while earlier ones are late.
+	// MaxRequests is the maximum number of requests under way while earlier ones are late.
 	MaxRequests = 64
-	// patience is how long calls wait for a request to come back. Then another one goes, so
-	// that a request that takes long, as for a policy whose store does not answer, does not
-	// hold up those of others.
+	// patience is how long calls wait for a request to return. Then another one goes, so that a slow request, as for a
+	// policy whose store does not answer, does not delay calls of other policies.
 	patience = 10 * time.Millisecond
-	// maxLookedAt is how many waiting calls are looked at for a group, in calls of a full one:
-	// many may be alike.
+	// maxLookedAt bounds the waiting calls that are considered for a group, in calls of a full one: many may be alike.
 	maxLookedAt = 4
 )
 
-// Options of a Queue. All are needed.
+// Options of a Queue. All are required.
 type Options[V any] struct {
-	Requests    int // under way at once before further calls wait
-	MaxRequests int // under way at once while earlier ones are late; at least Requests
+	Requests    int // number under way from which further calls wait
+	MaxRequests int // number under way while earlier ones are late; at least Requests
 	MaxCalls    int // of a group
-	MaxLen      int // of a group, in bytes; a call that is longer goes alone
+	MaxLen      int // of a group, in bytes; a longer call goes alone
 
-	// Send sends a group as one request, and fills in the values of its calls. It returns why
-	// there is no answer to those for which it has not called Answer.
+	// Send sends a group as one request, and fills in the values of its calls. It returns the error of the calls for
+	// which it has not called Answer.
 	Send func(*Group[V]) error
 }
 
-// Queue sends calls in as few requests as possible. It is safe for concurrent use.
-// Make one with New, and Close it after use.
+// Queue sends calls in as few requests as possible. It is safe for concurrent use. Make one with New, and Close it
+// after use.
 type Queue[V any] struct {
 	opts Options[V]
-	late *time.Timer   // of patience
-	idle chan struct{} // closed once nothing is under way and nothing will be
+	late *time.Timer   // fires after patience
+	idle chan struct{} // closed after Close, once nothing is under way
 
 	mu       sync.Mutex
 	waiting  list[V]
 	alike    alike
-	underWay int  // requests, of at most opts.MaxRequests
-	apart    int  // requests that waiting calls don't wait for: of alike calls, and of Bypass
-	replaced int  // requests of which some calls are answered, and that others went in place of
-	armed    bool // late runs
+	underWay int  // requests, at most opts.MaxRequests
+	apart    int  // requests that do not count in underWay: of alike calls, and of Bypass
+	replaced int  // requests with some answers that other requests have replaced
+	armed    bool // late is running
 	closed   bool
 }
 
-// New returns a queue with nothing in it.
+// New returns an empty queue.
 func New[V any](opts Options[V]) *Queue[V] {
 	q := &Queue[V]{opts: opts, idle: make(chan struct{}), alike: alike{together: minAlike}}
 	q.late = time.AfterFunc(time.Hour, q.isLate)
@@ -58,7 +56,7 @@ func New[V any](opts Options[V]) *Queue[V] {
 	return q
 }
 
-// Enter queues c, and sends off a group if one may go. Its error is ErrClosed or ErrFull.
+// Enter queues c, and sends a group if there may be another request. Its error is ErrClosed or ErrFull.
 func (q *Queue[V]) Enter(c *Call[V]) error {
 	c.state.Store(waiting)
 	q.mu.Lock()
@@ -83,8 +81,8 @@ func (q *Queue[V]) Enter(c *Call[V]) error {
 	return nil
 }
 
-// Leave takes c, whose caller does not wait any more, out of the queue or its group. sent says
-// that it may have reached the service; gone is false if it is answered, and Done receives.
+// Leave takes c, whose caller does not wait any longer, out of the queue or its group. sent says that it may have
+// reached the service. gone is false if c is answered, and Done receives.
 func (q *Queue[V]) Leave(c *Call[V], why error) (sent, gone bool) {
 	if q.unqueue(c) {
 		return false, true
@@ -109,8 +107,7 @@ func (q *Queue[V]) unqueue(c *Call[V]) bool {
 
 func (c *Call[V]) leaveGroup() bool { return c.state.CompareAndSwap(sent, left) }
 
-// Bypass makes a request that no waiting call waits for. Its error is that of request, or
-// ErrClosed.
+// Bypass makes a request that does not use the queue. Its error is that of request, or ErrClosed.
 func (q *Queue[V]) Bypass(request func() error) error {
 	q.mu.Lock()
 	if q.closed {
@@ -134,7 +131,7 @@ func (q *Queue[V]) Close() {
 	<-q.idle
 }
 
-// checkIdle tells Close if nothing is under way any more.
+// checkIdle closes idle if the queue is closed and nothing is under way.
 func (q *Queue[V]) checkIdle() {
 	if q.closed && q.underWay == 0 && q.apart == 0 && q.replaced == 0 {
 		q.late.Stop()
@@ -142,7 +139,7 @@ func (q *Queue[V]) checkIdle() {
 	}
 }
 
-// arm has the queue looked at after patience, unless that is so already.
+// arm starts late, unless it is running or there is nothing to send.
 func (q *Queue[V]) arm() {
 	if !q.armed && q.waiting.len > 0 && q.underWay < q.opts.MaxRequests {
 		q.armed = true
@@ -150,7 +147,7 @@ func (q *Queue[V]) arm() {
 	}
 }
 
-// isLate sends off what waits, as no request came back for patience.
+// isLate sends waiting calls, as no request has returned for patience.
 func (q *Queue[V]) isLate() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,8 +158,7 @@ func (q *Queue[V]) isLate() {
 	}
 }
 
-// run sends groups for as long as calls wait. again says that an earlier request has come back,
-// or has brought some answers.
+// run sends groups while calls wait. again says that an earlier request has returned, or has brought some answers.
 func (q *Queue[V]) run(again bool) {
 	for g := q.next(again); g != nil; g = q.next(true) {
 		q.send(g)
@@ -176,8 +172,8 @@ func (q *Queue[V]) run(again bool) {
 	}
 }
 
-// replace has another group go in the place of g, of which some calls are answered: their
-// callers may have more to ask, and need not wait for answers that take longer.
+// replace lets another group take the place of g, some of whose calls are answered: their callers may have more calls,
+// which need not wait for answers that take longer.
 func (q *Queue[V]) replace(g *Group[V]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,7 +188,7 @@ func (q *Queue[V]) replace(g *Group[V]) {
 	go q.run(true)
 }
 
-// send sends g, and learns from how long that takes.
+// send sends g, and adapts to the time that takes.
 func (q *Queue[V]) send(g *Group[V]) {
 	began := time.Now()
 	err := q.opts.Send(g)
@@ -201,9 +197,9 @@ func (q *Queue[V]) send(g *Group[V]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alike.mark(g.slots, -1)
-	q.alike.mark(g.unmarked, 1) // they were taken out before
+	q.alike.mark(g.unmarked, 1) // replace removed these marks before
 	if err == nil && !g.alikeAt.IsZero() {
-		ended = g.alikeAt // the wait of its other calls does not count for the alike ones
+		ended = g.alikeAt // the wait of its other calls says nothing about the alike ones
 	}
 	q.alike.learn(began, ended, int(g.most), len(g.calls), err)
 }
@@ -228,10 +224,10 @@ func (q *Queue[V]) endApart() {
 	q.checkIdle()
 }
 
-// next returns the group to send next, or nil if there is none: then one request less is under
-// way. again says that the last one has come back.
+// next returns the group to send next. If it returns nil, one request less is under way. again says that the last one
+// has returned.
 func (q *Queue[V]) next(again bool) *Group[V] {
-	runtime.Gosched() // callers that run already, such as those just answered, may have more to ask
+	runtime.Gosched() // callers that are running, such as those just answered, may have more calls
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var g *Group[V]
@@ -244,7 +240,7 @@ func (q *Queue[V]) next(again bool) *Group[V] {
 		q.checkIdle()
 		return nil
 	}
-	if q.armed && again { // it is not late
+	if q.armed && again { // the request that returned was not late
 		q.armed = false
 		q.late.Stop()
 	}
@@ -252,7 +248,7 @@ func (q *Queue[V]) next(again bool) *Group[V] {
 	return g
 }
 
-// gather takes the calls that go together from the queue; nil if all of it goes by itself.
+// gather takes from the queue the calls that go together. It returns nil if all of them are sent apart.
 func (q *Queue[V]) gather() *Group[V] {
 	g, slow := &Group[V]{queue: q}, q.alike.isSlow()
 	for c, looked := q.waiting.first, 0; c != nil && len(g.calls) < q.opts.MaxCalls && looked < maxLookedAt*q.opts.MaxCalls; looked++ {
@@ -275,7 +271,7 @@ func (q *Queue[V]) gather() *Group[V] {
 	return g
 }
 
-// UnderWay returns how many demands count as under way: none once Close has returned.
+// UnderWay returns the number of demands that count as under way: 0 once Close has returned.
 func (q *Queue[V]) UnderWay() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

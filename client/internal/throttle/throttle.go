@@ -11,8 +11,8 @@ type Second struct {
 	last atomic.Int64 // nanoseconds since the Unix epoch; 0: none yet
 }
 
-// Allow reports whether an event may happen at now: none was allowed less than a second before now or after it. An event
-// that was allowed later than that means that the clock was set back.
+// Allow reports whether an event may happen at now: none was allowed within a second before or after it. A last event
+// later than that means that the clock was set back.
 func (s *Second) Allow(now time.Time) bool {
 	last, at := s.last.Load(), now.UnixNano()
 	apart := time.Duration(at - last).Abs()

@@ -8,16 +8,16 @@ import (
 
 // Bounds of bodies, in bytes.
 const (
-	// maxBodyLen is more than the answer to a batch of 1000 calls of 16 demands.
+	// maxBodyLen exceeds the answer to a batch of 1000 calls of 16 demands.
 	maxBodyLen = 64 << 20
-	// maxLineLen is more than the answer to a call of 16 demands. Up to twice as much may be read.
+	// maxLineLen exceeds the answer to a call of 16 demands. Up to twice as much may be read.
 	maxLineLen = 1 << 20
 	firstRead  = 4 << 10
 )
 
 var errTooLong = errors.New("longer than any of ratelimitd's")
 
-// readBody reads body, which says that it has length bytes, or -1.
+// readBody reads body, whose stated length is length, or -1 if none is stated.
 func (r *Reply) readBody(body io.Reader, length int64) error {
 	if length > maxBodyLen {
 		return errTooLong
@@ -45,19 +45,17 @@ func (r *Reply) readBody(body io.Reader, length int64) error {
 	}
 }
 
-// LineReader takes the answer to a batch in which each result is a line, and comes as soon as
-// it is decided.
+// LineReader reads the answer to a batch in which each result is a line, sent as soon as it is decided.
 type LineReader interface {
-	// ReadLine takes a line, without its end. line is valid only until ReadLine returns. An
-	// error ends the reading.
+	// ReadLine reads a line, without its end. line is valid only until ReadLine returns. An error ends the reading.
 	ReadLine(line []byte) error
-	// Pause is called when all lines that have arrived were read, at least one.
+	// Pause is called after all lines that have arrived, at least one, were read.
 	Pause()
-	// Complete reports whether no further line is waited for.
+	// Complete reports whether all lines were read.
 	Complete() bool
 }
 
-// readLines has lines read body until it ends. It uses the memory of r.
+// readLines passes the lines of body to lines, until it ends. It uses the memory of r.
 func (r *Reply) readLines(body io.Reader, lines LineReader) error {
 	b := r.Body[:0]
 	if cap(b) < firstRead {
@@ -80,7 +78,7 @@ func (r *Reply) readLines(body io.Reader, lines LineReader) error {
 		switch {
 		case wrong != nil:
 			return wrong
-		case err != nil && lines.Complete(): // an error at the end does not matter
+		case err != nil && lines.Complete(): // an error after the last line does not matter
 			return nil
 		case errors.Is(err, io.EOF):
 			return io.ErrUnexpectedEOF
@@ -90,7 +88,7 @@ func (r *Reply) readLines(body io.Reader, lines LineReader) error {
 	}
 }
 
-// readWholeLines has lines read those that b begins with, and returns how long they are.
+// readWholeLines passes the complete lines of b to lines, and returns their length.
 func readWholeLines(b []byte, lines LineReader) (length int, err error) {
 	for {
 		end := bytes.IndexByte(b[length:], '\n')

@@ -29,8 +29,8 @@ type Transport struct {
 	send   http.RoundTripper
 }
 
-// New returns a Transport to the service at baseURL. Every request has the header, which may be nil, and the fields
-// that inject adds from its context. The error does not repeat baseURL, which may have a password.
+// New returns a Transport to the service at baseURL. Every request has header, which may be nil, and the fields that
+// inject adds from its context. The error does not repeat baseURL, which may have a password.
 func New(
 	baseURL string, header http.Header, inject func(context.Context, http.Header), send http.RoundTripper,
 ) (*Transport, error) {
@@ -61,24 +61,24 @@ type Request struct {
 	Route          string // below /v1/: check, record, take, batch, refund, confirm, reset or explain
 	IdempotencyKey string // empty: none
 	Body           []byte
-	Lines          LineReader // takes an answer in lines; nil: none is asked for
+	Lines          LineReader // reads an answer in lines; nil: none is requested
 }
 
 // Reply is the answer to a request. RoundTrip fills it in, and reuses the memory of Body.
 type Reply struct {
 	Status     int
-	RetryAfter time.Duration // whole seconds, up to an hour; 0: the service does not say
-	Replayed   bool          // Idempotent-Replayed says that this is the recorded answer to an earlier request
-	Lines      bool          // Request.Lines has taken the body
+	RetryAfter time.Duration // whole seconds, up to an hour; 0: not stated
+	Replayed   bool          // Idempotent-Replayed: this is the recorded answer to an earlier request
+	Lines      bool          // Request.Lines has read the body
 	Body       []byte
 	mediaType  string
 }
 
-// ForeignError is an answer that does not come from ratelimitd, but from a proxy or another service.
+// ForeignError is an answer that comes not from ratelimitd, but from a proxy or another service.
 type ForeignError struct {
 	Status     int
 	Why        string
-	RetryAfter time.Duration // 0: it does not say
+	RetryAfter time.Duration // 0: not stated
 }
 
 // Error names the status. It does not repeat the answer.
@@ -99,8 +99,8 @@ const (
 
 var acceptLines = []string{mediaLines + ", " + mediaJSON + ", " + mediaProblem}
 
-// RoundTrip sends r once and fills in reply. Its error is a *ForeignError, or that of the
-// connection or of ctx. No error holds anything of a body.
+// RoundTrip sends r once and fills in reply. Its error is a *ForeignError, or that of the connection or of ctx. No
+// error has any part of a body.
 func (t *Transport) RoundTrip(ctx context.Context, r *Request, reply *Reply) error {
 	response, err := t.send.RoundTrip(t.request(ctx, r))
 	if err != nil {
@@ -123,8 +123,7 @@ func (t *Transport) RoundTrip(ctx context.Context, r *Request, reply *Reply) err
 	return err
 }
 
-// request returns r as an HTTP request. Redirects are not followed: identifiers go to the
-// server that was named.
+// request returns r as an HTTP request. Redirects are not followed: identifiers go only to the server at the base URL.
 func (t *Transport) request(ctx context.Context, r *Request) *http.Request {
 	header := t.header.Clone()
 	if r.IdempotencyKey != "" {
@@ -143,7 +142,7 @@ func (t *Transport) request(ctx context.Context, r *Request) *http.Request {
 	}).WithContext(ctx)
 }
 
-// CloseIdleConnections closes connections that no request uses, where the RoundTripper can.
+// CloseIdleConnections closes idle connections, if the RoundTripper can.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.send.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -158,7 +157,7 @@ func (r *Reply) readHead(response *http.Response) {
 	}
 	r.mediaType = response.Header.Get("Content-Type")
 	if r.mediaType != mediaJSON && r.mediaType != mediaProblem && r.mediaType != mediaLines {
-		r.mediaType, _, _ = mime.ParseMediaType(r.mediaType) // empty: none that is known here
+		r.mediaType, _, _ = mime.ParseMediaType(r.mediaType) // empty if it is malformed, and so not known
 	}
 }
 
@@ -173,8 +172,7 @@ func (r *Reply) wantedType() string {
 	return mediaProblem
 }
 
-// NotSent reports whether err, of a RoundTrip, says that the request certainly was not sent: no
-// connection was made.
+// NotSent reports whether err, of a RoundTrip, says that the request was certainly not sent: there was no connection.
 func NotSent(err error) bool {
 	dial, ok := errors.AsType[*net.OpError](err)
 	return ok && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
