@@ -1,5 +1,5 @@
-// Package cpu reads off Linux's /proc how much processor time processes have used, and which processes listen where. It
-// knows nothing of what they do.
+// Package cpu reads from Linux's /proc how much processor time processes have used, and which ones listen at an address. It
+// does not know what they do.
 package cpu
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc's times, which Linux shows programs as 1/100 s whatever its own is.
+// tick is the unit of /proc's times, which Linux always shows to programs as 1/100 s.
 const tick = time.Second / 100
 
 // Used returns the processor time, user's and system's, that the processes of these ids have used so far.
@@ -30,7 +30,7 @@ func Used(pids ...int) (total time.Duration, err error) {
 }
 
 // parse reads utime and stime, the 14th and 15th field of a stat file; the second is a name in parentheses, which may
-// hold anything.
+// contain any character.
 func parse(stat string) (time.Duration, error) {
 	const utime, stime = 14 - 3, 15 - 3 // of the fields after the name, which begin with the third
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

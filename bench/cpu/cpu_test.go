@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What /proc says of this process is what the system says when asked before and after.
+// The processor time of this process is between two measurements by the system.
 func TestUsedIsWhatRusageSays(t *testing.T) {
 	linux(t)
 	for end := rusage(t) + 200*time.Millisecond; rusage(t) < end; {
@@ -33,7 +33,7 @@ func TestUsedIsWhatRusageSays(t *testing.T) {
 	before := rusage(t)
 	used, err := Used(os.Getpid())
 	after := rusage(t)
-	const rounding = 2 * tick // user's and system's are rounded apart
+	const rounding = 2 * tick // user's and system's time are rounded separately
 	if err != nil || used < before-rounding || used > after+rounding {
 		t.Errorf("used %v, %v; want %v to %v", used, err, before, after)
 	}
@@ -41,7 +41,7 @@ func TestUsedIsWhatRusageSays(t *testing.T) {
 		t.Errorf("two processes used %v, %v; want twice %v", twice, err, used)
 	}
 	if _, err := Used(1 << 30); err == nil {
-		t.Error("a process that isn't there has used something")
+		t.Error("a missing process has used processor time")
 	}
 }
 
@@ -70,7 +70,7 @@ func TestListens(t *testing.T) {
 		defer listener.Close()
 		port := listener.Addr().(*net.TCPAddr).AddrPort().Port()
 		if found, err := Listens(os.Getpid(), address("127.0.0.1", port)); !found || err != nil {
-			t.Errorf("%s: %v, %v", listener.Addr(), found, err)
+			t.Errorf("%s, open: %v, %v", listener.Addr(), found, err)
 		}
 		listener.Close()
 		if found, err := Listens(os.Getpid(), address("127.0.0.1", port)); found || err != nil {
@@ -106,7 +106,7 @@ func TestListening(t *testing.T) {
 func TestNamed(t *testing.T) {
 	linux(t)
 	if pids := Named(os.Args[0]); !slices.Contains(pids, os.Getpid()) {
-		t.Errorf("%v do not have this process, %d", pids, os.Getpid())
+		t.Errorf("%v lack this process, %d", pids, os.Getpid())
 	}
 	if pids := Named(os.Args[0], "no process has this"+" in its command line"); len(pids) > 0 {
 		t.Errorf("found %v", pids)

@@ -15,7 +15,7 @@ func Named(parts ...string) (pids []int) {
 	for _, file := range files {
 		line, err := os.ReadFile(file)
 		if err != nil || !containsAll(string(line), parts) {
-			continue // it may have ended meanwhile
+			continue // it may have ended
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
 			pids = append(pids, pid)
@@ -33,7 +33,7 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// Listens says whether a process has a socket that listens at that address, or at all addresses with its port. It needs
+// Listens reports whether a process has a socket that listens at the address, or at all addresses with its port. It needs
 // root, or a process of the same user.
 func Listens(pid int, at netip.AddrPort) (bool, error) {
 	var inodes []string
@@ -52,7 +52,7 @@ func listening(table string, at netip.AddrPort) (inodes []string) {
 	const local, state, inode, listen = 1, 3, 9, "0A"
 	address := at.Addr().As4()
 	port := fmt.Sprintf(":%04X", at.Port())
-	four := fmt.Sprintf("%02X%02X%02X%02X", address[3], address[2], address[1], address[0]) // as the machine holds it
+	four := fmt.Sprintf("%02X%02X%02X%02X", address[3], address[2], address[1], address[0]) // in the machine's byte order
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
 		if len(fields) <= inode || fields[state] != listen {
@@ -73,7 +73,7 @@ func owns(pid int, inodes []string) (bool, error) {
 		return false, err
 	}
 	for _, file := range files {
-		to, _ := os.Readlink(filepath.Join(folder, file.Name())) // one that is closed is none of these
+		to, _ := os.Readlink(filepath.Join(folder, file.Name())) // a closed descriptor matches none of these
 		for _, inode := range inodes {
 			if to == "socket:["+inode+"]" {
 				return true, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// BenchmarkTake measures takes of as many callers, each limited to ten an hour, so that all but their first ten are
-// denied. ratelimitd keeps a log of them, exact for every hour; go-limiter a number for an interval.
+// BenchmarkTake measures takes of a number of callers, each limited to ten an hour, so that all but their first ten are
+// denied. ratelimitd keeps an exact log of them; go-limiter keeps a number for an interval.
 func BenchmarkTake(b *testing.B) {
 	for _, callers := range []int{1, 10_000, 1_000_000} {
 		ids := make([]string, callers)

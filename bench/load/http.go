@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Caller asks for decisions, for one goroutine at a time.
+// Caller makes calls, for one goroutine at a time.
 type Caller interface {
-	// Take takes one unit for each key, in one call. After an error the caller is of no use any more.
+	// Take takes one unit for each key, in one call. After an error the caller can't be used any more.
 	Take(keys []uint64) (Outcome, error)
 	Close() error
 }
 
-// RoundRobin returns a function that opens callers by each of these in turn.
+// RoundRobin returns a function that opens callers with each of these in turn.
 func RoundRobin(open []func(cost int64) (Caller, error)) func(cost int64) (Caller, error) {
 	var next atomic.Int64
 	return func(cost int64) (Caller, error) { return open[(next.Add(1)-1)%int64(len(open))](cost) }
@@ -39,13 +39,13 @@ func (o *Outcome) add(other Outcome) {
 	o.Bytes += other.Bytes
 }
 
-// Target says how to ask a service by HTTP/1.1.
+// Target is a service to call over HTTP/1.1.
 type Target struct {
 	Address string // host:port
 	Policy  string
-	Prefix  string // of identifiers: what tells this run's from another's on the same store
-	Batch   int    // operations a call by POST /v1/batch; 0: one by POST /v1/take
-	// Lifetime is how long a connection is of use: longer than a run, so that none hangs for ever.
+	Prefix  string // of identifiers, which distinguishes those of this run from others on the same store
+	Batch   int    // operations in a POST /v1/batch; 0: one in a POST /v1/take
+	// Lifetime bounds the use of a connection, so that no call hangs forever. It is longer than a run.
 	Lifetime time.Duration
 }
 
@@ -55,7 +55,7 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// Open connects to t, for takes of so many units.
+// Open connects to t, for takes of this many units.
 func (t Target) Open(cost int64) (Caller, error) {
 	conn, err := net.DialTimeout("tcp", t.Address, dialTimeout)
 	if err != nil {
@@ -69,7 +69,7 @@ func (t Target) Open(cost int64) (Caller, error) {
 	return c, nil
 }
 
-// request returns a whole request, and where in it the digits of its keys are.
+// request returns a whole request, and the positions of the digits of its keys.
 func (t Target) request(cost int64) (request []byte, keys []int) {
 	const blank = "\x00"
 	demand := fmt.Sprintf(`"policy":%q,"identifier":"%s%s","cost":%d}`, t.Policy, t.Prefix, strings.Repeat(blank, keyDigits), cost)
@@ -88,14 +88,14 @@ func (t Target) request(cost int64) (request []byte, keys []int) {
 	return request, keys
 }
 
-// caller is a keep-alive connection with a request that is ready but for its keys' digits.
+// caller is a keep-alive connection with a request that is complete except for its keys' digits.
 type caller struct {
 	conn    net.Conn
 	expires time.Time
 	request []byte
 	keys    []int
 	batch   bool
-	in      []byte // what was read and belongs to no answer yet
+	in      []byte // bytes that were read and belong to no answer yet
 }
 
 // Close closes the connection.
@@ -118,7 +118,7 @@ func (c *caller) Take(keys []uint64) (Outcome, error) {
 	}
 }
 
-// asking returns the request that takes for keys, c's until the next.
+// asking returns the request that takes for keys. It is valid until the next call.
 func (c *caller) asking(keys []uint64) []byte {
 	for i, at := range c.keys {
 		number := keys[i]
@@ -130,7 +130,7 @@ func (c *caller) asking(keys []uint64) []byte {
 	return c.request
 }
 
-// free returns where to read more of an answer into.
+// free returns the buffer for more of an answer.
 func (c *caller) free() []byte {
 	if len(c.in) == cap(c.in) {
 		c.in = slices.Grow(c.in, readBuffer)
@@ -138,7 +138,7 @@ func (c *caller) free() []byte {
 	return c.in[len(c.in):cap(c.in)]
 }
 
-// answer returns what came of a request, once the whole answer was read.
+// answer returns the outcome of a request once the whole answer was read.
 func (c *caller) answer() (o Outcome, done bool, err error) {
 	const blankLine = "\r\n\r\n"
 	end := bytes.Index(c.in, []byte(blankLine))
@@ -173,9 +173,9 @@ func (c *caller) outcome(status int, body []byte) Outcome {
 	return Outcome{Failed: int64(len(c.keys))}
 }
 
-var errAnswer = errors.New("the answer is not one of HTTP/1.1 with a Content-Length")
+var errAnswer = errors.New("the answer is not HTTP/1.1 with a Content-Length")
 
-// headOf returns what an answer's head says. All peers' bodies are short enough for net/http to give their length, or give
+// headOf parses an answer's head. All peers' bodies are so short that net/http sends their length, or the peers send
 // it themselves.
 func headOf(head []byte) (status, length int, err error) {
 	const version = "HTTP/1.1 "

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// operation is a take as a service reads it.
+// operation is a take in the form that a service reads.
 type operation struct {
 	Op, Policy, Identifier string
 	Cost                   int64
@@ -58,7 +58,7 @@ func TestTakesOverOneConnection(t *testing.T) {
 		}
 		sum.add(outcome)
 	}
-	sum.Bytes = 0 // below
+	sum.Bytes = 0 // checked separately
 	if want := (Outcome{Allowed: 2, Denied: 1, Failed: 1}); sum != want || len(remotes) != 1 {
 		t.Errorf("%+v over %d connections, want %+v", sum, len(remotes), want)
 	}
@@ -98,7 +98,7 @@ func TestBytesOfAnAnswer(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		_, _ = conn.Write([]byte(answer + answer)) // if not, the takes fail
+		_, _ = conn.Write([]byte(answer + answer)) // on an error the takes fail
 	}), 1)
 	for range 2 {
 		if outcome, err := caller.Take([]uint64{1}); err != nil || outcome != (Outcome{Allowed: 1, Bytes: int64(len(answer))}) {
@@ -107,7 +107,7 @@ func TestBytesOfAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAnswersThatCannotBeReadAreErrors(t *testing.T) {
+func TestUnreadableAnswersAreErrors(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"chunks": func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
 		"an end": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	shared       = 100_000 // keys that are asked for more than once have numbers below
+	shared       = 100_000 // keys that are used more than once have smaller numbers
 	zipfExponent = 1.1
 	attackers    = 100 // of the distribution attack
-	attackShare  = 90  // percent of its requests that are theirs
+	attackShare  = 90  // percent of its requests that are for them
 )
 
 // Keys is a distribution of requests over keys.
 type Keys struct {
 	name string
-	// primed are how many keys, from number 0, are to be at their limit before anything is measured.
+	// primed is how many keys, from number 0, must be at their limit before the measurement.
 	primed uint64
 	source func(random *rand.Rand, unique func() uint64) func() uint64
 }
@@ -25,7 +25,7 @@ type Keys struct {
 // String returns the distribution's name.
 func (k Keys) String() string { return k.name }
 
-// Distributions are those there are.
+// Distributions are all distributions.
 func Distributions() []Keys {
 	return []Keys{
 		{name: "zipf", source: func(random *rand.Rand, _ func() uint64) func() uint64 {
@@ -46,17 +46,17 @@ func attack(random *rand.Rand, unique func() uint64) func() uint64 {
 	}
 }
 
-// ParseKeys returns the distribution of that name.
+// ParseKeys returns the distribution with this name.
 func ParseKeys(name string) (Keys, error) {
 	for _, k := range Distributions() {
 		if k.name == name {
 			return k, nil
 		}
 	}
-	return Keys{}, fmt.Errorf("there is no distribution %q; there are %v", name, Distributions())
+	return Keys{}, fmt.Errorf("there is no distribution %q; the distributions are %v", name, Distributions())
 }
 
-// of returns worker's share of the keys, from a seed: the same ones each time, unique ones never another worker's.
+// of returns worker's keys, from a seed: the same ones each time. Unique keys belong to one worker.
 func (k Keys) of(seed uint64, worker, workers int) func() uint64 {
 	next := uint64(shared + worker)
 	unique := func() uint64 {
@@ -67,11 +67,11 @@ func (k Keys) of(seed uint64, worker, workers int) func() uint64 {
 	return k.source(rand.New(rand.NewPCG(seed, uint64(worker))), unique)
 }
 
-// tally counts the calls of each key and their decisions, also those outside of the measurement.
+// tally counts the calls of each key and their decisions, including those outside the measurement.
 type tally struct {
 	asked, allowed, denied [shared]atomic.Int64
 	unique                 atomic.Int64
-	wrong                  atomic.Int64 // denials among the first calls of a key, as many as its limit
+	wrong                  atomic.Int64 // denials among the first calls of a key, up to its limit
 }
 
 func (t *tally) add(keys []uint64) {
@@ -84,8 +84,8 @@ func (t *tally) add(keys []uint64) {
 	}
 }
 
-// saw notes what came of one call for key, if the first primed keys were at their limit before. A denial is wrong where
-// fewer than the limit are left of the key's calls without those that were denied: no others can have been allowed before.
+// saw notes the outcome of one call for key, if the first primed keys were at their limit before. A denial is wrong if
+// fewer of the key's calls than the limit were not denied: only those can have been allowed before.
 func (t *tally) saw(key uint64, o Outcome, primed uint64, limit int64) {
 	switch {
 	case key >= shared:
@@ -93,16 +93,16 @@ func (t *tally) saw(key uint64, o Outcome, primed uint64, limit int64) {
 	case o.Allowed > 0:
 		t.allowed[key].Add(1)
 	case o.Denied > 0:
-		denied := t.denied[key].Add(1) // before asked is read, which may only be too large
+		denied := t.denied[key].Add(1) // before asked is read, so that asked can only be too large
 		if key >= primed && t.asked[key].Load()-denied < limit {
 			t.wrong.Add(1)
 		}
 	}
 }
 
-// bounds returns between which bounds the number of allowed requests must be, if the first primed keys were at their
-// limit before, and all took no longer than elapsed. The upper bound is that of buckets that refill all the while, and
-// one unit of rounding; limits of windows keep it too.
+// bounds returns the bounds of the number of allowed requests, if the first primed keys were at their
+// limit before, and all took no longer than elapsed. The upper bound is that of buckets that refill continuously, plus
+// one unit for rounding; limits of windows are also within it.
 func (t *tally) bounds(primed uint64, limit int64, window, elapsed time.Duration) (low, high int64) {
 	refilled := int64(float64(limit)*float64(elapsed)/float64(window)) + 1
 	low, high = t.unique.Load(), t.unique.Load()
@@ -118,8 +118,8 @@ func (t *tally) bounds(primed uint64, limit int64, window, elapsed time.Duration
 	return low, high
 }
 
-// over returns how many calls were allowed beyond the limit of their key and what the limit gives back in elapsed: a
-// bucket refills, and the estimate of a sliding tail forgets, limit units a window. A log of a longer window gives back none.
+// over returns how many calls were allowed beyond the limit of their key and the units that it frees in elapsed: a
+// bucket and the estimate of a sliding tail free limit units a window. A log with a longer window frees none.
 func (t *tally) over(primed uint64, limit int64, window, elapsed time.Duration) (sum int64) {
 	most := limit + int64(float64(limit)*float64(elapsed)/float64(window))
 	for key := range t.allowed {

@@ -39,14 +39,14 @@ func TestZipfHasItsShares(t *testing.T) {
 	}
 	for key := range counts {
 		if key >= shared {
-			t.Fatalf("key %d: there are only %d", key, shared)
+			t.Fatalf("key %d: there are only %d keys", key, shared)
 		}
 	}
 }
 
 func TestUniqueKeysAreUnique(t *testing.T) {
 	if counts := draw(t, "unique"); len(counts) != draws {
-		t.Errorf("%d different keys of %d", len(counts), draws)
+		t.Errorf("%d different keys among %d", len(counts), draws)
 	}
 }
 
@@ -63,16 +63,16 @@ func TestAttackHasItsShares(t *testing.T) {
 		case key < attackers:
 			attacks += count
 		case key < shared || count > 1:
-			t.Fatalf("key %d, which is no attacker's, came %d times", key, count)
+			t.Fatalf("key %d, which is not an attacker's, came %d times", key, count)
 		default:
 			others++
 		}
 	}
 	if share := 100 * float64(attacks) / draws; math.Abs(share-attackShare) > .5 {
-		t.Errorf("%.2f %% are attackers', want %d", share, attackShare)
+		t.Errorf("%.2f %% of the calls are attackers', want %d", share, attackShare)
 	}
 	if attacks+others != draws {
-		t.Errorf("%d and %d are not %d", attacks, others, draws)
+		t.Errorf("%d attacks and %d others are not %d calls", attacks, others, draws)
 	}
 }
 
@@ -91,12 +91,12 @@ func TestSeedsMakeKeys(t *testing.T) {
 			}
 		}
 		if same != 1000 || other > 500 {
-			t.Errorf("%s: %d of 1000 are the same under one seed, %d under another", name, same, other)
+			t.Errorf("%s: %d of 1000 keys are the same with one seed, %d with another", name, same, other)
 		}
 	}
 }
 
-// A denial is wrong if too few calls came before for the key to be at its limit, even if all of those in flight were allowed.
+// A denial is wrong if there were too few earlier calls to use up the limit, even if all calls in flight were allowed.
 func TestWrongDenialsAndTooMany(t *testing.T) {
 	const limit, primed = 2, 1
 	yes, no, broken := Outcome{Allowed: 1}, Outcome{Denied: 1}, Outcome{Failed: 1}
@@ -136,7 +136,7 @@ func TestWrongDenialsAndTooMany(t *testing.T) {
 	}
 }
 
-func TestBoundsOfWhatIsAllowed(t *testing.T) {
+func TestBoundsOfAllowedCalls(t *testing.T) {
 	ask := func(key uint64, times int) []uint64 {
 		keys := make([]uint64, times)
 		for i := range keys {

@@ -1,6 +1,6 @@
-// Package load asks a service for decisions, in a closed loop of so many callers, or in an open loop at a fixed rate
-// whose latencies count from when a request was due: a service that stalls delays the requests after it too. It knows
-// neither the service that answers nor other users of the processor.
+// Package load calls a service in a closed loop with a number of callers, or in an open loop at a fixed rate
+// whose latencies are measured from when a call was due, so that they include the delays by a stalled service. It knows
+// neither the service nor other users of the processor.
 package load
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Options say what to ask, and how. All are needed but Rate, Batch, Mark and Sleep.
+// Options are the options of Run. All are required except Rate, Batch, Mark and Sleep.
 type Options struct {
-	// Open returns a caller whose takes are of so many units.
+	// Open returns a caller whose takes have this many units.
 	Open        func(cost int64) (Caller, error)
 	Connections int
-	// Rate is how many calls are due in a second; 0: each caller asks as soon as it was answered.
+	// Rate is how many calls are due in a second; 0: each caller makes a call as soon as it has an answer.
 	Rate             float64
 	WarmUp, Duration time.Duration
 	Keys             Keys
 	Seed             uint64
 	Batch            int // keys a call; 0: one
-	// Limit in Window is what keys are held to.
+	// Limit in Window is the limit of each key.
 	Limit  int64
 	Window time.Duration
 	// Mark is called at the beginning and the end of the measurement.
@@ -33,33 +33,33 @@ type Options struct {
 	Sleep func(time.Duration)
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	Outcome               // of the measurement
 	Elapsed time.Duration // of the measurement, until the last answer
 	// Latency is in nanoseconds, of calls.
 	Latency *hdrhistogram.Histogram
-	// Whole is what came of everything, the warm-up included, and AllowedMin and AllowedMax the bounds of what had to be
-	// allowed of that.
+	// Whole is the outcome of all calls, including the warm-up. AllowedMin and AllowedMax are the bounds of its allowed
+	// calls.
 	Whole                  Outcome
 	AllowedMin, AllowedMax int64
-	// WrongDenials are calls that were denied though fewer than the limit can have been allowed of their key before, and
-	// OverAdmitted those that were allowed beyond the limit and what it gives back meanwhile, of all keys. Batches are left
+	// WrongDenials counts calls that were denied although fewer than the limit of their key can have been allowed before, and
+	// OverAdmitted those that were allowed beyond the limit and the units that it frees, for all keys. Batches are left
 	// out.
 	WrongDenials, OverAdmitted int64
 }
 
-// Check returns an error if less or more was allowed than the limit and the keys asked for make.
+// Check returns an error if more or fewer calls were allowed than the limit and the keys permit.
 func (r *Result) Check() error {
 	if r.Whole.Allowed < r.AllowedMin-r.Whole.Failed || r.Whole.Allowed > r.AllowedMax {
-		return fmt.Errorf("%d of %d were allowed, and %d failed; want %d to %d",
+		return fmt.Errorf("%d of %d calls were allowed, and %d failed; want %d to %d",
 			r.Whole.Allowed, r.Whole.Sent(), r.Whole.Failed, r.AllowedMin, r.AllowedMax)
 	}
 	return nil
 }
 
 const (
-	shortest, longest = time.Microsecond, time.Minute // that a histogram tells apart
+	shortest, longest = time.Microsecond, time.Minute // resolved by a histogram
 	digits            = 3
 )
 
@@ -71,11 +71,11 @@ func newHistogram() *hdrhistogram.Histogram {
 type run struct {
 	Options
 	tally      tally
-	start, end time.Time // of what is measured
+	start, end time.Time // of the measurement
 	due        <-chan time.Time
 }
 
-// Run asks as o says until o.Duration has passed after the warm-up, or ctx ends. It fails if callers cannot be opened.
+// Run makes calls until o.Duration has passed after the warm-up, or ctx ends. It fails if callers can't be opened.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: o}
 	r.Batch = max(r.Batch, 1)
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, nil
 }
 
-// prime spends the whole limit of the keys that are to be denied from the start.
+// prime uses up the limit of the keys that must be denied from the start.
 func (r *run) prime() error {
 	if r.Keys.primed == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (r *run) prime() error {
 	for key := uint64(0); key < r.Keys.primed; {
 		keys := make([]uint64, r.Batch)
 		for i := range keys {
-			keys[i] = key // a batch may go beyond those needed: nobody else asks for these
+			keys[i] = key // a batch may have more keys than needed, because no worker uses these
 			key++
 		}
 		outcome, err := caller.Take(keys)
@@ -123,7 +123,7 @@ func (r *run) prime() error {
 			return err
 		}
 		if outcome.Failed > 0 || outcome.Denied > 0 {
-			return fmt.Errorf("of %d, %d were denied and %d failed", len(keys), outcome.Denied, outcome.Failed)
+			return fmt.Errorf("of %d calls, %d were denied and %d failed", len(keys), outcome.Denied, outcome.Failed)
 		}
 	}
 	return nil
@@ -147,7 +147,7 @@ func closeAll(workers []*worker) {
 	}
 }
 
-// measure lets the workers ask, and adds up what they saw.
+// measure runs the workers, and adds up their results.
 func (r *run) measure(ctx context.Context, workers []*worker) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -173,8 +173,8 @@ func (r *run) measure(ctx context.Context, workers []*worker) (*Result, error) {
 	return result, context.Cause(ctx)
 }
 
-// loops returns what asks: one thread for some of the connections if it can wait for them itself, or else the workers,
-// each for itself.
+// loops returns the loops that make calls: one thread per group of connections if threads can wait for them, or else the
+// workers.
 func (r *run) loops(ctx context.Context, all *sync.WaitGroup, workers []*worker) (loops []func(context.Context) error) {
 	if pollable(workers) {
 		threads := min(max(1, runtime.NumCPU()/4), len(workers))
@@ -196,7 +196,7 @@ func (r *run) loops(ctx context.Context, all *sync.WaitGroup, workers []*worker)
 	return loops
 }
 
-// dueAt returns when an open loop's call of that number is due.
+// dueAt returns when the n-th call of an open loop is due.
 func (r *run) dueAt(call int) time.Time {
 	return r.start.Add(-r.WarmUp).Add(time.Duration(float64(call) / r.Rate * float64(time.Second)))
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-const quick = time.Millisecond // of an answer
+const quick = time.Millisecond // the time of an answer
 
-// service decides in no time but quick, holding each key to a limit, and stands still once.
+// service decides within quick, applies a limit to each key, and stalls once.
 type service struct {
 	limit    int64
 	stallAt  time.Time
@@ -58,7 +58,7 @@ func (c connection) Take(keys []uint64) (o Outcome, err error) {
 	return o, nil
 }
 
-// play runs a load on s in a bubble: 10 s after 1 s.
+// play runs a load on s in a bubble: 10 s after a warm-up of 1 s.
 func play(t *testing.T, s *service, change func(*Options)) *Result {
 	t.Helper()
 	keys, _ := ParseKeys("unique")
@@ -75,7 +75,7 @@ func play(t *testing.T, s *service, change func(*Options)) *Result {
 	return result
 }
 
-// A service that stands still for a second delays all that was due meanwhile, and must not hide it.
+// A service that stalls for a second delays all calls that are due in that time, and latencies must show it.
 func TestOpenLoopCountsWhatWasDueWhileStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{limit: 10, stallAt: time.Now().Add(5 * time.Second), stallFor: time.Second}
@@ -83,14 +83,14 @@ func TestOpenLoopCountsWhatWasDueWhileStalled(t *testing.T) {
 		if r.Sent() != 1000 || r.Whole.Sent() != 1100 {
 			t.Errorf("sent %d of 1000, with the warm-up %d of 1100", r.Sent(), r.Whole.Sent())
 		}
-		// A tenth of the calls were due while it stood still, evenly: of all, one in a hundred waited for 0.9 s and more.
+		// A tenth of the calls were due evenly during the stall, so one of a hundred calls waited for 0.9 s or more.
 		expect(t, r, 99, 890*time.Millisecond, 920*time.Millisecond)
 		expect(t, r, 95, 490*time.Millisecond, 530*time.Millisecond)
 		expect(t, r, 50, quick, quick+quick/100)
 	})
 }
 
-// The same in a closed loop, which does not ask while it waits: nobody sees the stall but four of many calls.
+// A closed loop makes no calls while it waits, so only four of many calls see the stall.
 func TestClosedLoopDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{limit: 10, stallAt: time.Now().Add(5 * time.Second), stallFor: time.Second}
@@ -110,7 +110,7 @@ func expect(t *testing.T, r *Result, percent float64, low, high time.Duration) {
 	}
 }
 
-// More calls than can be answered are all asked, late.
+// If there are more calls than can be answered, all of them are made late.
 func TestOpenLoopLeavesNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := play(t, &service{limit: 10}, func(o *Options) { o.Rate, o.Connections = 2000, 1 })
@@ -131,30 +131,30 @@ func TestEveryDistributionIsHeldToItsLimit(t *testing.T) {
 				denied := map[string]float64{"unique": 0, "hot": 1, "attack": .9}
 				share := float64(r.Denied) / float64(r.Sent())
 				if want, known := denied[keys.String()]; known && (share < want-.01 || share > want+.01) {
-					t.Errorf("%v: a share of %.3f was denied, want %v", keys, share, want)
+					t.Errorf("%v: a share of %.3f of the calls was denied, want %v", keys, share, want)
 				}
 			})
 		}
 	}
 }
 
-func TestTooMuchOrTooLittleIsNoticed(t *testing.T) {
+func TestWrongLimitsAreFound(t *testing.T) {
 	hot, _ := ParseKeys("hot")
 	for _, limit := range []int64{9, 12} {
 		synctest.Test(t, func(t *testing.T) {
 			r := play(t, &service{limit: limit}, func(o *Options) { o.Keys, o.Limit = hot, 10 })
 			if r.Check() == nil {
-				t.Errorf("a limit of %d passed for one of 10", limit)
+				t.Errorf("a limit of %d passes as a limit of 10", limit)
 			}
-			// Of the last calls, four at a time, nobody knows which came first.
+			// The order of the last four concurrent calls is unknown.
 			if r.OverAdmitted != max(0, limit-10) || limit > 10 && r.WrongDenials != 0 {
-				t.Errorf("of a limit of %d for one of 10: %d too many, %d denied wrongly", limit, r.OverAdmitted, r.WrongDenials)
+				t.Errorf("with a limit of %d instead of 10: %d too many, %d denied wrongly", limit, r.OverAdmitted, r.WrongDenials)
 			}
 		})
 	}
 }
 
-func TestBrokenCallsFailAndAreFollowedByOthers(t *testing.T) {
+func TestBrokenCallsFailAndOthersFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{limit: 10, breaks: 5}
 		r := play(t, s, func(*Options) {})
@@ -162,12 +162,12 @@ func TestBrokenCallsFailAndAreFollowedByOthers(t *testing.T) {
 			t.Errorf("%+v, opened %d times; want 5 failed and 9 opened", r.Whole, s.opened)
 		}
 		if err := r.Check(); err != nil {
-			t.Errorf("what failed was not allowed, and need not have been: %v", err)
+			t.Errorf("failed calls need not have been allowed: %v", err)
 		}
 	})
 }
 
-func TestMarksEncloseWhatIsMeasured(t *testing.T) {
+func TestMarksEncloseTheMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, marks := time.Now(), []time.Duration(nil)
 		play(t, &service{limit: 10}, func(o *Options) { o.Mark = func() { marks = append(marks, time.Since(begin)) } })

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pace returns a channel of the instants at which calls are due, each sent when it has come. Callers that are busy find
-// their calls waiting: none is left out or put off.
+// pace returns a channel of the instants at which calls are due, each sent at its time. Busy callers find
+// their calls waiting: no call is skipped or postponed.
 func (r *run) pace(ctx context.Context, all *sync.WaitGroup) <-chan time.Time {
 	due := make(chan time.Time, r.calls())
 	sleep := r.Sleep
@@ -17,7 +17,7 @@ func (r *run) pace(ctx context.Context, all *sync.WaitGroup) <-chan time.Time {
 	}
 	all.Go(func() {
 		defer close(due)
-		runtime.LockOSThread() // its sleep is the system's
+		runtime.LockOSThread() // its sleep is a system call
 		defer runtime.UnlockOSThread()
 		for call := range r.calls() {
 			at := r.dueAt(call)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollable says whether a poller can ask for workers: theirs are connections of HTTP.
+// pollable reports whether a poller can make the workers' calls, because their connections are HTTP.
 func pollable(workers []*worker) bool {
 	for _, w := range workers {
 		if _, ours := w.caller.(*caller); !ours {
@@ -25,18 +25,18 @@ func pollable(workers []*worker) bool {
 	return true
 }
 
-// poller asks over some connections by one thread, as wrk does. A goroutine for each connection, and one that says when
-// calls are due, take a quarter more of the processor, to wake each other up: at 13,000 calls a second a tenth of a core,
+// poller makes calls over some connections with one thread, like wrk. A goroutine for each connection, and one that paces
+// the calls, take a quarter more processor time to wake each other up: at 13,000 calls a second a tenth of a core,
 // which the measured service then lacks.
 type poller struct {
 	*run
 	workers     []*worker
-	first, step int // of an open loop's calls, this one's are first, first+step, …
+	first, step int // numbers of its calls in an open loop: first, first+step, …
 
 	epoll   int
 	sockets map[int32]*socket
-	idle    []*socket // the one that has been so for longest is first
-	call    int       // of an open loop: how many of its calls were made
+	idle    []*socket // the one that has been idle for longest is first
+	call    int       // in an open loop: how many of its calls were made
 }
 
 // socket is a worker's connection, which Go's own poller does not know.
@@ -49,14 +49,14 @@ type socket struct {
 	asked bool
 }
 
-// longestWait is how long a poller may take to notice that it was told to stop.
+// longestWait is how long a poller may take to notice that it must stop.
 const longestWait = 100 * time.Millisecond
 
 // work makes calls until the end, and then waits for the last answers. Its thread ends with it.
 func (p *poller) work(ctx context.Context) (err error) {
-	runtime.LockOSThread() // for good: the exactness of its waits is the thread's
+	runtime.LockOSThread() // never unlocked, because the precision of its waits belongs to the thread
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("waiting exactly: %w", err)
+		return fmt.Errorf("setting precise waits: %w", err)
 	}
 	if err := p.open(); err != nil {
 		return errors.Join(err, p.close())
@@ -88,7 +88,7 @@ func (p *poller) open() (err error) {
 	return nil
 }
 
-// add takes s's connection away from Go's poller, which would wake a thread up for each answer, too.
+// add removes s's connection from Go's poller, which would also wake up a thread for each answer.
 func (p *poller) add(s *socket) (err error) {
 	s.caller = s.worker.caller.(*caller)
 	if s.fd, err = descriptor(s.conn); err != nil {
@@ -118,8 +118,8 @@ func (p *poller) close() error {
 	return errors.Join(errs...)
 }
 
-// ask makes the calls that are due, as far as there are connections for them, and returns how long to wait for an answer:
-// less than nothing when there is none to come.
+// ask makes the calls that are due and have a connection, and returns how long to wait for an answer:
+// a negative time if no answer is due.
 func (p *poller) ask(ctx context.Context) (wait time.Duration, err error) {
 	for len(p.idle) > 0 {
 		due, more := p.next()
@@ -141,7 +141,7 @@ func (p *poller) ask(ctx context.Context) (wait time.Duration, err error) {
 	return longestWait, nil
 }
 
-// next returns when the next call is due, which may be long ago.
+// next returns when the next call is due, which may be in the past.
 func (p *poller) next() (due time.Time, more bool) {
 	if p.Rate == 0 {
 		now := time.Now()
@@ -161,7 +161,7 @@ func (p *poller) send(ctx context.Context, s *socket, due time.Time) error {
 	request := s.asking(s.keys)
 	n, err := unix.Write(s.fd, request)
 	if err == nil && n < len(request) {
-		err = io.ErrShortWrite // a service that has answered all before has room for it
+		err = io.ErrShortWrite // a service that has answered all earlier calls has room for it
 	}
 	if err != nil {
 		return p.failed(ctx, s, err)
@@ -191,7 +191,7 @@ func (p *poller) listen(ctx context.Context, events []unix.EpollEvent, wait time
 	return p.expire(ctx)
 }
 
-// read reads what is there of s's answer.
+// read reads the available part of s's answer.
 func (p *poller) read(ctx context.Context, s *socket) error {
 	n, err := unix.Read(s.fd, s.free())
 	switch {
@@ -214,7 +214,7 @@ func (p *poller) read(ctx context.Context, s *socket) error {
 	return s.saw(s.keys, outcome, s.due, time.Since(s.due))
 }
 
-// failed notes that s's call came to nothing, if it had one, and connects again.
+// failed notes that s's call, if any, failed, and connects again.
 func (p *poller) failed(ctx context.Context, s *socket, why error) error {
 	late := time.Since(s.due)
 	delete(p.sockets, int32(s.fd))
@@ -231,8 +231,8 @@ func (p *poller) failed(ctx context.Context, s *socket, why error) error {
 	return p.add(s)
 }
 
-// expire gives up the calls whose connections have been open for longer than a run may take. It is for when nothing came
-// for the longest wait.
+// expire gives up the calls whose connections have been open for longer than a run may take. It is called if no answer came
+// within the longest wait.
 func (p *poller) expire(ctx context.Context) error {
 	for _, s := range p.sockets {
 		if s.asked && time.Now().After(s.expires) {

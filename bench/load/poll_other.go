@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// pollable says that each worker asks for itself.
+// pollable reports that each worker makes its own calls.
 func pollable([]*worker) bool { return false }
 
 type poller struct {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// limited answers as a service that holds each caller to a limit.
+// limited answers like a service that applies a limit to each caller.
 func limited(limit int64) http.HandlerFunc {
 	var mu sync.Mutex
 	used := make(map[string]int64)
@@ -34,7 +34,7 @@ func limited(limit int64) http.HandlerFunc {
 	}
 }
 
-// ask puts a load of 4 connections on answer for 0.4 s after 0.1.
+// ask puts a load of 4 connections on answer for 0.4 s, after a warm-up of 0.1 s.
 func ask(t *testing.T, ctx context.Context, answer http.HandlerFunc, change func(*Options, *Target)) (*Result, error) {
 	t.Helper()
 	to := target(t, 0, answer)
@@ -63,8 +63,8 @@ func TestConnectionsAreAskedByOneThread(t *testing.T) {
 	}
 }
 
-// Else all of this would be asked by goroutines, and nobody noticed.
-func TestWhoseConnectionsOneThreadAsks(t *testing.T) {
+// Otherwise goroutines could make all these calls without anybody noticing.
+func TestLoopsOfOneThread(t *testing.T) {
 	over := func(callers ...Caller) (workers []*worker) {
 		for _, c := range callers {
 			workers = append(workers, &worker{caller: c})
@@ -85,7 +85,7 @@ func TestWhoseConnectionsOneThreadAsks(t *testing.T) {
 	}
 }
 
-// A service that stands still for a fifth of a second delays all that was due meanwhile: 4 connections could see 4 calls.
+// A service that stalls for a fifth of a second delays all calls due in that time. A closed loop would see only 4 of them.
 func TestOneThreadCountsWhatWasDueWhileStalled(t *testing.T) {
 	var stalled atomic.Pointer[time.Time] // until then
 	answer := limited(10)
@@ -109,7 +109,7 @@ func TestOneThreadCountsWhatWasDueWhileStalled(t *testing.T) {
 	}
 }
 
-func TestBrokenConnectionsFailAndAreFollowedByOthers(t *testing.T) {
+func TestBrokenConnectionsFailAndOthersFollow(t *testing.T) {
 	var calls atomic.Int64
 	answer := limited(10)
 	r, err := ask(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func TestBrokenConnectionsFailAndAreFollowedByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A third fails when the connection that was closed after an answer is asked once more before that is seen.
+	// A third call fails if it uses the connection that was closed after an answer before the end of that is seen.
 	if err := r.Check(); err != nil || r.Whole.Failed < 2 || r.Whole.Failed > 3 || r.Whole.Sent() != calls.Load()+r.Whole.Failed-2 {
 		t.Errorf("%v; %+v of %d", err, r.Whole, calls.Load())
 	}
@@ -140,7 +140,7 @@ func TestCallsThatAreNotAnsweredFail(t *testing.T) {
 	answer := limited(10)
 	r, err := ask(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) == 1 {
-			_, _ = io.Copy(io.Discard, r.Body) // net/http looks for the end of a connection only then
+			_, _ = io.Copy(io.Discard, r.Body) // only then does net/http notice the end of a connection
 			<-r.Context().Done()
 			return
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sleepExactly sleeps as the system does, or less: Go's own timers may be a millisecond late when nothing else wakes the
+// sleepExactly sleeps with a system call, perhaps less than d: Go's timers may be a millisecond late if nothing else wakes the
 // process.
 func sleepExactly(d time.Duration) {
 	spec := syscall.NsecToTimespec(int64(d))

@@ -9,7 +9,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// worker is one caller and what it saw.
+// worker is one caller and its results.
 type worker struct {
 	*run
 	next            func() uint64
@@ -23,10 +23,10 @@ type worker struct {
 func (w *worker) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.caller.Close() // nothing is lost
+	_ = w.caller.Close() // an error loses no data
 }
 
-// work asks until the end. In an open loop it goes on until what was due by then is answered.
+// work makes calls until the end. In an open loop it continues until all calls due by then have answers.
 func (w *worker) work(ctx context.Context) error {
 	keys := make([]uint64, w.Batch)
 	for ctx.Err() == nil {
@@ -44,7 +44,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the next call is due, which may be long ago.
+// wait returns when the next call is due, which may be in the past.
 func (w *worker) wait() (due time.Time, more bool) {
 	if w.due != nil {
 		due, more = <-w.due
@@ -67,7 +67,7 @@ func (w *worker) take(ctx context.Context, keys []uint64, due time.Time) error {
 	return w.saw(keys, outcome, due, late)
 }
 
-// saw notes what came of a call for keys that was due then.
+// saw notes the outcome of a call for keys that was due then.
 func (w *worker) saw(keys []uint64, outcome Outcome, due time.Time, late time.Duration) error {
 	w.whole.add(outcome)
 	if len(keys) == 1 {
@@ -87,7 +87,7 @@ func (w *worker) reopen(ctx context.Context, why error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.caller.Close() // it has failed already
+	_ = w.caller.Close() // the caller has failed already
 	caller, err := w.Open(1)
 	if err != nil {
 		return fmt.Errorf("calling again after %w: %w", why, err)

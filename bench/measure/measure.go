@@ -1,4 +1,4 @@
-// Package measure runs a load and reads what the processes that answer it use of the processor meanwhile. It does not
+// Package measure runs a load, and reads how much processor time the processes that answer it use. It does not
 // start them.
 package measure
 
@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
 
-// Run runs a load, and returns what came of it, without names, and what the processes of these ids used.
+// Run runs a load, and returns its result, without names, and the processor time of the processes with these ids.
 func Run(ctx context.Context, o load.Options, service, store []int) (*report.Run, error) {
 	meter := &meter{service: service, store: store}
 	o.Mark = meter.mark

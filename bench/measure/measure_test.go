@@ -42,7 +42,7 @@ func (g granting) Take([]uint64) (load.Outcome, error) {
 	return load.Outcome{Denied: 1, Bytes: 300}, nil
 }
 
-func TestRunSaysWhatCameOfALoad(t *testing.T) {
+func TestRunReturnsTheResultOfALoad(t *testing.T) {
 	unique, err := load.ParseKeys("unique")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestRunSaysWhatCameOfALoad(t *testing.T) {
 			t.Errorf("latencies %+v, want 1 ms", l)
 		}
 		if r.Wrong == "" {
-			t.Error("callers that never came before were denied, and nothing is wrong with it")
+			t.Error("new callers were denied, and the result has no error")
 		}
 	})
 }

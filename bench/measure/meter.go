@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
 
-// meter reads what processes and this one use of the processor.
+// meter reads the processor time of processes and of this one.
 type meter struct {
 	service, store []int
 	used           report.CPU // between the last two marks
@@ -28,7 +28,7 @@ func (m *meter) mark() {
 	m.last = now
 }
 
-// rounded returns what /proc can tell: hundredths.
+// rounded rounds to hundredths, the resolution of /proc.
 func rounded(seconds float64) float64 { return math.Round(seconds*100) / 100 }
 
 func (m *meter) seconds(pids []int) float64 {
@@ -37,10 +37,10 @@ func (m *meter) seconds(pids []int) float64 {
 	return used.Seconds()
 }
 
-// Machine says in a line what this is measured on.
+// Machine describes this machine on a line.
 func Machine() string {
 	model := "unknown processor"
-	info, _ := os.ReadFile("/proc/cpuinfo") // where there is none, it is unknown
+	info, _ := os.ReadFile("/proc/cpuinfo") // without it, the processor is unknown
 	for line := range strings.Lines(string(info)) {
 		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
 			model = strings.TrimSpace(value)

@@ -1,5 +1,5 @@
-// Package policy reads the limits that the peers are compared under out of ratelimitd's policy file, and carries them to
-// the peers' command lines. It knows one limit a policy, and no algorithms.
+// Package policy reads the limits for the comparison from ratelimitd's policies file, and passes them to
+// the peers' command lines. It knows one limit per policy, and no algorithms.
 package policy
 
 import (
@@ -12,17 +12,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Policy is a name and so many units in a window.
+// Policy is a name with a number of units in a window.
 type Policy struct {
 	Name   string
 	Limit  int64
 	Window time.Duration
 }
 
-// String returns p as Parse reads it: sms-send=10/1h0m0s.
+// String returns p in the form that Parse reads: sms-send=10/1h0m0s.
 func (p Policy) String() string { return fmt.Sprintf("%s=%d/%v", p.Name, p.Limit, p.Window) }
 
-// Parse reads what String returns.
+// Parse reads the form of String.
 func Parse(text string) (Policy, error) {
 	name, limit, found := strings.Cut(text, "=")
 	units, window, foundToo := strings.Cut(limit, "/")
@@ -47,7 +47,7 @@ func (l *List) Set(text string) error {
 	return err
 }
 
-// Read returns the policies of a policy file, each with its first limit.
+// Read returns the policies of a policies file, each with its first limit.
 func Read(file string) (List, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

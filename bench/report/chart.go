@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// The measures of a chart, in pixels.
+// The dimensions of a chart, in pixels.
 const (
 	width, left, right = 720, 150, 120 // names are at the left, numbers at the right of bars
 	barHeight, pitch   = 13, 17        // of a bar, and from one to the next
@@ -13,7 +13,7 @@ const (
 	groupHeight        = 26 // of a distribution's name, above its bars
 )
 
-// Colours and text are legible on white and on black alike: how a page shows a picture is not the picture's to know.
+// Colours and text are legible on white and on black, because the picture does not know its page.
 var svg = template.Must(template.New("chart").Parse(
 	`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="11" fill="#808080">
 <text x="8" y="20" font-size="13" font-weight="bold">{{.Title}}</text>
@@ -66,7 +66,7 @@ func (r *Report) Chart(to io.Writer, policy string) error {
 
 func (r *Report) bar(run *Run, y int, most float64) bar {
 	length := int(over(run.PerCPUSecond(), most) * (width - left - right))
-	colour := "#0072b2" // told apart by the colour-blind
+	colour := "#0072b2" // distinguishable for the colour-blind
 	switch run.Peer {
 	case Baseline:
 		colour = "#d55e00"

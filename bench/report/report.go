@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Baseline is the peer that others are compared with.
+// Baseline is the peer with which others are compared.
 const Baseline = "redis_rate"
 
 // Run is one measurement.
@@ -21,7 +21,7 @@ type Run struct {
 	Keys   string `json:"keys"`
 	// Instances is how many processes of the peer shared the load and the store.
 	Instances int `json:"instances"`
-	// Rate is how many calls were due in a second, of an open loop; 0: a closed loop.
+	// Rate is how many calls were due in a second in an open loop; 0: a closed loop.
 	Rate        float64 `json:"rate,omitempty"`
 	Connections int     `json:"connections"`
 	Batch       int     `json:"batch"` // decisions a call
@@ -30,18 +30,18 @@ type Run struct {
 	Allowed     int64   `json:"allowed"`
 	Denied      int64   `json:"denied"`
 	Failed      int64   `json:"failed"`
-	AnswerBytes float64 `json:"answer_bytes"` // of a call, headers included
+	AnswerBytes float64 `json:"answer_bytes"` // per call, including headers
 	Latency     Latency `json:"latency_us"`
 	CPU         CPU     `json:"cpu_seconds"`
-	// WrongDenials are calls that were denied though their key had room for certain, and OverAdmitted those allowed beyond
-	// the limit of a window, warm-up included. They are not known of batches.
+	// WrongDenials counts calls that were denied although their key certainly had room, and OverAdmitted those allowed beyond
+	// the limit of a window, including the warm-up. They are unknown for batches.
 	WrongDenials int64 `json:"wrong_denials"`
 	OverAdmitted int64 `json:"over_admitted"`
-	// Wrong says what was allowed that must not have been, or the other way round; empty if nothing was.
+	// Wrong describes calls that were wrongly allowed or denied; empty if there were none.
 	Wrong string `json:"wrong,omitempty"`
 }
 
-// Latency is in microseconds, of calls.
+// Latency is the latency of calls, in microseconds.
 type Latency struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
@@ -57,7 +57,7 @@ type CPU struct {
 	Load    float64 `json:"load"`
 }
 
-// Subject names the peer, with the number of its instances if there are several, and that of connections.
+// Subject names the peer, with the numbers of its instances, if there are several, and connections.
 func (r *Run) Subject() string {
 	if r.Instances > 1 {
 		return fmt.Sprintf("%s (%d), %d", r.Peer, r.Instances, r.Connections)
@@ -65,7 +65,7 @@ func (r *Run) Subject() string {
 	return fmt.Sprintf("%s, %d", r.Peer, r.Connections)
 }
 
-// PerSecond returns the decisions a second. What failed was none.
+// PerSecond returns the decisions a second, without failed calls.
 func (r *Run) PerSecond() float64 { return over(float64(r.Allowed+r.Denied), r.Seconds) }
 
 // PerCPUSecond returns the decisions a second of processor time of service and store together.
@@ -73,7 +73,7 @@ func (r *Run) PerCPUSecond() float64 {
 	return over(float64(r.Allowed+r.Denied), r.CPU.Service+r.CPU.Store)
 }
 
-// PerDecision returns the microseconds that seconds are for each decision.
+// PerDecision returns seconds divided by the decisions, in microseconds.
 func (r *Run) PerDecision(seconds float64) float64 {
 	return over(seconds*1e6, float64(r.Allowed+r.Denied))
 }
@@ -85,14 +85,14 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// Report is all runs, and where they were.
+// Report has all runs, and the machine.
 type Report struct {
 	Started  time.Time `json:"started"`
 	Seed     uint64    `json:"seed"`
 	Machine  string    `json:"machine"`
 	Version  string    `json:"version"`
 	Settings string    `json:"settings"`
-	Skipped  []string  `json:"skipped,omitempty"` // peers, and why
+	Skipped  []string  `json:"skipped,omitempty"` // peers with the reasons
 	Runs     []*Run    `json:"runs"`
 }
 
@@ -134,12 +134,12 @@ func write(folder, name string, content func(io.Writer) error) error {
 	return errors.Join(content(file), file.Close())
 }
 
-// policies returns those of the runs, in their order.
+// policies returns the policies of the runs, in their order.
 func (r *Report) policies() []string {
 	return distinct(r.Runs, func(run *Run) string { return run.Policy })
 }
 
-// distinct returns the values of of, each where it is first.
+// distinct returns the values of of, without repetitions.
 func distinct(runs []*Run, of func(*Run) string) (values []string) {
 	seen := make(map[string]bool)
 	for _, run := range runs {

@@ -99,7 +99,7 @@ func TestFilesAreWellFormed(t *testing.T) {
 	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Runs) != len(example().Runs) || *back.Runs[0] != *example().Runs[0] {
 		t.Errorf("results.json: %s, %v", data, err)
 	}
-	// An open loop has no bar: its rate is given.
+	// An open loop has no bar, because its rate is fixed.
 	for name, bars := range map[string]int{"sms-send.svg": 2, "api.svg": 6} {
 		chart, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
@@ -128,7 +128,7 @@ func count(t *testing.T, document []byte, name string) (found int) {
 	}
 }
 
-// Longest bar is the best's, the others are as long as their share of it.
+// The best peer has the longest bar, and the others are in proportion.
 func TestBarsAreInProportion(t *testing.T) {
 	r := example()
 	const most = 3000

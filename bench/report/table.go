@@ -19,7 +19,7 @@ var (
 	}
 )
 
-// Table writes a table in Markdown for each policy and kind of loop. Columns × are multiples of the baseline's with as
+// Table writes a table in Markdown for each policy and kind of loop. The columns × are relative to the baseline with as
 // many instances and connections.
 func (r *Report) Table(to io.Writer) error {
 	var out strings.Builder
@@ -85,7 +85,7 @@ func (r *Report) openRow(run *Run) []string {
 	}
 }
 
-// ofKeys writes a number that is counted by key, which batches are not.
+// ofKeys writes a number that is counted by key; batches have none.
 func (r *Run) ofKeys(calls int64) string {
 	if r.Batch > 1 {
 		return "–"
@@ -102,7 +102,7 @@ func times(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
-// number writes v with three digits, or all before the point.
+// number writes v with three digits, or with all digits before the point.
 func number(v float64) string {
 	const ten, hundred = 10, 100
 	switch {
@@ -118,7 +118,7 @@ func number(v float64) string {
 
 // writeRows writes rows in columns of one width, the first of text, the others of numbers.
 func writeRows(out *strings.Builder, rows [][]string) {
-	const least = 3 // of Markdown
+	const least = 3 // required by Markdown
 	widths := slices.Repeat([]int{least}, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {

@@ -19,17 +19,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
 
-// bench is one measuring of all peers.
+// bench is one measurement of all peers.
 type bench struct {
 	*settings
-	scratch  string // folder of programs and logs
+	scratch  string // folder for programs and logs
 	policies policy.List
 	report   report.Report
 	skipped  map[*peer]bool
-	settled  bool // Cassandra, as far as Java's compiler is concerned
-	started  int  // subjects, so far
+	settled  bool // Java has compiled Cassandra's hot code
+	started  int  // subjects started so far
 	log      io.Writer
-	// baseline is half of what report.Baseline did in the closed loop, calls a second.
+	// baseline is half of report.Baseline's rate in the closed loop, in calls a second.
 	baseline map[likeness]float64
 }
 
@@ -49,7 +49,7 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 	return b, nil
 }
 
-// prepare builds the programs and finds out what can be measured.
+// prepare builds the programs and finds out which peers can be measured.
 func (b *bench) prepare(ctx context.Context) (err error) {
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
@@ -106,7 +106,7 @@ type job struct {
 	rate        float64
 }
 
-// likeness is what a measurement has in common with that of the baseline which it is compared with under the same load.
+// likeness identifies the baseline's measurement with which a measurement is compared.
 type likeness struct {
 	policy                 string
 	instances, connections int
@@ -118,7 +118,7 @@ func (j job) likeness() likeness { return likeness{j.policy.Name, j.instances, j
 func (b *bench) lasts(j job) time.Duration {
 	switch {
 	case b.smoke && j.peer.cassandra:
-		return b.settling // that of the others may be over before it has answered once
+		return b.settling // the others' time may be over before it has answered once
 	case j.keys.String() == halved:
 		return b.zipf
 	}
@@ -128,7 +128,7 @@ func (b *bench) lasts(j job) time.Duration {
 // halved is the distribution that is also measured at half the rate, in an open loop.
 const halved = "zipf"
 
-// all measures everything, and writes what there is after each measurement.
+// all makes all measurements, and writes the report after each.
 func (b *bench) all(ctx context.Context) error {
 	for _, j := range b.jobs() {
 		if err := b.settle(ctx, j); err != nil {
@@ -147,8 +147,8 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// openRates returns the rates of the open loops that follow a closed one of so many calls a second: half of it, and half of the
-// baseline's where that is less, so that latencies can be compared under the same load, too.
+// openRates returns the rates of the open loops that follow a closed one with this many calls a second: half of it, and half of the
+// baseline's if that is less, so that latencies can also be compared under the same load.
 func (b *bench) openRates(j job, closed float64) (rates []float64) {
 	own := math.Floor(closed / 2)
 	if j.keys.String() != halved || j.peer.batch > 0 || own == 0 {
@@ -179,7 +179,7 @@ func (b *bench) jobs() (jobs []job) {
 	return jobs
 }
 
-// jobsOf returns like for every peer that is not left out, with each number of its instances.
+// jobsOf returns like for every peer that is measured, with each number of its instances.
 func (b *bench) jobsOf(like job) (jobs []job) {
 	for _, peer := range b.peers {
 		if b.skipped[peer] {
@@ -193,7 +193,7 @@ func (b *bench) jobsOf(like job) (jobs []job) {
 	return jobs
 }
 
-// numbers returns how many instances of p are measured at a time.
+// numbers returns the numbers of instances with which p is measured.
 func (b *bench) numbers(p *peer) []int {
 	if p.shared {
 		return b.instances
@@ -205,8 +205,8 @@ func (b *bench) wants(policy string) bool {
 	return slices.Contains(strings.Split(b.settings.policies, ","), policy)
 }
 
-// nextSettling returns how long Cassandra is asked before j is measured, 0 for not at all, and notes that it was: once for each
-// peer and policy, with their first keys, connections and number of instances, the first time until it is warm.
+// nextSettling returns how long Cassandra is warmed up before j is measured (0: not at all), and notes it: once for each
+// peer and policy, with their first keys, connections and number of instances; the first time takes longer.
 func (b *bench) nextSettling(j job) time.Duration {
 	switch {
 	case !j.peer.cassandra || j.keys.String() != b.keys[0].String() || j.connections != b.connections[0] || j.instances != b.instances[0]:
@@ -244,7 +244,7 @@ func (b *bench) measure(ctx context.Context, j job) (*report.Run, error) {
 	return r, b.report.Write(b.out)
 }
 
-// ask puts a load on a subject of its own for so long.
+// ask starts a subject and puts a load on it.
 func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.Run, err error) {
 	defer func() {
 		if err != nil {
@@ -266,12 +266,12 @@ func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.
 	}
 	r.Peer, r.Policy, r.Instances = j.peer.name, j.policy.Name, j.instances
 	if j.peer.limitless {
-		r.OverAdmitted = 0 // it was not told any limit
+		r.OverAdmitted = 0 // it does not know the limit
 	}
 	return r, nil
 }
 
-// limit is what the peer must hold keys to.
+// limit is the limit that the peer must apply to keys.
 func (j job) limit() int64 {
 	if j.peer.limitless {
 		return 1 << 40
@@ -279,7 +279,7 @@ func (j job) limit() int64 {
 	return j.policy.Limit
 }
 
-// verdict returns an error if anything was decided wrongly, and, of a smoke test, if anything failed.
+// verdict returns an error if any decision was wrong or, in a smoke test, if any call failed.
 func (b *bench) verdict() (err error) {
 	for _, r := range b.report.Runs {
 		if r.Wrong != "" {
@@ -290,23 +290,23 @@ func (b *bench) verdict() (err error) {
 		}
 	}
 	if len(b.report.Runs) == 0 {
-		err = errors.New("there was nothing to measure")
+		err = errors.New("no peer could be measured")
 	}
 	return errors.Join(err, b.bareIsAsLong())
 }
 
-// bareIsAsLong returns an error if bare's answers are not as long as ratelimitd's, which allow the same.
+// bareIsAsLong returns an error if bare's answers are not as long as ratelimitd's.
 func (b *bench) bareIsAsLong() error {
 	const tolerance = .1 // names and numbers differ
 	bare, embedded := b.unique("bare"), b.unique("embedded")
 	if bare == nil || embedded == nil || math.Abs(bare.AnswerBytes/embedded.AnswerBytes-1) < tolerance {
 		return nil
 	}
-	return fmt.Errorf("answers of bare have %.0f bytes, those of ratelimitd %.0f: bring peers/bare up to date",
+	return fmt.Errorf("answers of bare have %.0f bytes, those of ratelimitd %.0f: update peers/bare",
 		bare.AnswerBytes, embedded.AnswerBytes)
 }
 
-// unique returns the first run of a peer in which all were allowed.
+// unique returns the first run of a peer in which all calls were allowed.
 func (b *bench) unique(peer string) *report.Run {
 	for _, r := range b.report.Runs {
 		if r.Peer == peer && r.Keys == "unique" {

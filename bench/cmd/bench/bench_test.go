@@ -38,7 +38,7 @@ func TestChoosing(t *testing.T) {
 	}
 }
 
-func TestAllIsMeasuredUnlessChosen(t *testing.T) {
+func TestAllPeersAreMeasuredByDefault(t *testing.T) {
 	s, err := parse(nil, io.Discard)
 	if err != nil || len(s.peers) != len(allPeers()) || len(s.keys) != len(load.Distributions()) {
 		t.Errorf("%v, %v", s, err)
@@ -47,14 +47,14 @@ func TestAllIsMeasuredUnlessChosen(t *testing.T) {
 		t.Errorf("instances %v", s.instances)
 	}
 	if !slices.Contains(names(s.peers), report.Baseline) {
-		t.Errorf("the others are compared with %s, which is not there", report.Baseline)
+		t.Errorf("the baseline is %s, which is not among the peers", report.Baseline)
 	}
 	if _, err := load.ParseKeys(halved); err != nil {
 		t.Error(err)
 	}
 }
 
-// Several instances are of peers over a shared store alone, and the baseline is measured before what is compared with it.
+// Only peers with a shared store have several instances. The baseline is measured before the peers compared with it.
 func TestNumbersOfInstances(t *testing.T) {
 	s, err := parse(strings.Fields("-instances 1,3 -connections 63,600 -keys hot -peers redis_rate,bare,cassandra"), io.Discard)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestNumbersOfInstances(t *testing.T) {
 	}
 }
 
-// Open loops are at half of the peer's own rate and, where it is quicker than the baseline, at half of the baseline's.
+// Open loops run at half of the peer's own rate and, if it is faster than the baseline, at half of the baseline's.
 func TestOpenRates(t *testing.T) {
 	b := &bench{baseline: make(map[likeness]float64)}
 	zipf, unique := keys(t, halved), keys(t, "unique")
@@ -102,7 +102,7 @@ func TestOpenRates(t *testing.T) {
 	}
 }
 
-// A node that was just started has compiled nothing yet, so the first service on it settles longer; the others settle
+// A node that was just started has not compiled anything yet, so the first service on it settles longer. The others settle
 // once, with their first keys.
 func TestTheFirstOnCassandraSettlesLonger(t *testing.T) {
 	zipf, unique := keys(t, "zipf"), keys(t, "unique")
@@ -148,17 +148,17 @@ func TestProcessesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(p.pid(), 0); err != nil {
-		t.Fatalf("it does not run: %v", err)
+		t.Fatalf("the process does not run: %v", err)
 	}
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
 	if err := syscall.Kill(p.pid(), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("the process still runs: %v", err)
 	}
 }
 
-// A service that cannot start is an error with what it said.
+// The error for a service that can't start contains its output.
 func TestServiceThatEndsAtOnce(t *testing.T) {
 	b := &bench{settings: &settings{}, scratch: t.TempDir()}
 	s := &subject{}
@@ -168,7 +168,7 @@ func TestServiceThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// All instances are asked once each knows of all others, and for each key one knows whether it is new.
+// All instances are called once each knows all others, and all keys' owners know which keys are new.
 func TestInstancesJoin(t *testing.T) {
 	const known = "ratelimitd_members_known_share 0.3333\n"
 	for metrics, fails := range map[string]bool{
@@ -215,6 +215,6 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 	if (&bench{settings: &settings{}}).verdict() == nil {
-		t.Error("nothing was measured, and that is fine")
+		t.Error("there is no error although nothing was measured")
 	}
 }

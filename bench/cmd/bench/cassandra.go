@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/cpu"
 )
 
-// cassandraPIDs returns the processes of Cassandra's nodes: the only one on this machine, or else those that listen at
-// the hosts given. In a container a node may listen elsewhere than it is asked.
+// cassandraPIDs returns the processes of Cassandra's nodes: the only node on this machine, or else those that listen at
+// the given hosts. A node in a container may listen at another address than the one that clients use.
 func cassandraPIDs(hosts []string) ([]int, error) {
 	all := cpu.Named("org.apache.cassandra.service.CassandraDaemon")
 	if len(all) == 1 && len(hosts) == 1 {
@@ -37,7 +37,7 @@ func listener(pids []int, host string) (int, error) {
 	}
 	address, err := netip.ParseAddrPort(net.JoinHostPort(name, port))
 	if err != nil || !address.Addr().Is4() {
-		return 0, fmt.Errorf("the address of Cassandra, %q, must be one of IPv4 on this machine", host)
+		return 0, fmt.Errorf("the address of Cassandra, %q, must be an IPv4 address of this machine", host)
 	}
 	for _, pid := range pids {
 		if listens, err := cpu.Listens(pid, address); err != nil {
@@ -46,10 +46,10 @@ func listener(pids []int, host string) (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("of %d Cassandras on this machine none listens at %s: say which it is by -cassandra", len(pids), host)
+	return 0, fmt.Errorf("none of the %d Cassandras on this machine listens at %s: name its process with -cassandra", len(pids), host)
 }
 
-// dropKeyspace drops a keyspace, so that a node does not keep what no measurement needs any more.
+// dropKeyspace drops a keyspace that no further measurement needs.
 func dropKeyspace(hosts []string, keyspace string) error {
 	config := gocql.NewCluster(hosts...)
 	config.Timeout, config.NumConns = time.Minute, 1

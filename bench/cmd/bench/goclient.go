@@ -8,15 +8,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// goClient asks by the public Go client, which all callers share, as the goroutines of a service would. What the client
-// uses of the processor is the load's.
+// goClient calls through the public Go client, which all callers share like the goroutines of a service. The client's
+// processor time counts as the load's.
 type goClient struct {
 	client *client.Client
 	policy string
 	cost   int64
 }
 
-// Take implements load.Caller for one key. A call that fails leaves the client as it was.
+// Take implements load.Caller for one key. A failed call does not change the client.
 func (g goClient) Take(keys []uint64) (load.Outcome, error) {
 	decision, err := g.client.Take(context.Background(), client.Demand{
 		Policy: g.policy, Identifier: fmt.Sprintf("%s%09d", prefix, keys[0]), Cost: g.cost,
@@ -30,10 +30,10 @@ func (g goClient) Take(keys []uint64) (load.Outcome, error) {
 	return load.Outcome{Denied: 1}, nil
 }
 
-// Close does nothing: the client is the others' too.
+// Close does nothing, because the client is shared.
 func (g goClient) Close() error { return nil }
 
-// byClient returns what opens callers of the instance at address that share a Go client.
+// byClient returns a function that opens callers of the instance at address, which share a Go client.
 func (s *subject) byClient(address, policy string) (func(cost int64) (load.Caller, error), error) {
 	c, err := client.New("http://"+address, &client.Options{Timeout: patience})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// joined returns an error until the instance of ratelimitd at address decides together with so many, itself included. It
-// also returns for which share of all keys that instance knows which are new.
+// joined returns an error until the instance at address decides together with the given number of instances, itself
+// included. It also returns the share of all keys for which that instance knows which are new.
 func joined(address string, instances int) (knows float64, err error) {
 	response, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
@@ -30,7 +30,7 @@ func joined(address string, instances int) (knows float64, err error) {
 		return 0, err
 	}
 	if len(missing) > 0 {
-		return 0, fmt.Errorf("not all of %d instances are members of a view that is in force", instances)
+		return 0, fmt.Errorf("the view in force does not have %d members", instances)
 	}
 	return knows, nil
 }
@@ -46,7 +46,7 @@ func joinedAll(addresses []string) error {
 		knows += share
 	}
 	if knows < .999 { // a sum of rounded shares
-		return fmt.Errorf("it is known of %.0f%% of all keys whether they are new", 100*knows)
+		return fmt.Errorf("owners know which keys are new for only %.0f%% of all keys", 100*knows)
 	}
 	return nil
 }

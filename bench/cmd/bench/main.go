@@ -1,8 +1,8 @@
 // Command bench measures ratelimitd and its peers one after the other, each alone on a free port of 127.0.0.1, with the
 // same load, and writes a table, JSON and charts. docs/performance.md says what they mean.
 //
-// With RATELIMITD_TEST_CASSANDRA_HOSTS set, ratelimitd is measured on that Cassandra too, whose processes must be on this
-// machine. Exit code 1 says that something failed, or that a peer allowed what it must not have, or too little.
+// With RATELIMITD_TEST_CASSANDRA_HOSTS set, ratelimitd is also measured on that Cassandra, whose processes must be on this
+// machine. Exit code 1 means that a measurement failed, or that a peer allowed too many or too few calls.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/measure"
 )
 
-// settings are what the flags say.
+// settings are the values of the flags.
 type settings struct {
 	dir, out       string
 	peers          []*peer
@@ -113,14 +113,14 @@ func numbersOf(name, list string) (numbers []int, err error) {
 	for item := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(item)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%s: %q is not a number from 1 up", name, item)
+			return nil, fmt.Errorf("%s: %q is not a number of at least 1", name, item)
 		}
 		numbers = append(numbers, n)
 	}
 	return numbers, nil
 }
 
-// choose fills in what is chosen by names.
+// choose fills in the settings that are chosen by name.
 func (s *settings) choose(peers, keys string) error {
 	s.peers, s.keys = allPeers(), load.Distributions()
 	if peers != "" {
@@ -129,7 +129,7 @@ func (s *settings) choose(peers, keys string) error {
 		for name := range strings.SplitSeq(peers, ",") {
 			i := slices.Index(names(all), name)
 			if i < 0 {
-				return fmt.Errorf("there is no peer %q; there are %s", name, strings.Join(names(all), ", "))
+				return fmt.Errorf("there is no peer %q; the peers are %s", name, strings.Join(names(all), ", "))
 			}
 			s.peers = append(s.peers, all[i])
 		}

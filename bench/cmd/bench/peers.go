@@ -15,11 +15,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// peer is one way of deciding.
+// peer is a rate limiter to measure.
 type peer struct {
 	name      string
 	cassandra bool
-	shared    bool // over a store that several instances share
+	shared    bool // has a store that several instances share
 	batch     int  // decisions a call, by POST /v1/batch; 0: one
 	client    bool // asked by the Go client
 	limitless bool // allows everything
@@ -31,13 +31,13 @@ type subject struct {
 	open           func(cost int64) (load.Caller, error)
 	service, store []int // process ids
 	processes      []*process
-	clients        []*client.Client // one for each instance; none: asked without one
-	after          func() error     // is called once all have stopped; nil: nothing is
+	clients        []*client.Client // one for each instance; none: called without the client
+	after          func() error     // is called after all processes have stopped; may be nil
 }
 
 const batchSize = 100
 
-// allPeers are those there are, in the order of the table.
+// allPeers are the peers in the order of the table.
 func allPeers() []*peer {
 	return []*peer{
 		{name: "redis_rate", start: startRedisRate, shared: true},
@@ -59,7 +59,7 @@ func names(peers []*peer) (names []string) {
 	return names
 }
 
-// skip returns why a peer is left out, or nothing.
+// skip returns the reason why a peer is left out, or "".
 func (p *peer) skip(b *bench) string {
 	if p.cassandra && len(b.hosts) == 0 {
 		return "RATELIMITD_TEST_CASSANDRA_HOSTS names no Cassandra"
@@ -70,9 +70,9 @@ func (p *peer) skip(b *bench) string {
 func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
 	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + b.policyFile(),
 		"--store-timeout=5s",  // it is saturated on purpose
-		"--max-keys=16777216"} // unique keys come by the million, and others keep all of them
+		"--max-keys=16777216"} // there are millions of unique keys, and other peers keep all of them
 	s := &subject{}
-	// Each measurement begins with empty tables. Else what others have left would be looked through beside it.
+	// Each measurement begins with empty tables. Otherwise the keys of earlier ones would be scanned during it.
 	keyspace := fmt.Sprintf("bench_%d_%d", b.report.Started.UnixMilli(), b.started)
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
@@ -101,7 +101,7 @@ func startRedisRate(ctx context.Context, b *bench, j job) (*subject, error) {
 	return s, s.serve(b, j, b.program("redisrate"), append(policyFlags(b.policies), "-redis", address)...)
 }
 
-// startRedisRateThatWaits starts redis_rate on a Redis with two replicas, of which one must have each count: as many
+// startRedisRateThatWaits starts redis_rate on a Redis with two replicas, one of which must have each count: as many
 // copies as a quorum of three nodes of Cassandra.
 func startRedisRateThatWaits(ctx context.Context, b *bench, j job) (*subject, error) {
 	s, address, err := b.onRedis(ctx)
@@ -116,7 +116,7 @@ func startRedisRateThatWaits(ctx context.Context, b *bench, j job) (*subject, er
 	return s, s.serve(b, j, b.program("redisrate"), append(policyFlags(b.policies), "-redis", address, "-wait", "1")...)
 }
 
-// onRedis returns a subject whose store is a Redis, and where that listens.
+// onRedis returns a subject whose store is a Redis, and the address of that.
 func (b *bench) onRedis(ctx context.Context) (s *subject, address string, err error) {
 	redis, address, err := b.startRedis(ctx)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *subject) serve(b *bench, j job, program string, args ...string) (err er
 	return services[addresses[0]].ready(func() error { return joinedAll(addresses) })
 }
 
-// caller returns what opens callers of the instance at address.
+// caller returns a function that opens callers of the instance at address.
 func (s *subject) caller(b *bench, j job, address string) (func(int64) (load.Caller, error), error) {
 	if j.peer.client {
 		return s.byClient(address, j.policy.Name)
@@ -189,10 +189,10 @@ func (s *subject) caller(b *bench, j job, address string) (func(int64) (load.Cal
 	}.Open, nil
 }
 
-// prefix is how all identifiers begin, as phone numbers do.
+// prefix begins all identifiers, like those of phone numbers.
 const prefix = "+49151"
 
-// patience is how long an answer may take at the end.
+// patience is how long the last answers may take.
 const patience = 30 * time.Second
 
 // stop ends the processes, the last started first.

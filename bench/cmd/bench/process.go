@@ -14,18 +14,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
 
-// process is one that was started here.
+// process is a started process.
 type process struct {
 	cmd    *exec.Cmd
-	log    string             // file of what it printed
-	dog    *watchdog.Watchdog // kills it when this process is gone
+	log    string             // file of its output
+	dog    *watchdog.Watchdog // kills it when this process ends
 	exited chan struct{}      // closed when it has ended
 }
 
-// stopLimit is how long a process may take to end when it is asked to, before it is killed.
+// stopLimit is how long a process may take to end after SIGTERM, before it is killed.
 const stopLimit = 15 * time.Second
 
-// start starts a program, in a process group of its own: a Ctrl-C is for this process. What it prints goes to a file.
+// start starts a program, in a process group of its own, so that a Ctrl-C reaches only this process. Its output goes to a file.
 func (b *bench) start(program string, args ...string) (*process, error) {
 	log, err := os.CreateTemp(b.scratch, filepath.Base(program)+"-*.log")
 	if err != nil {
@@ -40,7 +40,7 @@ func (b *bench) start(program string, args ...string) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in its log
+		_ = p.cmd.Wait() // its log says how it ended
 		close(p.exited)
 	}()
 	if p.dog, err = watchdog.Over(p.pid()); err != nil {
@@ -51,7 +51,7 @@ func (b *bench) start(program string, args ...string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stop asks the process to end, waits for it, and kills it in the end. A nil process has ended.
+// stop asks the process to end, waits for it, and finally kills it. A nil process has ended.
 func (p *process) stop() error {
 	if p == nil {
 		return nil
@@ -66,15 +66,15 @@ func (p *process) stop() error {
 	return errors.Join(err, p.dog.StandDown())
 }
 
-// failed returns err with the end of what the process printed.
+// failed returns err with the end of the process's output.
 func (p *process) failed(err error) error {
 	const most = 2000
-	log, _ := os.ReadFile(p.log) // err is what counts
+	log, _ := os.ReadFile(p.log) // err matters more
 	return fmt.Errorf("%s: %w\n%s", filepath.Base(p.cmd.Path), err, log[max(0, len(log)-most):])
 }
 
 const (
-	startLimit = time.Minute // schema changes of Cassandra take their time
+	startLimit = time.Minute // Cassandra's schema changes take long
 	pollEvery  = 20 * time.Millisecond
 )
 
@@ -97,7 +97,7 @@ func (p *process) ready(probe func() error) error {
 	}
 }
 
-// listening waits for the line in which a service says where it listens, and returns the host and port.
+// listening waits for the line with the address of a service, and returns the host and port.
 func (p *process) listening() (address string, err error) {
 	err = p.ready(func() error {
 		log, err := os.Open(p.log)
@@ -111,7 +111,7 @@ func (p *process) listening() (address string, err error) {
 				return nil
 			}
 		}
-		return errors.New("it does not say where it listens")
+		return errors.New("it does not print its address")
 	})
 	return address, err
 }

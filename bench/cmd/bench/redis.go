@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisServer returns the program. It is installed on Debian by root, if it must be.
+// redisServer returns the program. On Debian it installs it if necessary, as root.
 func redisServer(ctx context.Context, log io.Writer) (string, error) {
 	const name = "redis-server"
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
-		return "", errors.New("redis_rate needs a redis-server (Debian: apt-get install redis-server), or is to be left out by -peers")
+		return "", errors.New("redis_rate needs a redis-server (Debian: apt-get install redis-server); or leave it out with -peers")
 	}
 	fmt.Fprintln(log, "installing redis-server")
 	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", name}} {
@@ -33,7 +33,7 @@ func redisServer(ctx context.Context, log io.Writer) (string, error) {
 	return exec.LookPath(name)
 }
 
-// startRedis starts a Redis that keeps nothing on disk, with further settings.
+// startRedis starts a Redis without persistence, with further settings.
 func (b *bench) startRedis(ctx context.Context, settings ...string) (p *process, address string, err error) {
 	program, err := redisServer(ctx, b.log)
 	if err != nil {

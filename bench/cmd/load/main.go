@@ -1,9 +1,9 @@
-// Command load asks a service that runs already for decisions, by HTTP/1.1, and prints what came of it as JSON: of
-// ratelimitd, or of anything that answers POST /v1/take or /v1/batch as it does.
+// Command load calls a running service over HTTP/1.1, and prints the result as JSON. The service may be
+// ratelimitd, or any other that answers POST /v1/take or /v1/batch like it.
 //
 //	load -address 127.0.0.1:8080 -policy api=1000/1m -keys zipf -service 4711 -store 4712,4713
 //
-// Exit code 1 says that it could not, or that more or less was allowed than the policy says.
+// Exit code 1 means that it failed, or that the service allowed more or less than the policy.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// arguments are what the flags say.
+// arguments are the values of the flags.
 type arguments struct {
 	load.Options
 	target         load.Target

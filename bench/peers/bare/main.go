@@ -1,5 +1,5 @@
-// Command bare decides nothing: it reads the body and answers as many bytes as ratelimitd does, by net/http alone. What
-// it costs is what HTTP costs.
+// Command bare decides nothing: it reads the body and answers as many bytes as ratelimitd, with only net/http. Its cost
+// is that of HTTP.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command golimiter serves decisions of go-limiter's memory store: one process, nothing kept.
+// Command golimiter serves decisions of go-limiter's memory store: one process without persistence.
 package main
 
 import (
@@ -47,7 +47,7 @@ func decider(policies policy.List) (wire.Decider, error) {
 	}, nil
 }
 
-// take takes one unit after the other: go-limiter knows no cost.
+// take takes one unit after the other, because go-limiter has no costs.
 func take(ctx context.Context, store limiter.Store, r wire.Request) (wire.Answer, error) {
 	answer := wire.Answer{Policy: r.Policy}
 	for range r.Cost {

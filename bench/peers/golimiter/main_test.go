@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/policy"
 )
 
-// The peers' HTTP is the same; this one needs no Redis to be tried.
+// The peers have the same HTTP, and this one can be tested without Redis.
 func TestTakesUntilDenied(t *testing.T) {
 	decide, err := decider(policy.List{{Name: "api", Limit: 3, Window: time.Hour}})
 	if err != nil {
@@ -33,7 +33,7 @@ func TestTakesUntilDenied(t *testing.T) {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(test.body)))
 		var answer wire.Answer
-		_ = json.Unmarshal(recorder.Body.Bytes(), &answer) // problems are texts
+		_ = json.Unmarshal(recorder.Body.Bytes(), &answer) // problems are plain text
 		if recorder.Code != test.status || answer.Remaining != int64(test.remaining) || answer.Allowed != (test.status == 200) {
 			t.Errorf("%s: %d %s, want %d and %d remaining", test.body, recorder.Code, recorder.Body, test.status, test.remaining)
 		}

@@ -1,4 +1,4 @@
-// Command redisrate serves decisions of redis_rate (GCRA in a Lua script) on a Redis, as a user of both would write it.
+// Command redisrate serves decisions of redis_rate (GCRA in a Lua script) on a Redis, written like a typical user's service.
 package main
 
 import (
@@ -20,8 +20,8 @@ func main() {
 	var policies policy.List
 	flag.Var(&policies, "policy", "NAME=LIMIT/WINDOW, for each policy")
 	address := flag.String("redis", "127.0.0.1:6379", "address of the Redis")
-	pool := flag.Int("pool", 64, "connections to the Redis at most")
-	replicas := flag.Int("wait", 0, "how many replicas must have what was counted before it is answered, by WAIT; 0: none")
+	pool := flag.Int("pool", 64, "maximum of connections to the Redis")
+	replicas := flag.Int("wait", 0, "how many replicas must have a count before the answer (WAIT); 0: none")
 	flag.Parse()
 	client := redis.NewClient(&redis.Options{Addr: *address, PoolSize: *pool})
 	if err := wire.Serve(wire.Handler(decider(client, policies, *replicas))); err != nil {
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// waitTimeout is how long replicas may take; then the call fails.
+// waitTimeout is how long replicas may take before the call fails.
 const waitTimeout = 5 * time.Second
 
 func decider(client *redis.Client, policies policy.List, replicas int) wire.Decider {
@@ -63,7 +63,7 @@ func decider(client *redis.Client, policies policy.List, replicas int) wire.Deci
 	}
 }
 
-// allowAndWait decides, and waits until so many replicas have the new count. WAIT covers writes of its own connection alone.
+// allowAndWait decides, and waits until the replicas have the new count. WAIT covers only writes of its own connection.
 func allowAndWait(
 	ctx context.Context, client *redis.Client, r wire.Request, limit redis_rate.Limit, replicas int,
 ) (_ *redis_rate.Result, err error) {
@@ -75,7 +75,7 @@ func allowAndWait(
 	}
 	n, err := conn.Wait(ctx, replicas, waitTimeout).Result()
 	if err == nil && n < int64(replicas) {
-		err = fmt.Errorf("%d of %d replicas have it", n, replicas)
+		err = fmt.Errorf("%d of %d replicas have the count", n, replicas)
 	}
 	return result, err
 }

@@ -1,5 +1,5 @@
-// Package wire is what the peers have in common with ratelimitd: POST /v1/take with the same body, and as much of the
-// answer as they know. It does not know the peers.
+// Package wire is the API that the peers share with ratelimitd: POST /v1/take with the same body, and those parts of the
+// answer that they know. It does not know the peers.
 package wire
 
 import (
@@ -39,12 +39,12 @@ var ErrUnknownPolicy = errors.New("unknown policy")
 type Decider func(context.Context, Request) (Answer, error)
 
 const (
-	maxBody       = 64 << 10 // as ratelimitd's
+	maxBody       = 64 << 10 // the same as ratelimitd's
 	readHeader    = 10 * time.Second
 	shutdownAfter = 5 * time.Second
 )
 
-// Handler answers POST /v1/take by decide, with status 429 for a denial.
+// Handler answers POST /v1/take with the decision of decide; a denial has the status 429.
 func Handler(decide Decider) http.Handler {
 	router := chi.NewRouter()
 	router.Post("/v1/take", func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func Handler(decide Decider) http.Handler {
 		if !answer.Allowed {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
-		_ = json.NewEncoder(w).Encode(answer) // the caller may have gone
+		_ = json.NewEncoder(w).Encode(answer) // the caller may be gone
 	})
 	return router
 }
