@@ -1,4 +1,4 @@
-// Package schema holds the migrations of the Cassandra tables as numbered CQL files. It does not apply them.
+// Package schema has the migrations of the Cassandra tables as numbered CQL files. It does not apply them.
 package schema
 
 import (
@@ -12,7 +12,7 @@ import (
 
 // OldestReader is the lowest Version of a binary that can serve from tables at
 // this binary's Version. A migration that older binaries could not work with
-// raises it; additive ones leave it, so that a rolling upgrade works both ways.
+// raises it; additive ones leave it, so that rolling upgrades work in both directions.
 const OldestReader = 1
 
 //go:embed *.cql
@@ -20,13 +20,13 @@ var files embed.FS
 
 // Migration is one step from a version of the schema to the next.
 type Migration struct {
-	Version    int      // the version that the tables are at afterwards; the first is 1
-	Name       string   // of the file
+	Version    int      // the version of the tables afterwards; the first is 1
+	Name       string   // name of the file
 	Statements []string // CQL, in order; each can be repeated
 }
 
-// Migrations returns all migrations in order of version. The error says what is
-// wrong with the files, which only a change of this package can cause.
+// Migrations returns all migrations in order of version. The error describes
+// a mistake in the files, which only a change of this package can cause.
 func Migrations() ([]Migration, error) {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {
@@ -50,7 +50,7 @@ func Migrations() ([]Migration, error) {
 
 var comment = regexp.MustCompile(`(?m)--.*$`)
 
-// split returns the statements of a file. No literal in them holds "--" or ";".
+// split returns the statements of a file. No literal in them contains "--" or ";".
 func split(text string) []string {
 	var statements []string
 	for _, s := range strings.Split(comment.ReplaceAllString(text, ""), ";") {

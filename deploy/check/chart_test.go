@@ -33,7 +33,7 @@ import (
 
 const chart = root + "/deploy/helm/ratelimitd"
 
-// least are the values that a user has to give, and all has everything switched on.
+// least are the values that a user must set, and all enables everything.
 const (
 	least = `
 secretName: limits
@@ -81,7 +81,7 @@ priorityClassName: critical
 `
 )
 
-// manifests are what the chart makes of values.
+// manifests are the chart's manifests for some values.
 type manifests struct {
 	deployment *apps.Deployment
 	services   map[string]*core.Service // by name
@@ -96,8 +96,8 @@ type manifests struct {
 	walls      *networking.NetworkPolicy
 }
 
-// render has Helm lint the chart and render it, and reads each manifest as Kubernetes' own type: a member that it does
-// not have, or of another kind, is an error.
+// render lints and renders the chart with Helm, and reads each manifest as Kubernetes' own type: an unknown member,
+// or one with another type, is an error.
 func render(t *testing.T, values string) *manifests {
 	t.Helper()
 	lintChart(t, values)
@@ -157,7 +157,7 @@ func (m *manifests) add(t *testing.T, manifest string) {
 		m.walls = decode[networking.NetworkPolicy](t, manifest)
 		object = m.walls
 	default:
-		t.Fatalf("a manifest of another kind: %+v", kind)
+		t.Fatalf("a manifest of an unexpected kind: %+v", kind)
 	}
 	wrong := metavalidation.ValidateLabels(object.GetLabels(), field.NewPath("labels"))
 	for _, why := range validation.IsDNS1035Label(object.GetName()) { // of a Service, the strictest
@@ -194,7 +194,7 @@ func TestChart(t *testing.T) {
 			checkMigration(t, m)
 			checkExtras(t, m, values == all)
 			if m.migration.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
-				t.Errorf("the migration is no hook: %v", m.migration.Annotations)
+				t.Errorf("the migration is not a hook: %v", m.migration.Annotations)
 			}
 			if everything := values == all; (m.scaler != nil) != everything || (m.monitor != nil) != everything ||
 				(m.walls != nil) != everything || (m.deployment.Spec.Replicas == nil) != everything {
@@ -204,7 +204,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkMigration makes sure that the Job reaches Cassandra as instances do, and runs where they may.
+// checkMigration checks that the Job connects to Cassandra like instances, and may run on the same nodes.
 func checkMigration(t *testing.T, m *manifests) {
 	t.Helper()
 	instance, job := m.deployment.Spec.Template.Spec, m.migration.Spec.Template.Spec
@@ -213,7 +213,7 @@ func checkMigration(t *testing.T, m *manifests) {
 		return slices.DeleteFunc(environment(pod.Containers[0], ""), other)
 	}
 	if !slices.Equal(of(instance), of(job)) {
-		t.Errorf("instances reach Cassandra by %v, the migration by %v", of(instance), of(job))
+		t.Errorf("instances connect to Cassandra with %v, the migration with %v", of(instance), of(job))
 	}
 	for what, pair := range map[string][2]any{
 		"pull secrets": {instance.ImagePullSecrets, job.ImagePullSecrets}, "tolerations": {instance.Tolerations, job.Tolerations},
@@ -227,11 +227,11 @@ func checkMigration(t *testing.T, m *manifests) {
 		}
 	}
 	if m.account != nil && job.ServiceAccountName == m.account.Name {
-		t.Errorf("the migration needs the ServiceAccount %s before it is made", m.account.Name)
+		t.Errorf("the migration needs the ServiceAccount %s before it exists", m.account.Name)
 	}
 }
 
-// checkExtras looks for what users add to pods, and for what goes into Prometheus and Grafana.
+// checkExtras looks for users' additions to pods, and for the objects for Prometheus and Grafana.
 func checkExtras(t *testing.T, m *manifests, given bool) {
 	t.Helper()
 	if (m.rule != nil) != given || (m.board != nil) != given || (m.account != nil) != given {
@@ -275,15 +275,15 @@ func checkExtras(t *testing.T, m *manifests, given bool) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(m.rule.Spec, alerts) || len(alerts.Groups) == 0 || m.rule.Labels["release"] != "prometheus" {
-		t.Errorf("the alerts of the chart are not those of deploy/monitoring")
+		t.Errorf("the chart's alerts differ from those of deploy/monitoring")
 	}
 	board, want := m.board.Data["ratelimitd.json"], read(t, root+"/deploy/monitoring/dashboard.json")
 	if strings.TrimSpace(board) != strings.TrimSpace(want) || m.board.Labels["grafana_dashboard"] != "1" {
-		t.Errorf("the dashboard of the chart is not that of deploy/monitoring")
+		t.Errorf("the chart's dashboard differs from that of deploy/monitoring")
 	}
 }
 
-// TestNotes tells the commands that come next, as the values have it.
+// TestNotes checks that the notes have the next commands for the values.
 func TestNotes(t *testing.T) {
 	for _, test := range []struct {
 		values string
@@ -308,13 +308,13 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// checkSelectors holds what is selected against the labels that pods and Services have. Pods of the migration are
-// nobody's.
+// checkSelectors compares selectors with the labels of pods and Services. No selector may select the pods of the
+// migration.
 func checkSelectors(t *testing.T, m *manifests) {
 	t.Helper()
 	selects := labels.SelectorFromSet(m.deployment.Spec.Selector.MatchLabels)
 	if !selects.Matches(labels.Set(m.deployment.Spec.Template.Labels)) || selects.Matches(labels.Set(m.migration.Spec.Template.Labels)) {
-		t.Errorf("%v is not what instances have, or what the migration has, too", selects)
+		t.Errorf("%v does not select the instances, or also selects the migration", selects)
 	}
 	selectors := map[string]map[string]string{
 		"PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
@@ -327,8 +327,8 @@ func checkSelectors(t *testing.T, m *manifests) {
 		selectors["NetworkPolicy"] = m.walls.Spec.PodSelector.MatchLabels
 	}
 	for name, selector := range selectors {
-		if !maps.Equal(selector, m.deployment.Spec.Selector.MatchLabels) { // a label that an upgrade changes would be one more
-			t.Errorf("%s selects %v, and the Deployment %v", name, selector, m.deployment.Spec.Selector.MatchLabels)
+		if !maps.Equal(selector, m.deployment.Spec.Selector.MatchLabels) { // another label could change with an upgrade
+			t.Errorf("%s selects %v, but the Deployment %v", name, selector, m.deployment.Spec.Selector.MatchLabels)
 		}
 	}
 	if m.monitor == nil {
@@ -339,7 +339,7 @@ func checkSelectors(t *testing.T, m *manifests) {
 		if wanted := name == "shop-ratelimitd"; selects.Matches(labels.Set(service.Labels)) != wanted {
 			t.Errorf("the ServiceMonitor selects Service %s: %v", name, !wanted)
 		}
-		if job := service.Labels[m.monitor.Spec.JobLabel]; job != "ratelimitd" { // as alerts and dashboard say
+		if job := service.Labels[m.monitor.Spec.JobLabel]; job != "ratelimitd" { // as alerts and dashboard expect
 			t.Errorf("the job would be %q", job)
 		}
 	}
@@ -348,7 +348,7 @@ func checkSelectors(t *testing.T, m *manifests) {
 	}
 }
 
-// checkPorts looks for each port that is named among the container's.
+// checkPorts looks for each named port among the container's.
 func checkPorts(t *testing.T, m *manifests) {
 	t.Helper()
 	instance := m.deployment.Spec.Template.Spec.Containers[0]
@@ -378,7 +378,7 @@ func checkPorts(t *testing.T, m *manifests) {
 	}
 }
 
-// checkRestricted asks Kubernetes' own check of pods whether this one keeps to the profile "restricted".
+// checkRestricted checks with Kubernetes' own code that the pod conforms to the profile "restricted".
 func checkRestricted(t *testing.T, pod core.PodTemplateSpec) {
 	t.Helper()
 	evaluator, err := security.NewEvaluator(security.DefaultChecks(), nil)
@@ -392,11 +392,11 @@ func checkRestricted(t *testing.T, pod core.PodTemplateSpec) {
 		}
 	}
 	if root := pod.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem; root == nil || !*root || *pod.Spec.AutomountServiceAccountToken {
-		t.Error("the root can be written, or there is a token of Kubernetes")
+		t.Error("the root file system is writable, or the pod has a token for Kubernetes")
 	}
 }
 
-// checkFiles looks for each file that is named by a setting in a volume that is mounted.
+// checkFiles looks for each file that a setting names in a mounted volume.
 func checkFiles(t *testing.T, pod core.PodSpec) {
 	t.Helper()
 	var folders []string
@@ -408,12 +408,12 @@ func checkFiles(t *testing.T, pod core.PodSpec) {
 	}
 	for _, v := range pod.Containers[0].Env {
 		if strings.HasPrefix(v.Value, "/") && !slices.Contains(folders, filepath.Dir(v.Value)) {
-			t.Errorf("%s is %s, and %v is mounted", v.Name, v.Value, folders)
+			t.Errorf("%s is %s, but %v are mounted", v.Name, v.Value, folders)
 		}
 	}
 }
 
-// checkSecrets makes sure that identifiers are hashed under a key, and that neither peers nor callers come in unasked.
+// checkSecrets checks that identifiers are hashed under a key, and that peers and callers must authenticate.
 func checkSecrets(t *testing.T, c core.Container, auth bool) {
 	t.Helper()
 	there := map[string]bool{}
@@ -430,7 +430,7 @@ func checkSecrets(t *testing.T, c core.Container, auth bool) {
 	}
 }
 
-// checkNumbers makes sure that large ones do not become 5e+06 on their way through Helm.
+// checkNumbers checks that Helm does not turn large numbers into 5e+06.
 func checkNumbers(t *testing.T, m *manifests, given bool) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
@@ -443,19 +443,19 @@ func checkNumbers(t *testing.T, m *manifests, given bool) {
 	}
 }
 
-// environment returns what a container has of its manifest, in a pod of this address.
+// environment returns the environment of a container in its manifest, in a pod with this address.
 func environment(c core.Container, podIP string) (env []string) {
 	for _, v := range c.Env {
 		value := v.Value
 		if v.ValueFrom != nil {
-			value = podIP // there is no other
+			value = podIP // the only reference to a field
 		}
 		env = append(env, v.Name+"="+strings.ReplaceAll(value, "$(POD_IP)", podIP))
 	}
 	return env
 }
 
-// TestChartIsRefused where something is missing or is no value, with a sentence that says which.
+// TestChartIsRefused checks that a missing or invalid value is refused, with a sentence that names it.
 func TestChartIsRefused(t *testing.T) {
 	for _, test := range []struct{ name, values, want string }{
 		{"no Secret", "cassandra: {hosts: [a]}", "secretName is needed"},
@@ -480,8 +480,8 @@ func TestChartIsRefused(t *testing.T) {
 	}
 }
 
-// TestPodsServe runs what the chart's containers run, on a real Cassandra: the migration and then two instances, with the
-// settings and files that Kubernetes would give them.
+// TestPodsServe runs the commands of the chart's containers on a real Cassandra: the migration, then two instances, with the
+// settings and files from Kubernetes.
 func TestPodsServe(t *testing.T) {
 	hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS")
 	if hosts == "" {
@@ -503,12 +503,12 @@ func TestPodsServe(t *testing.T) {
 	if !migration.cmd.ProcessState.Success() {
 		t.Fatal(migration.log)
 	}
-	number := 0 // of the caller: another for each take of the first pod, as one without an answer may count
+	number := 0 // of the caller: a new one for each take of the first pod, because a take without an answer may count
 	for i := range 2 {
 		ip := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>8&127, os.Getpid()&255, 1+i)
 		ready := m.deployment.Spec.Template.Spec.Containers[0].StartupProbe.HTTPGet
 		pod(m.deployment.Spec.Template.Spec, ip).wait(t, "http://"+ip+":8080"+ready.Path)
-		within(t, func() (bool, string) { // until it is a member
+		within(t, func() (bool, string) { // until the pod is a member
 			if i == 0 {
 				number++
 			}
@@ -517,13 +517,13 @@ func TestPodsServe(t *testing.T) {
 			return counted, fmt.Sprintf("take %d is answered %d: %s", i+1, status, body)
 		})
 		if status, _ := take("http://"+ip+":8080", "sms-send", "+4915112345678", ""); status != 401 {
-			t.Errorf("who shows no token is answered %d", status)
+			t.Errorf("a caller without a token gets %d", status)
 		}
 	}
 }
 
-// TestPodsStayWithoutCassandra runs a pod whose Cassandra is away: it is not started, so that it replaces none, and would
-// stay in the Service if it were, so that on_store_error decides.
+// TestPodsStayWithoutCassandra runs a pod whose Cassandra is down: it does not count as started, so it replaces no other,
+// but a started one stays in the Service, so that on_store_error decides.
 func TestPodsStayWithoutCassandra(t *testing.T) {
 	m := render(t, "secretName: limits\ncassandra: {hosts: [\"127.0.0.1:1\"], datacenter: d}\n")
 	files := t.TempDir()
@@ -537,17 +537,17 @@ func TestPodsStayWithoutCassandra(t *testing.T) {
 	server := "http://" + ip + ":8080"
 	start(t, env, program(t), c.Args...).wait(t, server+c.ReadinessProbe.HTTPGet.Path)
 	if status, body := ask(server+c.StartupProbe.HTTPGet.Path, ""); status != 503 {
-		t.Errorf("it has started: %d %s", status, body)
+		t.Errorf("the startup probe passes: %d %s", status, body)
 	}
 	if status, body := ask(server+c.LivenessProbe.HTTPGet.Path, ""); status != 200 {
-		t.Errorf("it is restarted: %d %s", status, body)
+		t.Errorf("the liveness probe fails: %d %s", status, body)
 	}
 	if status, body := take(server, "sms-send", "+4915112345678", token); status != 503 || !strings.Contains(body, `"recorded":`) {
 		t.Errorf("on_store_error: deny answers %d %s", status, body)
 	}
 }
 
-// writeFiles writes what the Secret and the ConfigMap hold, and returns a caller's token.
+// writeFiles writes the files of the Secret and the ConfigMap, and returns a caller's token.
 func writeFiles(t *testing.T, folder string, m *manifests) (token string) {
 	t.Helper()
 	write(t, folder+"/policies/policies.yaml", m.policies.Data["policies.yaml"])
@@ -556,8 +556,8 @@ func writeFiles(t *testing.T, folder string, m *manifests) (token string) {
 	return strings.TrimSpace(run(t, program(t), "token", "shop", "--auth-file", folder+"/secret/callers.yaml"))
 }
 
-// TestValuesAreDocumented holds the table of the chart's README against values.yaml and its comments, and the schema
-// against both.
+// TestValuesAreDocumented compares the table of the chart's README with values.yaml and its comments, and the schema
+// with both.
 func TestValuesAreDocumented(t *testing.T) {
 	var file yamlv4.Node
 	if err := yamlv4.Unmarshal([]byte(read(t, chart+"/values.yaml")), &file); err != nil {
@@ -581,17 +581,17 @@ func TestValuesAreDocumented(t *testing.T) {
 	if *update {
 		write(t, chart+"/README.md", want)
 	} else if readme != want {
-		t.Errorf("the README's table is old: run with -update; want\n%s", table)
+		t.Errorf("the README's table is out of date: run with -update; want\n%s", table)
 	}
 }
 
-// node is as much of a schema as the test compares.
+// node is the part of a schema that the test compares.
 type node struct {
 	Properties           map[string]node
 	AdditionalProperties any
 }
 
-// writeValues writes a line for each value. Those of an object that is closed in the schema have lines of their own.
+// writeValues writes a line for each value. Objects with fixed members in the schema have a line for each member.
 func writeValues(t *testing.T, table *strings.Builder, path string, object *yamlv4.Node, schema node) {
 	t.Helper()
 	known := slices.Collect(maps.Keys(schema.Properties))
@@ -614,11 +614,11 @@ func writeValues(t *testing.T, table *strings.Builder, path string, object *yaml
 		fmt.Fprintf(table, "| `%s` | %s | %s |\n", name, shown(t, value), strings.ReplaceAll(meaning, "|", `\|`))
 	}
 	if known = slices.DeleteFunc(known, func(k string) bool { return path+k == "global" }); len(known) > 0 {
-		t.Errorf("the schema has %s%v, which values.yaml does not", path, known)
+		t.Errorf("the schema has %s%v, but values.yaml does not", path, known)
 	}
 }
 
-// shown returns a default as one line, or nothing if it takes several.
+// shown returns a default on one line, or "" if it needs several.
 func shown(t *testing.T, value *yamlv4.Node) string {
 	t.Helper()
 	text, err := yamlv4.Marshal(value)

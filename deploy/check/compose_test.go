@@ -18,7 +18,7 @@ import (
 
 const composed = root + "/deploy/compose"
 
-// load reads docker-compose.yml as docker compose does, with these profiles.
+// load reads docker-compose.yml like docker compose, with these profiles.
 func load(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{root + "/docker-compose.yml"}, cli.WithProfiles(profiles), cli.WithName("ratelimitd"))
@@ -37,7 +37,7 @@ func TestCompose(t *testing.T) {
 	always := []string{"cassandra", "grafana", "keys", "migrate", "nginx", "prometheus", "ratelimitd-1", "ratelimitd-2", "ratelimitd-3"}
 	for _, test := range []struct {
 		profile string
-		nodes   []string // that are not always there
+		nodes   []string // beside the first
 	}{
 		{"", nil},
 		{"three", []string{"cassandra-2", "cassandra-3"}},
@@ -51,20 +51,20 @@ func TestCompose(t *testing.T) {
 			for name, service := range project.Services {
 				checkService(t, project, name, service)
 			}
-			for name, how := range project.Services["nginx"].DependsOn { // whose address it looks up once
+			for name, how := range project.Services["nginx"].DependsOn { // nginx looks up their addresses once
 				if !how.Restart {
-					t.Errorf("nginx goes on asking the old address of %s once that is made anew", name)
+					t.Errorf("nginx keeps using the old address of %s after it is recreated", name)
 				}
 			}
 			if last, waits := project.Services["migrate"].DependsOn["cassandra-3"]; !waits || last.Required {
-				t.Errorf("the migration does not wait for the third node, or needs it: %+v", last)
+				t.Errorf("the migration does not wait for the third node, or requires it: %+v", last)
 			}
 		})
 	}
 }
 
-// checkService looks for what a service mounts and waits for, for settings that are none, and for ports that other
-// machines reach.
+// checkService looks for a service's mounts and dependencies, for unknown settings, and for ports that other
+// machines can reach.
 func checkService(t *testing.T, project *types.Project, name string, service types.ServiceConfig) {
 	t.Helper()
 	for _, v := range service.Volumes {
@@ -79,10 +79,10 @@ func checkService(t *testing.T, project *types.Project, name string, service typ
 	for on, how := range service.DependsOn {
 		other, exists := project.Services[on]
 		if exists && how.Condition == types.ServiceConditionHealthy && other.HealthCheck == nil {
-			t.Errorf("%s waits until %s is healthy, of which nobody asks", name, on)
+			t.Errorf("%s waits until %s is healthy, but that has no health check", name, on)
 		}
 		if exists && how.Condition == types.ServiceConditionCompletedSuccessfully && other.Restart != types.RestartPolicyNo {
-			t.Errorf("%s waits until %s has ended, which is started again", name, on)
+			t.Errorf("%s waits until %s has ended, but that is restarted", name, on)
 		}
 	}
 	for _, p := range service.Ports {
@@ -102,8 +102,8 @@ func settingsOf(service types.ServiceConfig) (env []string) {
 	return env
 }
 
-// TestComposedInstancesStandBehindNginx starts three of them behind Debian's nginx, by the configuration that is
-// committed. Each is asked, and none is missed when it is gone.
+// TestComposedInstancesStandBehindNginx starts three instances behind Debian's nginx, with the committed
+// configuration. Each gets requests, and requests succeed after one has ended.
 func TestComposedInstancesStandBehindNginx(t *testing.T) {
 	nginx, project := tool(t, "nginx", "apt-get install nginx-light"), load(t)
 	folder, front := t.TempDir(), freeAddress(t)
@@ -114,7 +114,7 @@ func TestComposedInstancesStandBehindNginx(t *testing.T) {
 		instances[address] = start(t, []string{
 			"RATELIMITD_LISTEN=" + address, "RATELIMITD_POLICIES=" + composed + "/ratelimitd/policies.yaml",
 			"RATELIMITD_ALLOWED_HOSTS=" + *project.Services[name].Environment["RATELIMITD_ALLOWED_HOSTS"],
-		}, program(t), "serve") // each counts in memory: what several do on one Cassandra, other tests ask
+		}, program(t), "serve") // each counts in memory; other tests run several on one Cassandra
 		instances[address].wait(t, "http://"+address+"/readyz")
 		words = append(words, name+":8080", address)
 	}
@@ -136,7 +136,7 @@ func TestComposedInstancesStandBehindNginx(t *testing.T) {
 	mustTake(30)
 	for address := range instances {
 		if _, metrics := ask("http://"+address+"/metrics", ""); !strings.Contains(metrics, `policy="api"`) {
-			t.Errorf("nobody asked %s", address)
+			t.Errorf("%s got no request", address)
 		}
 	}
 	for _, gone := range instances {
@@ -147,10 +147,10 @@ func TestComposedInstancesStandBehindNginx(t *testing.T) {
 	mustTake(30)
 }
 
-// temporary keeps nginx's files within its folder.
+// temporary returns directives that keep nginx's files in a folder.
 const temporary = "client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;"
 
-// TestComposedPrometheus has promtool read the configuration beside the alerts, and compares whom it asks with the
+// TestComposedPrometheus lets promtool read the configuration beside the alerts, and compares its targets with the
 // services.
 func TestComposedPrometheus(t *testing.T) {
 	promtool, folder := tool(t, "promtool", "apt-get install prometheus"), t.TempDir()
@@ -169,14 +169,14 @@ func TestComposedPrometheus(t *testing.T) {
 	}
 	decodeFile(t, composed+"/prometheus.yaml", &config)
 	job, services := config.ScrapeConfigs[0], load(t).Services
-	if job.JobName != "ratelimitd" { // as alerts and dashboard say
+	if job.JobName != "ratelimitd" { // as alerts and dashboard expect
 		t.Errorf("the job is %q", job.JobName)
 	}
 	for _, target := range job.StaticConfigs[0].Targets {
 		name, port, _ := strings.Cut(target, ":")
 		service, exists := services[name]
 		if !exists || port != "8080" || !strings.Contains(*service.Environment["RATELIMITD_ALLOWED_HOSTS"], name) {
-			t.Errorf("%s is no service, or refuses requests to that name", target)
+			t.Errorf("%s is not a service, or refuses requests to that name", target)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func decodeFile(t *testing.T, path string, into any) {
 	}
 }
 
-// TestComposedGrafana makes sure that the dashboard is mounted where Grafana is told to look, and that its source is
+// TestComposedGrafana checks that the dashboard is mounted where Grafana looks for it, and that its source is
 // Prometheus.
 func TestComposedGrafana(t *testing.T) {
 	project := load(t)
@@ -202,7 +202,7 @@ func TestComposedGrafana(t *testing.T) {
 	decodeFile(t, mounted["/etc/grafana/provisioning/dashboards/ratelimitd.yaml"], &dashboards)
 	home := *project.Services["grafana"].Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
 	if filepath.Dir(home) != dashboards.Providers[0].Options.Path || filepath.Base(mounted[home]) != "dashboard.json" {
-		t.Errorf("home is %s, of %q, and Grafana looks in %s", home, mounted[home], dashboards.Providers[0].Options.Path)
+		t.Errorf("the home dashboard is %s, from %q, but Grafana looks in %s", home, mounted[home], dashboards.Providers[0].Options.Path)
 	}
 	var sources struct {
 		Datasources []struct{ Type, URL string }
@@ -213,7 +213,7 @@ func TestComposedGrafana(t *testing.T) {
 	}
 }
 
-// TestComposedPolicies are those of the README, which are the program's, and those of the page of SMS codes.
+// TestComposedPolicies checks that the policies are those of the program, which the README uses, and of the page about SMS codes.
 func TestComposedPolicies(t *testing.T) {
 	_, page, _ := strings.Cut(read(t, root+"/docs/howto/sms-codes.md"), "```yaml title=\"policies.yaml\"\n")
 	page, _, _ = strings.Cut(page, "```")
@@ -235,7 +235,7 @@ func merged(all ...map[string]string) map[string]string {
 	return into
 }
 
-// policies returns the policies of a file, or those that the program has without one, as it understands them.
+// policies returns the policies of a file, or of the program without a file, in the form of policies show.
 func policies(t *testing.T, file ...string) map[string]string {
 	t.Helper()
 	var shown struct{ Policies []map[string]any }

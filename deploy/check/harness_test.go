@@ -1,8 +1,8 @@
-// Package check_test holds what users install against real tools: releases and packages (nfpm, dpkg, rpm), the
+// Package check_test tests what users install with real tools: releases and packages (nfpm, dpkg, rpm), the
 // chart (Helm, Kubernetes' own types), the image (Docker), and the services of docker-compose.yml (compose-go, nginx,
 // promtool).
 //
-// It has a go.mod of its own, since Kubernetes' types are larger than all that the service needs.
+// It has a go.mod of its own, because Kubernetes' types are larger than all dependencies of the service.
 package check_test
 
 import (
@@ -26,17 +26,17 @@ import (
 // root is the folder of the project.
 const root = "../.."
 
-// patience is how long a test waits for what takes a second or two.
+// patience is how long a test waits for an event that takes a second or two.
 const patience = 60 * time.Second
 
-var update = flag.Bool("update", false, "write the table of the chart's values anew")
+var update = flag.Bool("update", false, "update the table of the chart's values")
 
-// tool returns the path of a program. With CI=true it has to be there.
+// tool returns the path of a program. With CI=true it must exist.
 func tool(t *testing.T, name, from string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrNotFound) {
-		path, err = exec.LookPath(filepath.Join("/usr/sbin", name)) // which is not on everybody's PATH
+		path, err = exec.LookPath(filepath.Join("/usr/sbin", name)) // may be missing from the PATH
 	}
 	if err != nil {
 		missing(t, fmt.Sprintf("there is no %s: %s", name, from))
@@ -53,13 +53,13 @@ func missing(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// run returns what a command prints. One that fails ends the test.
+// run returns a command's output. If the command fails, the test ends.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	return runIn(t, "", nil, name, args...)
 }
 
-// runIn is run in a folder, with more environment.
+// runIn is like run, in a folder and with more environment variables.
 func runIn(t *testing.T, folder string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -90,7 +90,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// replace returns text with words in the place of others, each of which must be in it.
+// replace returns text with some words replaced by others. Each must be in the text.
 func replace(t *testing.T, text string, words ...string) string {
 	t.Helper()
 	for i := 0; i < len(words); i += 2 {
@@ -122,7 +122,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program returns the path of a ratelimitd that was built of this tree.
+// program returns the path of a ratelimitd built from this tree.
 func program(t *testing.T) string {
 	t.Helper()
 	folder, err := buildOnce()
@@ -132,25 +132,25 @@ func program(t *testing.T) string {
 	return filepath.Join(folder, "ratelimitd")
 }
 
-// mustKnow fails for settings in env that ratelimitd does not read.
+// mustKnow fails the test if ratelimitd does not know a setting in env.
 func mustKnow(t *testing.T, env []string) {
 	t.Helper()
 	cmd := exec.Command(program(t), "health", "--server=http://127.0.0.1:1", "--timeout=1ms")
-	cmd.Env = append([]string{}, env...) // nothing of this process
-	out, _ := cmd.CombinedOutput()       // nobody is there
+	cmd.Env = append([]string{}, env...) // no variables of this process
+	out, _ := cmd.CombinedOutput()       // no server runs
 	if strings.Contains(string(out), "is not read") {
-		t.Errorf("ratelimitd says: %s", out)
+		t.Errorf("ratelimitd prints: %s", out)
 	}
 }
 
-// serving is a process that serves, until the test ends.
+// serving is a server process that runs until the test ends.
 type serving struct {
 	cmd   *exec.Cmd
 	log   *log
 	ended chan struct{}
 }
 
-// log is what a process writes, while it writes.
+// log collects the output of a running process.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -163,7 +163,7 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns the output so far.
 func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,13 +180,13 @@ func start(t *testing.T, env []string, name string, args ...string) *serving {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.cmd.Wait() // the log has why
+		_ = s.cmd.Wait() // the log says why
 	}()
 	t.Cleanup(s.stop)
 	return s
 }
 
-// stop ends the process, as a service manager does.
+// stop ends the process like a service manager.
 func (s *serving) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -197,13 +197,13 @@ func (s *serving) stop() {
 	}
 }
 
-// wait returns when url answers 200 under the name host; empty: the URL's.
+// wait returns when url answers 200 to the Host header host; empty: the URL's host.
 func (s *serving) wait(t *testing.T, url string) {
 	t.Helper()
 	within(t, func() (bool, string) {
 		select {
 		case <-s.ended:
-			t.Fatalf("it has ended:\n%s", s.log)
+			t.Fatalf("the process has ended:\n%s", s.log)
 		default:
 		}
 		status, _ := ask(url, "")
@@ -211,7 +211,7 @@ func (s *serving) wait(t *testing.T, url string) {
 	})
 }
 
-// within waits until done; else it fails with what done said last.
+// within waits until done returns true, or fails the test with its last message.
 func within(t *testing.T, done func() (bool, string)) {
 	t.Helper()
 	again, late := time.NewTicker(50*time.Millisecond), time.After(patience)
@@ -231,7 +231,7 @@ func within(t *testing.T, done func() (bool, string)) {
 
 var asker = &http.Client{Timeout: 10 * time.Second}
 
-// ask returns the status and the body of a GET, with a token if there is one; 0: there was no answer.
+// ask returns the status and the body of a GET, with a token unless that is empty; 0: no answer.
 func ask(url, token string) (status int, body string) {
 	return send(http.MethodGet, url, "", token)
 }
@@ -262,7 +262,7 @@ func send(method, url, body, token string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// freeAddress returns an address of this machine that nobody listens at.
+// freeAddress returns an address of this machine at which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,7 +273,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// engine fails or skips without a Docker engine.
+// engine fails or skips the test without a Docker engine.
 func engine(t *testing.T) {
 	t.Helper()
 	if err := exec.Command("docker", "info").Run(); err != nil {

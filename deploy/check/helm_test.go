@@ -18,7 +18,7 @@ import (
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 )
 
-// Helm is asked as the library that its commands are made of: the whole program takes twice as long to compile as all that
+// Helm is used as a library, because the whole program takes twice as long to compile as everything else that
 // is tested here.
 
 //go:embed go.mod
@@ -26,14 +26,14 @@ var module string
 
 var typesOfKubernetes = regexp.MustCompile(`k8s\.io/api v0\.(\d+)`)
 
-// kubernetes is whose types are read here. Helm takes it for that of the cluster, as its commands do: they know it of their
-// own build, and tests know none.
+// kubernetes is the module whose types are read here. Helm takes its version for that of the cluster. Helm's commands get it from
+// their own build, but tests have none.
 func kubernetes() *common.KubeVersion {
 	minor := typesOfKubernetes.FindStringSubmatch(module)[1]
 	return &common.KubeVersion{Version: "v1." + minor + ".0", Major: "1", Minor: minor}
 }
 
-// lintChart is helm lint --strict: a warning fails.
+// lintChart is helm lint --strict: a warning fails the test.
 func lintChart(t *testing.T, values string) {
 	t.Helper()
 	given, err := loader.LoadValues(strings.NewReader(values))
@@ -54,7 +54,7 @@ func renderChart(values string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, notes) }) // is told, not applied
+	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, notes) }) // is printed, not applied
 	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func renderChart(values string) ([]string, error) {
 	return texts, nil
 }
 
-// notes is the file that Helm tells after an installation.
+// notes is the file that Helm prints after an installation.
 const notes = "NOTES.txt"
 
 // renderFiles renders each template, by its name.

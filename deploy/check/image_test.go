@@ -15,10 +15,10 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// TestImage builds the image and runs it: it answers, becomes healthy, and tells when it is not.
+// TestImage builds the image and runs it: it answers, becomes healthy, and reports when it is not.
 //
-// The stage that compiles begins with an image to be pulled. It is played here: its last command is run on what
-// .dockerignore lets into the build. The other stage is built by Docker, from what that made.
+// The stage that compiles would pull an image. Instead its last command is run here, on the files that
+// .dockerignore lets into the build. Docker builds the other stage from the result.
 func TestImage(t *testing.T) {
 	engine(t)
 	tag := fmt.Sprintf("ratelimitd:check-%d", os.Getpid())
@@ -29,16 +29,16 @@ func TestImage(t *testing.T) {
 		t.Errorf("version: %s", out)
 	}
 	if out, err := exec.Command("docker", "run", "--rm", tag).CombinedOutput(); err == nil || !strings.Contains(string(out), "--auth-file") {
-		t.Errorf("it starts for everybody: %v\n%s", err, out)
+		t.Errorf("it starts without authentication: %v\n%s", err, out)
 	}
 	t.Run("serves", func(t *testing.T) { checkServes(t, tag) })
-	t.Run("is not healthy", func(t *testing.T) { // nobody listens where health asks
+	t.Run("is not healthy", func(t *testing.T) { // nothing listens where health connects
 		ill := container(t, soon, "--health-retries=1", "--health-start-period=1ms", "-e", "RATELIMITD_LISTEN=127.0.0.1:9999", tag)
 		waitHealth(t, ill, "unhealthy")
 	})
 }
 
-// soon has Docker ask for health more often than the image says.
+// soon lets Docker check the health more often than the image says.
 const soon = "--health-interval=1s"
 
 func checkServes(t *testing.T, tag string) {
@@ -78,14 +78,14 @@ func checkLabels(t *testing.T, tag string) {
 
 var compile = regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`)
 
-// buildImage builds the image of this tree as version v1.2.3 of commit abc.
+// buildImage builds the image of this tree as version v1.2.3 of the commit abc.
 func buildImage(t *testing.T, tag string) {
 	t.Helper()
 	stages := read(t, root+"/Dockerfile")
 	command := compile.FindStringSubmatch(stages)
 	_, last, found := strings.Cut(stages, "\nFROM scratch\n")
 	if command == nil || !found {
-		t.Fatal("the Dockerfile has other stages")
+		t.Fatal("the Dockerfile does not have the expected stages")
 	}
 	made := t.TempDir()
 	authorities := read(t, "/etc/ssl/certs/ca-certificates.crt")
@@ -97,7 +97,7 @@ func buildImage(t *testing.T, tag string) {
 		"--build-arg=VERSION=v1.2.3", "--build-arg=REVISION=abc", made)
 }
 
-// buildContext returns a folder of what .dockerignore lets into the build.
+// buildContext returns a folder with the files that .dockerignore lets into the build.
 func buildContext(t *testing.T) string {
 	t.Helper()
 	patterns, err := ignorefile.ReadAll(strings.NewReader(read(t, root+"/.dockerignore")))

@@ -20,13 +20,13 @@ import (
 const (
 	unit = root + "/deploy/package/ratelimitd.service"
 
-	// debian is an image with dpkg in which a package is installed; it is there or built for the tests of the store.
+	// debian is an image with dpkg in which a package is installed. The tests of the store already need it.
 	debian = "cassandra:5.0"
 
 	fromTools = "make packages builds it"
 )
 
-// packaged returns the folder of a release of this tree, for one system: the others differ by what the compiler is told.
+// packaged returns the folder of a release of this tree for one system. The others differ only in flags of the compiler.
 func packaged(t *testing.T) (folder string) {
 	t.Helper()
 	tool(t, "nfpm", fromTools)
@@ -36,7 +36,7 @@ func packaged(t *testing.T) (folder string) {
 	return folder
 }
 
-// one returns the only file of a folder with this ending.
+// one returns the only file in a folder with this suffix.
 func one(t *testing.T, folder, ending string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(folder, "*"+ending))
@@ -46,7 +46,7 @@ func one(t *testing.T, folder, ending string) string {
 	return found[0]
 }
 
-// TestRelease builds what a release has, and looks at each part of it with the tool that users have.
+// TestRelease builds a release, and checks each part with the tool of its users.
 func TestRelease(t *testing.T) {
 	dist := packaged(t)
 	version := strings.TrimSpace(run(t, root+"/deploy/package/version"))
@@ -60,7 +60,7 @@ func TestRelease(t *testing.T) {
 	t.Run("deb", func(t *testing.T) { checkDeb(t, one(t, dist, ".deb")) })
 }
 
-// TestMakeDeb builds one package of this machine, of the version that CHANGELOG.md has, as the page says how to.
+// TestMakeDeb builds a package for this machine, with the version of CHANGELOG.md, by the command in the docs.
 func TestMakeDeb(t *testing.T) {
 	nfpm := tool(t, "nfpm", fromTools)
 	dpkg := tool(t, "dpkg-deb", "apt-get install dpkg")
@@ -68,12 +68,12 @@ func TestMakeDeb(t *testing.T) {
 	run(t, "make", "-C", root, "deb", "DIST="+dist, "NFPM="+nfpm)
 	version := strings.TrimSpace(run(t, root+"/deploy/package/version"))
 	if got := strings.TrimSpace(run(t, dpkg, "--field", one(t, dist, ".deb"), "Version")); got != version {
-		t.Errorf("the package is of version %q, want %q", got, version)
+		t.Errorf("the package has the version %q, want %q", got, version)
 	}
 	unpacked := t.TempDir()
 	run(t, dpkg, "--extract", one(t, dist, ".deb"), unpacked)
 	if out := run(t, unpacked+"/usr/bin/ratelimitd", "version"); !strings.HasPrefix(out, "ratelimitd v"+version+" ") {
-		t.Errorf("the program in it says %q, want %q", out, version)
+		t.Errorf("the program in the package prints %q, want %q", out, version)
 	}
 }
 
@@ -87,7 +87,7 @@ func checkSums(t *testing.T, dist string) {
 		sums++
 	}
 	if sums != 4 { // archive, bill, deb, rpm
-		t.Errorf("%d files have a sum", sums)
+		t.Errorf("%d files have a checksum", sums)
 	}
 }
 
@@ -113,7 +113,7 @@ func checkArchive(t *testing.T, path string) {
 	}
 	slices.Sort(names)
 	if want := []string{"CHANGELOG.md", "LICENSE", "README.md", "policies.yaml", "ratelimitd", "ratelimitd.env"}; !slices.Equal(names, want) {
-		t.Errorf("it has %v, want %v", names, want)
+		t.Errorf("the archive has %v, want %v", names, want)
 	}
 }
 
@@ -133,14 +133,14 @@ func checkBill(t *testing.T, path string) {
 		return c.Name == "github.com/ratelimitd/ratelimitd/client" && c.Version == released
 	})
 	if !client {
-		t.Errorf("it has no Go client of %s", released)
+		t.Errorf("the bill of materials has no Go client of version %s", released)
 	}
 	if bill.BOMFormat != "CycloneDX" || !driver {
 		t.Errorf("format %q, driver of Cassandra: %v, of %d components", bill.BOMFormat, driver, len(bill.Components))
 	}
 }
 
-// installed is what both packages have.
+// installed are the files of both packages.
 var installed = []string{
 	"/etc/ratelimitd", "/etc/ratelimitd/policies.yaml", "/etc/ratelimitd/ratelimitd.env", "/usr/bin/ratelimitd",
 	"/usr/lib/systemd/system/ratelimitd.service", "/usr/share/doc/ratelimitd/CHANGELOG.md", "/usr/share/doc/ratelimitd/copyright",
@@ -150,7 +150,7 @@ func checkRPM(t *testing.T, path string) {
 	rpm := tool(t, "rpm", "apt-get install rpm")
 	run(t, rpm, "--checksig", "--nosignature", path)
 	if files := strings.Fields(run(t, rpm, "-qpl", path)); !slices.Equal(files, installed) {
-		t.Errorf("it has %v, want %v", files, installed)
+		t.Errorf("the package has %v, want %v", files, installed)
 	}
 	if kept := strings.Fields(run(t, rpm, "-qpc", path)); len(kept) != 2 {
 		t.Errorf("files that an upgrade keeps: %v", kept)
@@ -160,21 +160,21 @@ func checkRPM(t *testing.T, path string) {
 	}
 }
 
-// checkDeb installs the package in a Debian, runs what its unit says as the user that it says, and asks for a decision.
+// checkDeb installs the package in a Debian, runs its unit's command as the unit's user, and makes a call.
 func checkDeb(t *testing.T, path string) {
 	engine(t)
 	name := container(t, "--network=none", "--init", "-v", filepath.Dir(path)+":/dist:ro", "--entrypoint", "sleep", debian, "600")
 	inside := func(args ...string) string { return run(t, "docker", append([]string{"exec", name}, args...)...) }
 	deb := "/dist/" + filepath.Base(path)
 	s := readUnit(t, read(t, unit))
-	inside("sh", "-c", "! getent passwd "+s["User"]) // which the package makes
+	inside("sh", "-c", "! getent passwd "+s["User"]) // the package creates the user
 	inside("dpkg", "-i", deb)
 	for _, file := range installed {
 		inside("test", "-e", file)
 	}
 	state := "/var/lib/" + s["StateDirectory"]
 	inside("install", "-d", "-m", s["StateDirectoryMode"], "-o", s["User"], "-g", s["Group"], state)
-	begin := func() { // as systemd does
+	begin := func() { // like systemd
 		args := []string{"exec", "-d", "-u", s["User"] + ":" + s["Group"], "-w", "/"}
 		for line := range strings.Lines(inside("cat", s["EnvironmentFile"])) {
 			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -193,7 +193,7 @@ func checkDeb(t *testing.T, path string) {
 		t.Errorf("the service runs as %q", user)
 	}
 	inside("sh", "-c", "kill $(pidof ratelimitd); while pidof ratelimitd; do sleep 0.1; done")
-	begin() // its counts are there still
+	begin() // the counts are still there
 	if out := inside("ratelimitd", "take", "sms-send", "+49 (0)151 123 456 78"); !strings.Contains(out, "8 of 10 remaining") {
 		t.Errorf("after a restart: %s", out)
 	}
@@ -202,7 +202,7 @@ func checkDeb(t *testing.T, path string) {
 	checkUpgradeAndRemoval(t, inside, deb, state)
 }
 
-// checkRights makes sure that other users read no settings, and that the service changes none.
+// checkRights checks that other users can't read settings, and that the service can't change any.
 func checkRights(t *testing.T, inside func(...string) string, name string) {
 	t.Helper()
 	rights := inside("stat", "-c", "%a %U:%G", "/etc/ratelimitd", "/etc/ratelimitd/ratelimitd.env")
@@ -219,7 +219,7 @@ func checkRights(t *testing.T, inside func(...string) string, name string) {
 	}
 }
 
-// checkUpgradeAndRemoval makes sure that settings outlive an upgrade and a removal, and that a purge leaves nothing but
+// checkUpgradeAndRemoval checks that settings outlive an upgrade and a removal, and that a purge leaves only
 // the user.
 func checkUpgradeAndRemoval(t *testing.T, inside func(...string) string, deb, state string) {
 	t.Helper()
@@ -232,7 +232,7 @@ func checkUpgradeAndRemoval(t *testing.T, inside func(...string) string, deb, st
 	inside("sh", "-c", "test ! -e /etc/ratelimitd && test ! -e "+state+" && getent passwd ratelimitd")
 }
 
-// readUnit returns the settings of a unit. Of those that are there more than once the last one counts.
+// readUnit returns the settings of a unit. If a setting is repeated, the last one counts.
 func readUnit(t *testing.T, text string) map[string]string {
 	t.Helper()
 	settings := map[string]string{}
@@ -249,7 +249,7 @@ func readUnit(t *testing.T, text string) map[string]string {
 	return settings
 }
 
-// TestUnit has systemd read the unit, and judge what an attacker could do from within the service.
+// TestUnit lets systemd read the unit, and rate what an attacker could do from within the service.
 func TestUnit(t *testing.T) {
 	const most = "15" // tenths of 10: from 0, nothing, to 10
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -265,7 +265,7 @@ func TestUnit(t *testing.T) {
 	run(t, analyze, "security", "--offline=true", "--no-pager", "--threshold="+most, copied)
 }
 
-// TestPackagedSettings are all known, also those that are comments for a start.
+// TestPackagedSettings checks that all settings are known, including those in comments.
 func TestPackagedSettings(t *testing.T) {
 	var env []string
 	for line := range strings.Lines(read(t, root+"/deploy/package/ratelimitd.env")) {

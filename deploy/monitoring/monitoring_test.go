@@ -1,5 +1,5 @@
-// Package monitoring_test holds the alerts and the dashboard of this folder against the metrics
-// that there are, and against the runbook.
+// Package monitoring_test compares the alerts and the dashboard of this folder with the
+// existing metrics, and with the runbook.
 package monitoring_test
 
 import (
@@ -25,10 +25,10 @@ const (
 	runbook   = "../../docs/runbook.md"
 )
 
-var update = flag.Bool("update", false, "write the chart's copies anew")
+var update = flag.Bool("update", false, "update the chart's copies")
 
-// TestChartHasCopies holds that the chart has the alerts and the dashboard of this folder. It has copies, because a link
-// is lost in archives, and on systems without links.
+// TestChartHasCopies checks that the chart has copies of this folder's alerts and dashboard. Links would be
+// lost in archives, and on systems without links.
 func TestChartHasCopies(t *testing.T) {
 	for _, name := range []string{"alerts.yaml", "dashboard.json"} {
 		original, copied := read(t, name), filepath.Join("../helm/ratelimitd/monitoring", name)
@@ -38,7 +38,7 @@ func TestChartHasCopies(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(read(t, copied), original) {
-			t.Errorf("%s is not %s: run go test ./deploy/monitoring -update", copied, name)
+			t.Errorf("%s differs from %s: run go test ./deploy/monitoring -update", copied, name)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func alerts(t *testing.T) (all []alert) {
 		all = append(all, group.Rules...)
 	}
 	if len(all) < 10 {
-		t.Fatalf("%d alerts are found", len(all))
+		t.Fatalf("found %d alerts", len(all))
 	}
 	return all
 }
@@ -94,12 +94,12 @@ func panelQueries(t *testing.T) (all []string) {
 		}
 	}
 	if len(all) < 20 {
-		t.Fatalf("%d queries are found", len(all))
+		t.Fatalf("found %d queries", len(all))
 	}
 	return all
 }
 
-// variableQueries returns what fills the dashboard's choices, which is no PromQL.
+// variableQueries returns the queries for the dashboard's variables, which are not PromQL.
 func variableQueries(t *testing.T) (all []string) {
 	t.Helper()
 	var board struct {
@@ -116,7 +116,7 @@ func variableQueries(t *testing.T) (all []string) {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatal("no variables are found")
+		t.Fatal("found no variables")
 	}
 	return all
 }
@@ -153,7 +153,7 @@ var (
 	labelName  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
 )
 
-// TestMetricsExist looks for every metric, and every label, that an alert or a panel asks for.
+// TestMetricsExist looks for every metric and label in an alert or a panel.
 func TestMetricsExist(t *testing.T) {
 	known := metricLabels(t)
 	queries := append(panelQueries(t), variableQueries(t)...)
@@ -163,7 +163,7 @@ func TestMetricsExist(t *testing.T) {
 	for _, expr := range queries {
 		found := metricName.FindAllStringSubmatch(expr, -1)
 		if len(found) == 0 {
-			t.Errorf("%s asks for no metric", expr)
+			t.Errorf("%s uses no metric", expr)
 		}
 		for _, m := range found {
 			labels, exists := known[m[1]]
@@ -180,7 +180,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestAlertsAreInTheRunbook looks for the section that an alert leads to, and for the row of the alert, which leads there
+// TestAlertsAreInTheRunbook looks for the section to which an alert links, and for the alert's row, which must link there,
 // too.
 func TestAlertsAreInTheRunbook(t *testing.T) {
 	text := string(read(t, runbook))
@@ -192,11 +192,11 @@ func TestAlertsAreInTheRunbook(t *testing.T) {
 	for _, a := range alerts(t) {
 		_, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "docs/runbook.md#")
 		if !sections[anchor] {
-			t.Errorf("%s leads to %q, and the runbook has no such section", a.Alert, a.Annotations["runbook_url"])
+			t.Errorf("%s links to %q, but the runbook has no such section", a.Alert, a.Annotations["runbook_url"])
 		}
 		row := regexp.MustCompile("(?m)^\\| `" + a.Alert + "` \\|.*\\(#" + regexp.QuoteMeta(anchor) + "\\) \\|$")
 		if !row.MatchString(text) {
-			t.Errorf("%s: the runbook's table has no row of it that leads to %q", a.Alert, anchor)
+			t.Errorf("%s: the runbook's table has no row that links to %q", a.Alert, anchor)
 		}
 		if severity := a.Labels["severity"]; severity != "page" && severity != "ticket" || a.Annotations["summary"] == "" {
 			t.Errorf("%s has severity %q and summary %q", a.Alert, severity, a.Annotations["summary"])
@@ -204,7 +204,7 @@ func TestAlertsAreInTheRunbook(t *testing.T) {
 	}
 }
 
-// TestAlertsFire has Prometheus run the tests of the alerts, of which each has one.
+// TestAlertsFire runs the tests of the alerts with promtool. Each alert must have one.
 func TestAlertsFire(t *testing.T) {
 	promtool(t, "check", "rules", "alerts.yaml")
 	fires := make(map[string]bool)
@@ -234,7 +234,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// TestPanelsCanBeQueried has Prometheus parse the queries of the dashboard.
+// TestPanelsCanBeQueried parses the queries of the dashboard with Prometheus.
 func TestPanelsCanBeQueried(t *testing.T) {
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$policy", ".*")
 	text := "groups:\n  - name: panels\n    rules:\n"
@@ -248,7 +248,7 @@ func TestPanelsCanBeQueried(t *testing.T) {
 	promtool(t, "check", "rules", file)
 }
 
-// promtool runs Prometheus's tool, which is of Debian's package prometheus. With CI=true it has to be there.
+// promtool runs Prometheus's tool, which is in Debian's package prometheus. With CI=true it must exist.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An upgrade restarts a service that runs; should it not start, the package is installed all the same. The first start
-# is left to who has read the settings.
+# An upgrade restarts a running service. If that does not start, the package is installed all the same. The administrator
+# starts it for the first time, after setting it up.
 set -e
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload

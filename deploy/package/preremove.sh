@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stops the service if the package goes ("remove" of dpkg, 0 of rpm), not before an upgrade.
+# Stops the service if the package is removed (dpkg: "remove", rpm: 0), but not before an upgrade.
 set -e
 case "$1" in
 remove | 0)

@@ -1,4 +1,4 @@
-// Package packaging_test holds the versions of all that is released against the one place that has it.
+// Package packaging_test checks that all released files have the version of CHANGELOG.md.
 package packaging_test
 
 import (
@@ -26,7 +26,7 @@ func TestVersions(t *testing.T) {
 	checkVersions(t, root, release)
 }
 
-// checkVersions looks into the chart and the clients of a tree.
+// checkVersions checks the chart and the clients of a tree.
 func checkVersions(t *testing.T, tree, release string) {
 	t.Helper()
 	for file, pattern := range map[string]string{
@@ -68,12 +68,12 @@ func checkVersions(t *testing.T, tree, release string) {
 	}
 }
 
-// requires returns a pattern of a go.mod that requires Go's client of a release.
+// requires returns a pattern for a go.mod that requires a release of the Go client.
 func requires(release string) string {
 	return `(?m)^\tgithub\.com/ratelimitd/ratelimitd/client v` + regexp.QuoteMeta(release) + "( // indirect)?$"
 }
 
-// TestVersionOfNextRelease gives the changelog a new release, and writes it into all files, in a copy of them.
+// TestVersionOfNextRelease gives the changelog a new release, and writes it into copies of all files.
 func TestVersionOfNextRelease(t *testing.T) {
 	tree := t.TempDir()
 	for _, file := range []string{
@@ -94,7 +94,7 @@ func TestVersionOfNextRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(tree)) // an archive of the sources has no commit
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(tree)) // a source archive has no commit
 	if got := version(t, tree); got != "7.8.9-rc.1" {
 		t.Errorf("without git it is %q", got)
 	}

@@ -1,11 +1,11 @@
 // Command envoy asks ratelimitd as an Envoy with this folder's envoy.yaml does, so that
-// its policies can be tried without one:
+// you can try its policies without an Envoy:
 //
 //	ratelimitd serve --policies policies.yaml --envoy-listen 127.0.0.1:8081
 //	go run . -times 7 generic_key=login/remote_address=192.0.2.1 remote_address=192.0.2.1
 //
-// Each argument is a descriptor: its entries, with slashes between. What Envoy would do is
-// printed for each request.
+// Each argument is a descriptor: its entries, separated by slashes. The command prints what
+// Envoy would do with each request.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// filter is what the configuration of Envoy's filter says.
+// filter is the configuration of Envoy's filter.
 type filter struct {
 	address         string
 	domain          string
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // everything was answered
+	defer func() { _ = conn.Close() }() // all requests have answers
 	client := rls.NewRateLimitServiceClient(conn)
 	for range *times {
 		fmt.Fprintln(stdout, f.ask(ctx, client, request))
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// descriptors returns those that texts such as "generic_key=login/remote_address=::1" are.
+// descriptors parses texts such as "generic_key=login/remote_address=::1".
 func descriptors(texts []string) (list []*common.RateLimitDescriptor) {
 	for _, text := range texts {
 		d := new(common.RateLimitDescriptor)
@@ -80,7 +80,7 @@ func descriptors(texts []string) (list []*common.RateLimitDescriptor) {
 	return list
 }
 
-// ask asks about one request and says what Envoy does with it.
+// ask asks about one request, and returns what Envoy does with it.
 func (f *filter) ask(ctx context.Context, client rls.RateLimitServiceClient, r *rls.RateLimitRequest) string {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -96,7 +96,7 @@ func (f *filter) ask(ctx context.Context, client rls.RateLimitServiceClient, r *
 	return "passes" + headers(response)
 }
 
-// headers are those that Envoy adds to the response.
+// headers returns the headers that Envoy adds to the response.
 func headers(r *rls.RateLimitResponse) string {
 	var b strings.Builder
 	for _, h := range r.GetResponseHeadersToAdd() {

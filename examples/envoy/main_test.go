@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// serve starts the real ratelimitd and returns what it listens on for Envoy, and what
-// ends it.
+// serve starts the real ratelimitd, and returns its address for Envoy, and a function
+// that ends it.
 func serve(t *testing.T) (address string, stop func()) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "ratelimitd")
@@ -50,7 +50,7 @@ func serve(t *testing.T) (address string, stop func()) {
 			return address, stop
 		}
 	}
-	t.Fatalf("it listens nowhere for Envoy:\n%s", log.String())
+	t.Fatalf("it does not listen for Envoy:\n%s", log.String())
 	return "", nil
 }
 
@@ -64,7 +64,7 @@ func asked(t *testing.T, args ...string) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// TestLoginsAreLimited asks as Envoy does, while ratelimitd is there and when it is gone.
+// TestLoginsAreLimited asks like Envoy, while ratelimitd runs and after it ended.
 func TestLoginsAreLimited(t *testing.T) {
 	address, stop := serve(t)
 	login := []string{"generic_key=login/remote_address=192.0.2.1", "remote_address=192.0.2.1"}
@@ -88,14 +88,14 @@ func TestLoginsAreLimited(t *testing.T) {
 		t.Errorf("ratelimitd is gone: %s", got[0])
 	}
 	if got := asked(t, args("-failure-mode-deny=false")...); !strings.HasPrefix(got[0], "passes, uncounted: ") {
-		t.Errorf("ratelimitd is gone, and Envoy lets pass: %s", got[0])
+		t.Errorf("ratelimitd is gone, and Envoy should let requests pass: %s", got[0])
 	}
 }
 
-// TestSlowAnswersAreNotWaitedFor holds that a ratelimitd that never answers is one that
-// is gone.
+// TestSlowAnswersAreNotWaitedFor checks that a ratelimitd that never answers is treated as
+// gone.
 func TestSlowAnswersAreNotWaitedFor(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts no connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func TestSlowAnswersAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestEnvoyConfiguration holds that Envoy would take its filter's configuration, and that
-// it asks about what the policies map.
+// TestEnvoyConfiguration checks that Envoy accepts its filter's configuration, and that
+// it asks about the descriptors that the policies map.
 func TestEnvoyConfiguration(t *testing.T) {
 	data, err := os.ReadFile("envoy.yaml")
 	if err != nil {
@@ -129,7 +129,7 @@ func TestEnvoyConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mapped := file.Envoy.Domains[0].Name; filter.GetDomain() != mapped {
-		t.Errorf("Envoy asks about %s, and %s is mapped", filter.GetDomain(), mapped)
+		t.Errorf("Envoy asks about the domain %s, but %s is mapped", filter.GetDomain(), mapped)
 	}
 	routes := string(asJSON(t, data, append(slices.Clip(manager), "route_config")...))
 	file.Envoy.Domains[0].Each(func(_ []string, d *policyfile.EnvoyDescriptor) {
@@ -139,7 +139,7 @@ func TestEnvoyConfiguration(t *testing.T) {
 	})
 }
 
-// asJSON returns the part of data that path leads to, without the type of an Any.
+// asJSON returns the part of data at path, without the type of an Any.
 func asJSON(t *testing.T, data []byte, path ...any) []byte {
 	t.Helper()
 	var value any

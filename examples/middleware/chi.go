@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
 )
 
-// newChi serves the shop by chi, whose middleware is net/http's.
+// newChi serves the shop with chi, whose middleware is net/http's.
 func newChi(limit *httplimit.Limiter) http.Handler {
 	r := chi.NewRouter()
 	r.With(limit.All(logins)).Post("/login", answer("welcome"))

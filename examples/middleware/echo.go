@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
 )
 
-// newEcho serves the shop by echo, which takes net/http's middleware wrapped.
+// newEcho serves the shop with echo, which can wrap net/http's middleware.
 func newEcho(limit *httplimit.Limiter) http.Handler {
 	e := echo.New()
 	e.POST("/login", echoAnswer("welcome"), echo.WrapMiddleware(limit.All(logins)))

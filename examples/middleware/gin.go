@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
 )
 
-// newGin serves the shop by gin.
+// newGin serves the shop with gin.
 func newGin(limit *httplimit.Limiter) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
@@ -26,7 +26,7 @@ func ginAnswer(text string) gin.HandlerFunc {
 	return func(c *gin.Context) { c.String(http.StatusOK, "%s", text) }
 }
 
-// ginned returns net/http's middleware as gin's.
+// ginned turns net/http's middleware into gin's.
 func ginned(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		before, passed := c.Writer, false
@@ -43,7 +43,7 @@ func ginned(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// ginWriter has gin write what it answers through the middleware, which may count it.
+// ginWriter lets gin write its answers through the middleware, which may count them.
 type ginWriter struct {
 	gin.ResponseWriter
 	through http.ResponseWriter
@@ -52,8 +52,8 @@ type ginWriter struct {
 // Write writes through the middleware.
 func (w *ginWriter) Write(b []byte) (int, error) { return w.through.Write(b) }
 
-// WriteString does, too.
+// WriteString writes through the middleware.
 func (w *ginWriter) WriteString(text string) (int, error) { return w.through.Write([]byte(text)) }
 
-// WriteHeader does, too.
+// WriteHeader writes through the middleware.
 func (w *ginWriter) WriteHeader(status int) { w.through.WriteHeader(status) }

@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// limits is what a client and an engine in the process have in common.
+// limits is implemented by a client and by an engine in the process.
 type limits interface {
 	httplimit.Decider
 	Close() error
@@ -83,19 +83,19 @@ func open(ctx context.Context, server string) (limits, error) {
 	return client.New(server, &client.Options{Retries: 1})
 }
 
-// newLimiter returns what all routes have in common: who a customer is, and which requests
+// newLimiter returns the limiter of all routes. It says what identifies a customer, and which requests
 // are not limited.
 func newLimiter(limits httplimit.Decider) *httplimit.Limiter {
 	return httplimit.New(limits, &httplimit.Options{
 		Identify:       httplimit.APIKey(),
-		Cost:           httplimit.CostByMethod(1, 2), // a request that changes something weighs twice as much
+		Cost:           httplimit.CostByMethod(1, 2), // a request that changes something costs twice as much
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Skip:           httplimit.SkipPaths("/healthz"),
 		Logger:         slog.Default(),
 	})
 }
 
-// The rules, each declared once; routes have them beside their handlers.
+// The rules, each declared once. Routes use them beside their handlers.
 var (
 	anything  = httplimit.Use("api") // a GET costs 1, a POST 2, of one bucket
 	withdraws = httplimit.Use("withdraw", httplimit.Cost(2))
@@ -103,5 +103,5 @@ var (
 	exports   = httplimit.Use("export-bytes", httplimit.After(httplimit.ResponseBytes))
 )
 
-// exportLen is how many bytes GET /export answers.
+// exportLen is the length of the answer of GET /export, in bytes.
 const exportLen = 400

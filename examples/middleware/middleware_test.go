@@ -27,10 +27,10 @@ func ask(h http.Handler, method, path, key, address string) (*http.Response, str
 	return w.Result(), w.Body.String()
 }
 
-// noon is when all requests are sent: nothing is forgotten in between.
+// noon is the time of all requests, so that no unit expires.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// everyRouter runs test for each router, asking a ratelimitd and deciding in the process.
+// everyRouter runs test for each router, both with a ratelimitd and with decisions in the process.
 func everyRouter(t *testing.T, test func(*testing.T, http.Handler)) {
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRoutesHaveTheirLimits(t *testing.T) {
 	})
 }
 
-// story sends requests, each as method, path, key, address, status and how the body begins.
+// story sends requests, each as method, path, key, address, status and beginning of the body.
 func story(t *testing.T, h http.Handler, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -78,7 +78,7 @@ func story(t *testing.T, h http.Handler, lines ...string) {
 	}
 }
 
-// TestOneBucket has GETs cost 1 and POSTs 2, of three windows of which the tightest is told.
+// TestOneBucket lets GETs cost 1 and POSTs 2, under three windows. Answers show the tightest.
 func TestOneBucket(t *testing.T) {
 	everyRouter(t, func(t *testing.T, h http.Handler) {
 		left := func(method, path string) string {
@@ -90,11 +90,11 @@ func TestOneBucket(t *testing.T) {
 		}
 		ask(h, "POST", "/withdraw", "a", me)
 		if got := left("GET", "/balance"); got != "56 of 3" {
-			t.Errorf("%s after a POST and a GET more, want 56 of 3", got)
+			t.Errorf("%s after another POST and GET, want 56 of 3", got)
 		}
 		for range 100 {
 			if res, _ := ask(h, "GET", "/healthz", "a", me); res.StatusCode != http.StatusOK {
-				t.Fatalf("status %d of a route that is skipped", res.StatusCode)
+				t.Fatalf("status %d for a skipped route", res.StatusCode)
 			}
 		}
 		for range 56 {
@@ -107,7 +107,7 @@ func TestOneBucket(t *testing.T) {
 	})
 }
 
-// TestWhileNobodyDecides lets requests through: gone, late or talking nonsense.
+// TestWhileNobodyDecides lets requests pass while ratelimitd is gone, late or answers nonsense.
 func TestWhileNobodyDecides(t *testing.T) {
 	nonsense := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	defer nonsense.Close()

@@ -1,4 +1,4 @@
-// Package policies_test asks under the policies of this folder what their comments promise.
+// Package policies_test checks that the policies of this folder keep the promises of their comments.
 package policies_test
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/ratelimittest"
 )
 
-// step is a take, or a reset where it says so, and what comes of it.
+// step is a take, or a reset, and its expected outcome.
 type step struct {
-	after   time.Duration // that passed since the step before
+	after   time.Duration // since the previous step
 	reset   bool
 	demands string // policies and identifiers, in turn
 	want    string // the policy that denies; empty: allowed
 }
 
-// repeat returns n steps of which the identifier has the number of the step, where it has %d.
+// repeat returns n steps, with the number of the step instead of %d in the identifier.
 func repeat(n int, s step) []step {
 	steps := make([]step, n)
 	for i := range steps {
@@ -121,7 +121,7 @@ func TestStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := ratelimittest.New(t, read(t, c.file))
-			service.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)) // no time passes but by the story
+			service.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)) // only the story advances the clock
 			limits := service.Client(nil)
 			for i, s := range c.steps {
 				service.Advance(s.after)
@@ -166,7 +166,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestFiles makes sure that each can be served, alone and with the others, and says what it
+// TestFiles checks that each file can be served, alone and with the others, and says what it
 // is for.
 func TestFiles(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
@@ -181,7 +181,7 @@ func TestFiles(t *testing.T) {
 		}
 		for _, p := range policies {
 			if names[p.Name] != "" {
-				t.Errorf("%s and %s have a policy %s: nobody can use both", file, names[p.Name], p.Name)
+				t.Errorf("%s and %s both have a policy %s, so they can't be used together", file, names[p.Name], p.Name)
 			}
 			names[p.Name] = file
 			if p.Description == "" {

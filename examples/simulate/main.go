@@ -1,7 +1,7 @@
-// Command simulate makes access logs to try ratelimitd simulate on: days and nights of a web shop
+// Command simulate makes access logs for trying ratelimitd simulate: days and nights of a web shop
 // with people, an office behind one address, bots, and an attacker. README.md says how.
 //
-// The same flags make the same log.
+// The same flags give the same log.
 package main
 
 import (
@@ -47,7 +47,7 @@ type request struct {
 	agent        string
 }
 
-// formats write a request as programs do.
+// formats write a request in the formats of programs.
 var formats = map[string]func(io.Writer, *request){
 	"combined": func(w io.Writer, r *request) {
 		fmt.Fprintf(w, "%s - - [%s] \"%s %s HTTP/1.1\" %d 512 \"-\" \"%s\"\n",
@@ -66,17 +66,17 @@ var formats = map[string]func(io.Writer, *request){
 const (
 	people   = 50_000 // at home, each with an address of their own
 	browser  = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-	office   = "198.51.100.7" // an address with 200 people behind it
+	office   = "198.51.100.7" // an address that 200 people share
 	attacker = "203.0.113.66"
 )
 
-// world is what there is to see in the log.
+// world is the source of the log.
 type world struct {
 	start        time.Time
 	days, perDay int
 	seed         uint64
 	random       *rand.Rand
-	later        map[int64][]request // by second: what visits that have begun will ask for
+	later        map[int64][]request // later requests of visits, by second
 }
 
 // play makes the log, second by second.
@@ -94,7 +94,7 @@ func (w *world) play(write func(*request)) {
 	}
 }
 
-// ask has a request come some seconds from now.
+// ask schedules a request some seconds from now.
 func (w *world) ask(r request, seconds int) {
 	r.at = r.at.Add(time.Duration(seconds) * time.Second)
 	second := int64(r.at.Sub(w.start) / time.Second)
@@ -104,7 +104,7 @@ func (w *world) ask(r request, seconds int) {
 // pagesAVisit is how many requests a visit has on average.
 const pagesAVisit = 9
 
-// visits begin more often by day than by night: a tenth at four in the morning.
+// Visits are more frequent by day than by night: at four in the morning a tenth of the peak.
 func (w *world) visits(now time.Time) {
 	hour := float64(now.Hour()) + float64(now.Minute())/60
 	daylight := .55 - .45*math.Cos((hour-4)/24*2*math.Pi)
@@ -118,13 +118,13 @@ func (w *world) visits(now time.Time) {
 	}
 }
 
-// somebody returns an address of a person; some come far more often than others.
+// somebody returns a person's address. Some persons come far more often than others.
 func (w *world) somebody() string {
 	n := int(people * math.Pow(w.random.Float64(), 3))
 	return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255)
 }
 
-// visit is a burst: a page with what belongs to it, a few more pages, and now and then a login, which
+// visit is a burst: a page with its resources, a few more pages, and now and then a login, which
 // some people need several times.
 func (w *world) visit(now time.Time, ip string) {
 	after := 0
@@ -147,7 +147,7 @@ func (w *world) visit(now time.Time, ip string) {
 	page("POST", "/login", 200)
 }
 
-// bots go through all pages at their own pace, day and night.
+// bots visit all pages at their own pace, day and night.
 func (w *world) bots(now time.Time) {
 	for i, every := range []int64{3, 5, 10} {
 		if now.Unix()%every != 0 || w.random.IntN(100_000) > w.perDay {
@@ -160,7 +160,7 @@ func (w *world) bots(now time.Time) {
 	}
 }
 
-// attack tries passwords from 3:00 on, for twenty minutes of each night.
+// attack tries passwords for twenty minutes from 3:00 in each night.
 func (w *world) attack(now time.Time) {
 	if now.Hour() != 3 || now.Minute() >= 20 {
 		return
@@ -170,7 +170,7 @@ func (w *world) attack(now time.Time) {
 	}
 }
 
-// poisson draws how often something happens that happens mean times on average (Knuth, The Art of
+// poisson draws from a Poisson distribution with this mean (Knuth, The Art of
 // Computer Programming, volume 2, section 3.4.1).
 func (w *world) poisson(mean float64) (n int) {
 	for p := w.random.Float64(); p > math.Exp(-mean); p *= w.random.Float64() {

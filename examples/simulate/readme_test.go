@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the outputs of README.md anew")
+var update = flag.Bool("update", false, "update the outputs in README.md")
 
 var (
 	console = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
@@ -18,8 +18,8 @@ var (
 	hash    = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 )
 
-// TestReadmePrintsWhatItShows runs the commands of README.md, and compares what they print. The
-// hashes of callers are others each time.
+// TestReadmePrintsWhatItShows runs the commands of README.md, and compares their output. The
+// hashes of callers differ each time.
 func TestReadmePrintsWhatItShows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program")
@@ -63,7 +63,7 @@ func TestReadmePrintsWhatItShows(t *testing.T) {
 	}
 }
 
-// copied returns a folder with the files of this one, of which the commands make more.
+// copied returns a copy of this folder, in which the commands create more files.
 func copied(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// caller is a kind of person who asks for codes.
+// caller is a kind of person that asks for codes.
 type caller string
 
 // The callers, in the order of the report.
@@ -23,7 +23,7 @@ const (
 
 var callers = []caller{once, impatient, patient, victim, hammerer, walker}
 
-// How many there are of each: 2,000 sign-ups in all.
+// The number of each kind: 2,000 sign-ups in all.
 const (
 	onceCount      = 500
 	impatientCount = 75 // two sign-ups each
@@ -31,7 +31,7 @@ const (
 	victimVisits   = 2
 	hammerVisits   = 600
 	walkerNumbers  = 300
-	walkerVisits   = 2 * walkerNumbers // through all of them, twice
+	walkerVisits   = 2 * walkerNumbers // twice through all of them
 )
 
 // patience is a second more than the cooldown.
@@ -41,19 +41,19 @@ const patience = 31 * time.Second
 type visit struct {
 	at     time.Duration // since the beginning
 	caller caller
-	typed  string // the number as it is typed
+	typed  string // the typed number
 }
 
 // crowd plans visits.
 type crowd struct {
 	rand    *rand.Rand
 	over    time.Duration
-	numbers []int // not handed out yet
+	numbers []int // unused numbers
 	visits  []visit
 }
 
-// drama is how many numbers Ofcom keeps for films: +44 7700 900000 to 900999 ring
-// nowhere.
+// drama is how many numbers Ofcom reserves for films: +44 7700 900000 to 900999 belong
+// to nobody.
 const drama = 1000
 
 // newCrowd returns all visits in the order of their times, the same ones for the
@@ -83,7 +83,7 @@ func newCrowd(seed uint64, over time.Duration) (visits []visit, target Phone) {
 	return c.visits, Phone(spellings[0](of))
 }
 
-// walk has the walker try all of his numbers, again and again.
+// walk lets the walker try all of its numbers repeatedly.
 func (c *crowd) walk() {
 	numbers := make([]int, walkerNumbers)
 	for i := range numbers {
@@ -94,7 +94,7 @@ func (c *crowd) walk() {
 	}
 }
 
-// twice has somebody ask, and once more after so long, within the time there is.
+// twice adds two visits of a person, with a pause in between, before the end.
 func (c *crowd) twice(who caller, after time.Duration) {
 	number, first := c.number(), c.within(c.over-after)
 	c.add(first, who, number)
@@ -106,7 +106,7 @@ func (c *crowd) add(at time.Duration, who caller, number int) {
 	c.visits = append(c.visits, visit{at: at, caller: who, typed: spelled})
 }
 
-// within returns a moment before end, 0 when that is not after the beginning.
+// within returns a random moment before end, or 0 if end is not after the beginning.
 func (c *crowd) within(end time.Duration) time.Duration {
 	if end <= 0 {
 		return 0
@@ -114,7 +114,7 @@ func (c *crowd) within(end time.Duration) time.Duration {
 	return time.Duration(c.rand.Int64N(int64(end)))
 }
 
-// number returns one that nobody has yet.
+// number returns an unused number.
 func (c *crowd) number() int {
 	n := c.numbers[0]
 	c.numbers = c.numbers[1:]

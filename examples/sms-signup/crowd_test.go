@@ -11,11 +11,11 @@ func TestACrowdIsTheSameForASeed(t *testing.T) {
 		visits, target := newCrowd(7, over)
 		again, sameTarget := newCrowd(7, over)
 		if !slices.Equal(visits, again) || target != sameTarget {
-			t.Errorf("over %v: the same seed, and another crowd", over)
+			t.Errorf("over %v: the same seed gave another crowd", over)
 		}
 		others, _ := newCrowd(8, over)
 		if slices.Equal(visits, others) {
-			t.Errorf("over %v: another seed, and the same crowd", over)
+			t.Errorf("over %v: another seed gave the same crowd", over)
 		}
 	}
 }

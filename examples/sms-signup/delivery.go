@@ -10,14 +10,14 @@ import (
 
 // Bounds of counting sent messages.
 const (
-	// holdFor is longer than the gateway and three tries to settle may take, and no longer than
-	// a person waits when the gateway has failed.
+	// holdFor is longer than the gateway and three tries to settle can take, but no longer than
+	// a person will wait after the gateway failed.
 	holdFor = 10 * time.Second
-	// settleTries is how often a code that was sent is recorded until it is: a repetition
-	// counts nothing twice.
+	// settleTries bounds the attempts to record a sent code. A repetition
+	// does not count twice.
 	settleTries = 3
-	// maxReceipts bounds the messages that the gateway has not reported on: further ones are
-	// not remembered, and count even if they are lost.
+	// maxReceipts bounds the messages without a report of the gateway. Receipts beyond it are
+	// not kept, so their messages count even if they are lost.
 	maxReceipts = 100_000
 )
 
@@ -48,7 +48,7 @@ func (r *receipts) take(message string) (receipt string, known bool) {
 }
 
 // settle records the code that was sent as message, whether or not the client is still there, and keeps the receipt
-// until the gateway tells what became of it.
+// until the gateway reports on the message.
 func (s *Signup) settle(ctx context.Context, phone Phone, reservation, message string) {
 	ctx = context.WithoutCancel(ctx)
 	var failed error
@@ -63,8 +63,8 @@ func (s *Signup) settle(ctx context.Context, phone Phone, reservation, message s
 	s.log.Error("a code was sent and may not count", "error", failed)
 }
 
-// delivery serves POST /delivery {"message": "...", "delivered": false}, by which the gateway
-// tells what became of a message. One that did not arrive is given back: its receiver may
+// delivery serves POST /delivery {"message": "...", "delivered": false}, with which the gateway
+// reports on a message. A message that did not arrive is refunded, so its receiver may
 // have another one at once.
 func (s *Signup) delivery(w http.ResponseWriter, r *http.Request) {
 	var report struct {
@@ -82,7 +82,7 @@ func (s *Signup) delivery(w http.ResponseWriter, r *http.Request) {
 		return
 	case report.Delivered:
 	default:
-		if err := s.limits.Refund(r.Context(), receipt); err != nil { // it counts: the safe side
+		if err := s.limits.Refund(r.Context(), receipt); err != nil { // the unit stays counted, which is safe
 			s.log.Warn("a code that was lost counts all the same", "error", err)
 		}
 	}

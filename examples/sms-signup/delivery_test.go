@@ -16,7 +16,7 @@ import (
 )
 
 // shop is a service over a real ratelimitd in memory, with this example's policies and a
-// clock that the test turns.
+// clock that the test sets.
 type shop struct {
 	*Signup
 	*ratelimittest.Server
@@ -32,7 +32,7 @@ func openShop(t *testing.T, gateway *Gateway) *shop {
 	server := ratelimittest.New(t, string(policies))
 	server.SetTime(time.Now())
 	limits := NewLimits(server.URL)
-	limits.client.Timeout = time.Minute // of a busy machine
+	limits.client.Timeout = time.Minute // for busy machines
 	return &shop{NewSignup(limits, gateway, slog.New(slog.DiscardHandler)), server, gateway}
 }
 
@@ -42,7 +42,7 @@ func (s *shop) post(path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// wants fails the test unless a sign-up by phone, after a while, is answered so.
+// wants fails the test unless a sign-up with phone, after a while, gets this status.
 func (s *shop) wants(t *testing.T, after time.Duration, phone string, status int) {
 	t.Helper()
 	s.Advance(after)
@@ -51,7 +51,7 @@ func (s *shop) wants(t *testing.T, after time.Duration, phone string, status int
 	}
 }
 
-// TestARefusedCodeDoesNotCount longer than it is held.
+// TestARefusedCodeDoesNotCount checks that a refused code counts only until its hold ends.
 func TestARefusedCodeDoesNotCount(t *testing.T) {
 	s := openShop(t, &Gateway{Refuse: 2})
 	s.wants(t, 0, typedPhone, http.StatusAccepted)
@@ -61,7 +61,7 @@ func TestARefusedCodeDoesNotCount(t *testing.T) {
 	s.wants(t, 20*time.Second, "+44 7700 900124", http.StatusTooManyRequests)
 }
 
-// TestALostCodeIsRefunded once it is told of, and only then.
+// TestALostCodeIsRefunded checks that a lost code is refunded when it is reported, and only then.
 func TestALostCodeIsRefunded(t *testing.T) {
 	s := openShop(t, &Gateway{Lose: 2})
 	s.wants(t, 0, typedPhone, http.StatusAccepted)
@@ -78,7 +78,7 @@ func TestALostCodeIsRefunded(t *testing.T) {
 		}
 		return s.post("/delivery", string(body)).Code
 	}
-	for i, want := range []int{http.StatusOK, http.StatusNotFound} { // it is given back once
+	for i, want := range []int{http.StatusOK, http.StatusNotFound} { // it is refunded once
 		if got := report(lost[0], false); got != want {
 			t.Errorf("report %d: status %d, want %d", i, got, want)
 		}
@@ -87,13 +87,13 @@ func TestALostCodeIsRefunded(t *testing.T) {
 	if got := report("message-1", true); got != http.StatusOK {
 		t.Errorf("status %d", got)
 	}
-	s.wants(t, 0, typedPhone, http.StatusTooManyRequests) // what arrived counts
+	s.wants(t, 0, typedPhone, http.StatusTooManyRequests) // a delivered code counts
 	if got := s.post("/delivery", "lost!").Code; got != http.StatusBadRequest {
 		t.Errorf("status %d", got)
 	}
 }
 
-// TestACodeThatWasSentCountsInTheEnd though recording it fails at first.
+// TestACodeThatWasSentCountsInTheEnd checks that a sent code counts although recording it fails at first.
 func TestACodeThatWasSentCountsInTheEnd(t *testing.T) {
 	records, settled := 0, false
 	limits := limitsThat(t, func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func TestACodeThatWasSentCountsInTheEnd(t *testing.T) {
 	}
 }
 
-// TestTheBudgetIsOfAllNumbers: once it is spent, no number gets a code, and none is charged.
+// TestTheBudgetIsOfAllNumbers checks that once the budget is spent, no number gets a code, and none is charged.
 func TestTheBudgetIsOfAllNumbers(t *testing.T) {
 	s := openShop(t, new(Gateway))
 	limits := s.Client(nil)
@@ -128,7 +128,7 @@ func TestTheBudgetIsOfAllNumbers(t *testing.T) {
 	s.wants(t, 49*time.Hour, "+44 7700 900124", http.StatusAccepted)
 }
 
-// TestSpellings of a number are one for ratelimitd, for any client.
+// TestSpellings checks that ratelimitd counts all spellings of a number as one, from any client.
 func TestSpellings(t *testing.T) {
 	s := openShop(t, new(Gateway))
 	for i, typed := range []string{"+44 7700 900123", "+44-7700-900-123", "+44 (0)7700 900123"} {
@@ -139,7 +139,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// TestReceiptsAreBounded, and what has none is not kept.
+// TestReceiptsAreBounded checks the bound, and that messages without a receipt are not kept.
 func TestReceiptsAreBounded(t *testing.T) {
 	var r receipts
 	r.keep("a", "")

@@ -12,8 +12,8 @@ import (
 // Gateway pretends to send messages and counts them by number. The zero Gateway is
 // ready, never fails, and is safe for concurrent use.
 type Gateway struct {
-	Refuse int // every so many messages one is refused; 0: none is
-	Lose   int // every so many messages one is accepted, and does not arrive; 0: none
+	Refuse int // one of this many messages is refused; 0: none
+	Lose   int // one of this many messages is accepted but does not arrive; 0: none
 
 	mu    sync.Mutex
 	asked int
@@ -24,8 +24,8 @@ type Gateway struct {
 
 var errRefused = errors.New("the gateway refuses the message")
 
-// Send counts one message to phone, and returns what the gateway calls it in its reports. It
-// fails when ctx has ended, as a real gateway would; the code goes nowhere.
+// Send counts one message to phone, and returns its name in the gateway's reports. It
+// fails if ctx has ended, like a real gateway. The code goes nowhere.
 func (g *Gateway) Send(ctx context.Context, phone Phone, _ string) (message string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -48,7 +48,7 @@ func (g *Gateway) Send(ctx context.Context, phone Phone, _ string) (message stri
 	return message, nil
 }
 
-// Call counts one call to phone, in which the code is read out. It fails as Send does.
+// Call counts one call to phone, in which the code is read out. It fails like Send.
 func (g *Gateway) Call(ctx context.Context, phone Phone, _ string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -13,25 +13,25 @@ const (
 	policyCallBudget = "call-budget" // of all
 )
 
-// callPrice is what a call costs that reads a code out, in thousandths of a EUR.
+// callPrice is the price of a call that reads out a code, in thousandths of a EUR.
 const callPrice = 90
 
-// insteadPath is where a caller whose code was denied may go on.
+// insteadPath is the path for a caller whose code was denied.
 const insteadPath = "/signup/call"
 
-// solvesChallenge pretends to ask the provider of a challenge, such as a CAPTCHA, whether somebody solved it.
+// solvesChallenge pretends to ask the provider of a challenge, such as a CAPTCHA, whether it was solved.
 func solvesChallenge(answer string) bool { return answer == "solved" }
 
-// denied answers that no code is sent, with another way that is the same whatever denied it.
+// denied answers that no code is sent, and offers the same alternative whatever denied it.
 func denied(w http.ResponseWriter, wait time.Duration) {
 	answerWith(w, http.StatusTooManyRequests, wait, map[string]string{
 		"message": "no code can be sent to this number at the moment", "instead": insteadPath,
 	})
 }
 
-// call serves POST /signup/call {"phone": "...", "challenge": "..."}: who has solved a challenge gets the code by a call. Calls
-// have policies of their own. So numbers whose codes an attacker has used up can still sign up, and what calls cost is bounded,
-// whatever becomes of messages.
+// call serves POST /signup/call {"phone": "...", "challenge": "..."}: a caller that solved a challenge gets the code in a call. Calls
+// have policies of their own. So numbers whose codes an attacker has used up can still sign up, and the cost of calls is bounded,
+// whatever happens to messages.
 func (s *Signup) call(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Phone, Challenge string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
@@ -43,7 +43,7 @@ func (s *Signup) call(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
-	if !solvesChallenge(body.Challenge) { // before any limit is asked: an attempt costs the number nothing
+	if !solvesChallenge(body.Challenge) { // checked before any take, so that a failed attempt costs the number nothing
 		answer(w, http.StatusForbidden, 0, "solve the challenge first")
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Signup) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.makeCall(r, phone); err != nil {
-		if refund := s.limits.Refund(r.Context(), taken.Receipt); refund != nil { // it counts: the safe side
+		if refund := s.limits.Refund(r.Context(), taken.Receipt); refund != nil { // the unit stays counted, which is safe
 			err = errors.Join(err, refund)
 		}
 		s.log.Warn("a call that was allowed is not made", "error", err)

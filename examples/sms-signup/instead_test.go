@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// callFor asks for a call to phone, with a challenge that is solved.
+// callFor asks for a call to phone, with a solved challenge.
 func callFor(phone string) string { return fmt.Sprintf(`{"phone": %q, "challenge": "solved"}`, phone) }
 
-// TestACallInstead holds that a caller whose code is denied is shown another way, whatever denied it, and gets a call there
-// after a challenge: as many as the number's own bound, and none without the challenge.
+// TestACallInstead checks that a caller whose code is denied is offered a call, whatever denied it, and gets it
+// after a challenge: as many calls as the number's own limit allows, and none without the challenge.
 func TestACallInstead(t *testing.T) {
 	s := openShop(t, new(Gateway))
 	s.wants(t, 0, typedPhone, http.StatusAccepted)
@@ -40,11 +40,11 @@ func TestACallInstead(t *testing.T) {
 	if err != nil || s.gateway.Calls()[phone] != 3 || s.gateway.Sent()[phone] != 1 {
 		t.Errorf("%v calls, %v messages, %v", s.gateway.Calls(), s.gateway.Sent(), err)
 	}
-	s.wants(t, time.Minute, typedPhone, http.StatusAccepted) // calls used up no message
+	s.wants(t, time.Minute, typedPhone, http.StatusAccepted) // calls did not use up messages
 }
 
-// TestCallsHaveABudgetOfTheirOwn holds that all numbers together get as many calls as the budget pays for, that a call which
-// is not made costs nothing, and that messages go on.
+// TestCallsHaveABudgetOfTheirOwn checks that all numbers together get as many calls as the budget pays for, that a call which
+// is not made costs nothing, and that messages are still sent.
 func TestCallsHaveABudgetOfTheirOwn(t *testing.T) {
 	const budget = 450_000 / callPrice
 	s := openShop(t, &Gateway{Refuse: budget / 2})
@@ -69,7 +69,7 @@ func TestCallsHaveABudgetOfTheirOwn(t *testing.T) {
 	s.wants(t, 0, typedPhone, http.StatusAccepted)
 }
 
-// TestWithoutADecisionThereIsNoCall holds that a call is as safe as a message.
+// TestWithoutADecisionThereIsNoCall checks that calls are as safe as messages.
 func TestWithoutADecisionThereIsNoCall(t *testing.T) {
 	limits := limitsThat(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	s := openShop(t, new(Gateway))

@@ -18,12 +18,12 @@ type Limits struct {
 	client *http.Client
 }
 
-// Bounds of a question.
+// Bounds of a call.
 const (
 	// limitsTimeout is well over ratelimitd's own --store-timeout of 500 ms, so
 	// that its answer about a slow store arrives, and short enough for a person.
 	limitsTimeout = 2 * time.Second
-	// maxIdle keeps connections for as many questions as are under way at a time;
+	// maxIdle keeps as many connections as there are calls under way at a time;
 	// net/http keeps two, and would open and close one for nearly every other.
 	maxIdle = 64
 	// maxAnswer is far more than a decision takes, in bytes.
@@ -36,16 +36,16 @@ func NewLimits(url string) *Limits {
 	return &Limits{url: strings.TrimSuffix(url, "/"), client: &http.Client{Timeout: limitsTimeout, Transport: transport}}
 }
 
-// Answer is what ratelimitd says to one question.
+// Answer is ratelimitd's answer to one call.
 type Answer struct {
 	Allowed     bool
 	RetryAfter  time.Duration // when denied, in whole seconds; 0: waiting would not help
-	Reservation string        // of units that are held; empty: none are
-	Receipt     string        // for units that were recorded; empty: none were
+	Reservation string        // of held units; empty: none
+	Receipt     string        // for recorded units; empty: none
 }
 
-// Undecided is the error of a question that ratelimitd answered with neither yes
-// nor no.
+// Undecided is the error of a call that ratelimitd answered neither by allowing nor
+// by denying it.
 type Undecided struct {
 	Status     int
 	RetryAfter time.Duration // 0: ratelimitd did not say
@@ -71,24 +71,24 @@ type Demand struct {
 	Cost       int64  `json:"cost,omitempty"` // 0: one unit
 }
 
-// Reserve holds what demands ask for so long, if all of their limits allow it. The error is an
-// *Undecided, or says why there was no answer; neither tells an identifier.
+// Reserve holds the units of demands for a time, if all of their limits allow it. The error is an
+// *Undecided, or says why there was no answer. Neither contains an identifier.
 func (l *Limits) Reserve(ctx context.Context, demands []Demand, hold time.Duration) (Answer, error) {
 	return l.ask(ctx, "check", question{Demands: demands, ReserveMS: hold.Milliseconds()})
 }
 
-// Settle counts what reservation holds: once, however often it is asked. Where nothing could
-// be held, as under a policy that is off, it counts what demands ask for.
+// Settle counts the units of reservation: once, however often it is repeated. If nothing could
+// be held, as under a policy that is off, it counts the units of demands.
 func (l *Limits) Settle(ctx context.Context, demands []Demand, reservation string) (Answer, error) {
 	return l.ask(ctx, "record", question{Demands: demands, Reservation: reservation})
 }
 
-// Take counts what demands ask for, if all of their limits allow it. Its errors are those of Reserve.
+// Take counts the units of demands, if all of their limits allow it. Its errors are those of Reserve.
 func (l *Limits) Take(ctx context.Context, demands []Demand) (Answer, error) {
 	return l.ask(ctx, "take", question{Demands: demands})
 }
 
-// Refund gives back, once, what receipt is for.
+// Refund gives back the units of receipt, once.
 func (l *Limits) Refund(ctx context.Context, receipt string) error {
 	_, err := l.ask(ctx, "refund", question{Receipt: receipt})
 	return err
@@ -109,7 +109,7 @@ func (l *Limits) ask(ctx context.Context, route string, q question) (Answer, err
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
-	// What is read to its end leaves the connection for the next question.
+	// A body that was read to its end leaves the connection for the next call.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return Answer{}, err
@@ -125,7 +125,7 @@ func (l *Limits) ask(ctx context.Context, route string, q question) (Answer, err
 	}
 }
 
-// retryAfter reads Retry-After in seconds; 0 when there is none.
+// retryAfter reads Retry-After in seconds; 0 without the header.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {

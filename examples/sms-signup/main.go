@@ -2,7 +2,7 @@
 // registers phone numbers, and sends each a one-time code through a pretend SMS
 // gateway. It asks ratelimitd over HTTP before every message.
 //
-// It knows ratelimitd by its HTTP API only, checks no codes and keeps nothing on
+// It knows only ratelimitd's HTTP API, checks no codes and stores nothing on
 // disk.
 package main
 
@@ -41,7 +41,7 @@ type settings struct {
 	over       time.Duration
 	refuse     int
 	lose       int
-	patience   time.Duration // with ratelimitd; zero: limitsTimeout
+	patience   time.Duration // how long to wait for ratelimitd; zero: limitsTimeout
 }
 
 var errCommand = errors.New("give a command: serve, to serve POST /signup, or play, to play 2,000 sign-ups over it; each takes -h")
@@ -85,14 +85,14 @@ func (s *settings) serve(ctx context.Context, stdout io.Writer, log *slog.Logger
 	return serveUntil(ctx, listener, NewSignup(NewLimits(s.ratelimitd), new(Gateway), log))
 }
 
-// Bounds of the server: of what a client may take its time for, and of what may
-// be under way when it stops.
+// Bounds of the server: how long clients may take, and how long requests may still
+// run when it stops.
 const (
 	requestTimeout = 10 * time.Second
 	drainTimeout   = 5 * time.Second
 )
 
-// serveUntil answers requests until ctx ends, and then those that are in flight.
+// serveUntil answers requests until ctx ends, and then finishes those in flight.
 func serveUntil(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute}
 	ended := make(chan error, 1)

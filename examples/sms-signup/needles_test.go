@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// needles are texts that must be nowhere, by their length in bytes.
+// needles are texts that must not be found anywhere, by their length in bytes.
 type needles map[int]map[string]bool
 
 // add adds secret as it is, in hex, and in base64.
@@ -22,7 +22,7 @@ func (n needles) add(secret string) {
 	}
 }
 
-// addPhone adds a phone in all spellings, with and without the plus. "00" and the
+// addPhone adds a phone number in all spellings, with and without the plus. "00" and the
 // country is found without the plus.
 func (n needles) addPhone(phone Phone, typed string) {
 	for _, text := range []string{string(phone), typed} {
@@ -31,10 +31,10 @@ func (n needles) addPhone(phone Phone, typed string) {
 	}
 }
 
-// base64Cores returns what every base64 of a text that holds secret must hold, in
-// the standard alphabet and in that for URLs, wherever secret begins in it: the
-// letters that depend on no byte but secret's. Secrets that differ in the last byte
-// alone may have the same.
+// base64Cores returns the parts that are in every base64 encoding of a text with secret, in
+// the standard alphabet and in that for URLs, wherever secret begins in the text: the
+// letters that depend only on secret's bytes. Secrets that differ only in the last byte
+// may have the same.
 func base64Cores(secret string) (cores []string) {
 	const bits, letterBits, alignments = 8, 6, 3
 	for before := range alignments {
@@ -60,8 +60,8 @@ func (n needles) in(hay string) (needle string, found bool) {
 	return "", false
 }
 
-// disguises returns texts that hold secret in one of the ways that a search has
-// to see through.
+// disguises returns texts that contain secret in one of the forms that a search has
+// to recognize.
 func disguises(secret string) (texts []string) {
 	inHex := hex.EncodeToString([]byte("id=" + secret))
 	texts = append(texts, secret, `{"id":"`+secret+`"}`, inHex, strings.ToUpper(inHex))

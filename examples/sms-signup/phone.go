@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Phone is a number in the one spelling that limits are counted under: a plus and
-// 7 to 15 digits (ITU-T E.164). It prints as something else, so that a careless
-// log line does not tell it.
+// Phone is a number in its canonical form: a plus and
+// 7 to 15 digits (ITU-T E.164). It prints as a placeholder, so that a careless
+// log line does not reveal it.
 type Phone string
 
 // String returns the same text for every number.
@@ -21,8 +21,8 @@ var (
 
 var errPhone = errors.New("phone: write it with its country, such as +44 7700 900123")
 
-// ParsePhone reads a number as people write it, for the gateway. ratelimitd needs no such
-// thing: its policy normalizes.
+// ParsePhone reads a number as people write it, for the gateway. ratelimitd does not need this:
+// its policy normalizes numbers.
 func ParsePhone(text string) (Phone, error) {
 	text = separators.Replace(strings.TrimSpace(text))
 	if rest, found := strings.CutPrefix(text, "00"); found {

@@ -16,7 +16,7 @@ func TestSpellingsOfANumberAreOnePhone(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoNumberIsRefused(t *testing.T) {
+func TestInvalidNumbersAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "+", "07700 900123", "+044 7700 900123", "+44 7700", "+1234567890123456", "+44 7700 90012x", "+44\n7700900123",
 	} {
@@ -26,7 +26,7 @@ func TestWhatIsNoNumberIsRefused(t *testing.T) {
 	}
 }
 
-func TestPhonesPrintAsSomethingElse(t *testing.T) {
+func TestPhonesPrintAsAPlaceholder(t *testing.T) {
 	phone := Phone("+447700900123")
 	if text := fmt.Sprintf("%v %s %q %+v", phone, phone, phone, struct{ P Phone }{phone}); strings.Contains(text, "7700") {
 		t.Error(text)

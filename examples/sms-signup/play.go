@@ -17,12 +17,12 @@ import (
 // Bounds of a play.
 const (
 	defaultOver = 40 * time.Second // so that a cooldown of 30 s ends within it
-	atOnce      = 32               // sign-ups that are under way at a time
-	overtime    = 2 * time.Minute  // after which it ends, however far it is
+	atOnce      = 32               // sign-ups under way at the same time
+	overtime    = 2 * time.Minute  // after this a play ends, finished or not
 )
 
-// play lets the crowd sign up, and prints what came of it. The error says what
-// should not have: above all, more codes than the limits allow.
+// play lets the crowd sign up, and prints the results. The error says what
+// should not have happened: above all, more codes than the limits allow.
 func (s *settings) play(ctx context.Context, stdout io.Writer) error {
 	r, err := s.perform(ctx, slog.New(slog.DiscardHandler)) // the report counts what the service would log
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *settings) perform(ctx context.Context, log *slog.Logger) (*report, erro
 	return r, errors.Join(err, <-ended)
 }
 
-// tell has the gateway say that these messages did not arrive.
+// tell lets the gateway report that these messages did not arrive.
 func tell(ctx context.Context, url string, lost []string) error {
 	client := &http.Client{Timeout: requestTimeout}
 	defer client.CloseIdleConnections()
@@ -78,20 +78,20 @@ func tell(ctx context.Context, url string, lost []string) error {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("telling that %s was lost: status %d", message, resp.StatusCode)
+			return fmt.Errorf("reporting that %s was lost: status %d", message, resp.StatusCode)
 		}
 	}
 	return nil
 }
 
-// result is what one visit was answered.
+// result is the answer to one visit.
 type result struct {
-	status     int // 0: nothing
+	status     int // 0: no answer
 	retryAfter time.Duration
 	took       time.Duration
 }
 
-// act makes all visits at their times and returns their results in the same
+// act makes all visits at their times, and returns their results in the same
 // order. It ends within the time given, with no result for the visits left.
 func act(ctx context.Context, url string, visits []visit, within time.Duration) []result {
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -121,7 +121,7 @@ func act(ctx context.Context, url string, visits []visit, within time.Duration) 
 	return results
 }
 
-// waitUntil returns true at t, or false when ctx ends before.
+// waitUntil returns true at t, or false if ctx ends before that.
 func waitUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()
@@ -182,7 +182,7 @@ func rulesOf(ctx context.Context, limits *Limits) ([]rule, error) {
 		return nil, err
 	}
 	if len(policy.Limits) == 0 {
-		return nil, errors.New("it has no limits")
+		return nil, errors.New("the policy has no limits")
 	}
 	return policy.Limits, nil
 }

@@ -17,11 +17,11 @@ import (
 
 const testSecret = "no phone is found without this\xff\xfe"
 
-// The crowd signs up over the real ratelimitd on a real Cassandra: nobody gets more
-// than the policy allows, everybody is told the truth, and no number is left
+// The crowd signs up with the real ratelimitd on a real Cassandra: nobody gets more
+// than the policy allows, everybody gets a correct answer, and no number is left
 // anywhere.
 func TestACrowdSignsUp(t *testing.T) {
-	cassandratest.Hosts(t) // skips where there is none, before anything is built
+	cassandratest.Hosts(t) // skips the test without a Cassandra, before anything is built
 	binary := build(t)
 	keyFile := filepath.Join(t.TempDir(), "hash-key")
 	line := "test:" + base64.StdEncoding.EncodeToString([]byte(testSecret)) + "\n"
@@ -49,7 +49,7 @@ func testCrowd(t *testing.T, s *server) {
 	checkMetrics(t, r, metrics)
 	k := openKeyspace(t, s.keyspace)
 	checkRows(t, k, r, start)
-	s.stop(t) // nothing is logged any more
+	s.stop(t) // no more lines are logged
 	if got := strings.Count(s.log.String(), "route=/v1/check"); got != len(r.visits) {
 		t.Errorf("%d decisions in the debug log, want %d", got, len(r.visits))
 	}
@@ -57,7 +57,7 @@ func testCrowd(t *testing.T, s *server) {
 }
 
 // few is how many visits may end without a decision: those that are under way when, on
-// a busy machine, a node stands still for longer than a decision may take, twice.
+// a busy machine, a node freezes for longer than a decision may take, twice.
 const few = 2 * atOnce
 
 func checkAnswers(t *testing.T, r *report) {
@@ -67,10 +67,10 @@ func checkAnswers(t *testing.T, r *report) {
 	}
 	all := r.tallyOf(callers...)
 	if all.sent+all.denied+all.undecided != len(r.visits) || all.undecided > few {
-		t.Errorf("%d sent and %d denied of %d: %d without a decision, %d failed", all.sent, all.denied, len(r.visits), all.undecided, all.failed)
+		t.Errorf("%d sent, %d denied of %d: %d without a decision, %d failed", all.sent, all.denied, len(r.visits), all.undecided, all.failed)
 	}
 	if got := len(all.numbers); len(r.sent) < got-all.undecided {
-		t.Errorf("%d numbers were sent codes, of %d that asked, with %d visits undecided", len(r.sent), got, all.undecided)
+		t.Errorf("%d numbers got codes among %d that asked, with %d visits undecided", len(r.sent), got, all.undecided)
 	}
 	if got := r.sent[r.target]; got < 1 || got > r.most() {
 		t.Errorf("the victim got %d codes, want 1 to %d", got, r.most())
@@ -82,7 +82,7 @@ func checkAnswers(t *testing.T, r *report) {
 	}
 }
 
-// decisions are of whatever op.
+// decisions of any operation
 var decisions = regexp.MustCompile(`(?m)^ratelimitd_decisions_total\{[^}]*outcome="(\w+)",policy="sms-send"[^}]*\} (\d+)$`)
 
 func checkMetrics(t *testing.T, r *report, metrics string) {
@@ -99,7 +99,7 @@ func checkMetrics(t *testing.T, r *report, metrics string) {
 	}
 }
 
-// checkRows holds the rows of events against the codes: one for each, which lives
+// checkRows compares the rows of events with the codes: one for each, which lives
 // for the longest window, twice the clock tolerance and the store timeout, rounded
 // up, and two seconds more.
 func checkRows(t *testing.T, k *keyspace, r *report, start time.Time) {
@@ -108,14 +108,14 @@ func checkRows(t *testing.T, k *keyspace, r *report, start time.Time) {
 	most := int((window+2*tolerance+storeTimeout+whole-1)/whole) + 2
 	rows := k.rows(fmt.Sprintf("SELECT TTL(cost) AS ttl FROM %q.events_hour", k.name))
 	least := most - int(time.Since(start)/whole) - 1
-	// What may have been counted for a visit without a decision is given back, in a while.
+	// Units that were counted for a visit without a decision are given back after a while.
 	if all := r.tallyOf(callers...); len(rows) < all.sent || len(rows) > all.sent+all.undecided {
 		t.Errorf("%d rows of events for %d codes and %d undecided", len(rows), all.sent, all.undecided)
 	}
 	for _, row := range rows {
 		if ttl := row["ttl"].(int); ttl < least || ttl > most {
 			t.Errorf("a row lives for %d s more, want %d to %d", ttl, least, most)
-			break // the others are most likely off as well
+			break // the others are most likely wrong, too
 		}
 	}
 	for _, table := range []string{"events_day", "events_month", "counters"} {
@@ -125,7 +125,7 @@ func checkRows(t *testing.T, k *keyspace, r *report, start time.Time) {
 	}
 }
 
-// checkPrivacy looks for all numbers that were typed, and for the secret.
+// checkPrivacy searches for all typed numbers, and for the secret.
 func checkPrivacy(t *testing.T, k *keyspace, r *report, texts map[string]string) {
 	t.Helper()
 	n := make(needles)
@@ -142,7 +142,7 @@ func checkPrivacy(t *testing.T, k *keyspace, r *report, texts map[string]string)
 			t.Errorf("%s holds %q", where, needle)
 		}
 		if _, found := n.in(text + string(r.target)); !found {
-			t.Errorf("a number at the end of %s is not found", where)
+			t.Errorf("a number planted at the end of %s is not found", where)
 		}
 	}
 	provePlantsAreFound(t, k, n, r.target)

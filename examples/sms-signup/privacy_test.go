@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// keyspace reads all that is in one keyspace.
+// keyspace reads all data of one keyspace.
 type keyspace struct {
 	name string
 	rows func(cql string, args ...any) []map[string]any
@@ -27,7 +27,7 @@ func openKeyspace(t *testing.T, name string) *keyspace {
 	}}
 }
 
-// tables returns the names of all tables with those of their columns.
+// tables returns the names of all tables and of their columns.
 func (k *keyspace) tables() map[string][]string {
 	tables := make(map[string][]string)
 	for _, row := range k.rows("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", k.name) {
@@ -40,7 +40,7 @@ func (k *keyspace) tables() map[string][]string {
 	return tables
 }
 
-// cell is one value, as text to search.
+// cell is one value as searchable text.
 type cell struct {
 	table, column, text string
 }
@@ -62,7 +62,7 @@ func (k *keyspace) cells(t *testing.T) (all []cell) {
 	return all
 }
 
-// textOf returns the bytes of a value, and the value as it prints.
+// textOf returns the bytes of a value, and its printed form.
 func textOf(value any) string {
 	switch v := value.(type) {
 	case []byte:
@@ -73,7 +73,7 @@ func textOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// find returns the first cell that holds a needle.
+// find returns the first cell that contains a needle.
 func (k *keyspace) find(t *testing.T, n needles) (where string, found bool) {
 	t.Helper()
 	for _, c := range k.cells(t) {
@@ -84,7 +84,7 @@ func (k *keyspace) find(t *testing.T, n needles) (where string, found bool) {
 	return "", false
 }
 
-// A search that finds nothing proves something only if it finds what is there: in
+// A search without results proves something only if it finds planted data: in
 // columns of every kind, and in every disguise.
 func provePlantsAreFound(t *testing.T, k *keyspace, n needles, phone Phone) {
 	t.Helper()

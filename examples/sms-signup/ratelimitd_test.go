@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// storeTimeout is more than the default: the machine that runs tests is busy, and
-// every decision should be one.
+// storeTimeout is more than the default, because the machine that runs tests is busy, and
+// every call should be decided.
 const storeTimeout = 5 * time.Second
 
 // server is the real ratelimitd, as a process of its own.
@@ -30,10 +30,10 @@ type server struct {
 	flags    []string
 	log      logged
 	command  *exec.Cmd
-	rest     sync.WaitGroup // of reading what follows the first line on stdout
+	rest     sync.WaitGroup // reads the lines after the first one on stdout
 }
 
-// logged is all that a process printed.
+// logged is the output of a process.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,7 +46,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns the whole output.
 func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// startServer migrates a keyspace of its own and serves from it, until the test
+// startServer migrates a new keyspace and serves from it until the test
 // ends. keyFile is empty for none.
 func startServer(t *testing.T, binary, keyFile string) *server {
 	t.Helper()
@@ -96,7 +96,7 @@ func startServer(t *testing.T, binary, keyFile string) *server {
 	return s
 }
 
-// ratelimitd is a command of the binary that logs into s.log, with no settings of
+// ratelimitd returns a command of the binary that logs to s.log, without settings of
 // this machine's.
 func (s *server) ratelimitd(command string, flags ...string) *exec.Cmd {
 	cmd := exec.Command(s.binary, append(append([]string{command}, s.flags...), flags...)...)
@@ -109,7 +109,7 @@ func (s *server) ratelimitd(command string, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// stop ends the server as its users do, and fails the test if it ends otherwise.
+// stop ends the server like a user, and fails the test if it does not end cleanly.
 // A second call does nothing.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
@@ -121,7 +121,7 @@ func (s *server) stop(t *testing.T) {
 	if err := command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("SIGTERM: %v", err)
 	}
-	const most = 20 * time.Second // twice what it promises
+	const most = 20 * time.Second // twice the promised time
 	timer := time.AfterFunc(most, func() { _ = command.Process.Kill() })
 	defer timer.Stop()
 	s.rest.Wait()

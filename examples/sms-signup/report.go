@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// report is what came of a play.
+// report has the results of a play.
 type report struct {
 	rules   []rule
 	seed    uint64
@@ -21,14 +21,14 @@ type report struct {
 	visits  []visit
 	results []result // of visits, in their order
 	sent    map[Phone]int
-	lost    []string // messages that the gateway took, and did not deliver
+	lost    []string // messages that the gateway accepted but did not deliver
 }
 
 // tally sums up the results of one caller.
 type tally struct {
 	numbers                                map[Phone]bool
 	asked, sent, denied, undecided, failed int
-	waits                                  []time.Duration // told in Retry-After, when denied
+	waits                                  []time.Duration // Retry-After of denials
 	took                                   []time.Duration
 }
 
@@ -50,7 +50,7 @@ func (t *tally) add(v *visit, r *result) {
 	}
 }
 
-// tallyOf sums up the results of those callers.
+// tallyOf sums up the results of these callers.
 func (r *report) tallyOf(who ...caller) *tally {
 	t := &tally{numbers: make(map[Phone]bool)}
 	for i := range r.visits {
@@ -83,7 +83,7 @@ func (r *report) print(w io.Writer) {
 		r.sent[r.target], r.tallyOf(victim, hammerer).asked, r.took.Seconds(), r.most(), r.describeMost())
 }
 
-// whoWidth sets the first column to the left; the others are numbers.
+// whoWidth left-aligns the first column; the others are numbers.
 const whoWidth = -26
 
 func printRow(w io.Writer, who string, t *tally) {
@@ -95,7 +95,7 @@ func printRow(w io.Writer, who string, t *tally) {
 		t.denied, waits, t.undecided, t.failed, percentile(t.took, 50), percentile(t.took, 99))
 }
 
-// percentile returns the least of sorted that p percent are not above, in tenths
+// percentile returns the smallest of sorted that p percent do not exceed, in tenths
 // of milliseconds.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	const all, shown = 100, 100 * time.Microsecond
@@ -144,8 +144,8 @@ func (r *report) sentInAll() (sum int) {
 	return sum
 }
 
-// check returns what is wrong: a number that got too much, or answers and gateway
-// that tell different stories.
+// check returns an error if a number got too many codes, or if answers and gateway
+// disagree.
 func (r *report) check() error {
 	if got := r.mostSent(); got > r.most() {
 		return fmt.Errorf("a number got %d codes where the limits allow %d", got, r.most())
@@ -153,7 +153,7 @@ func (r *report) check() error {
 	all := r.tallyOf(callers...)
 	unanswered := slices.ContainsFunc(r.results, func(result result) bool { return result.status == 0 })
 	if got := r.sentInAll() + len(r.lost); !unanswered && got != all.sent {
-		return fmt.Errorf("the gateway sent %d codes, and %d callers were told of one", got, all.sent)
+		return fmt.Errorf("the gateway sent %d codes, but %d callers were told of one", got, all.sent)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func testReport() *report {
 	}
 }
 
-func TestCheckFindsWhatIsWrong(t *testing.T) {
+func TestCheckFindsMistakes(t *testing.T) {
 	if err := testReport().check(); err != nil {
 		t.Errorf("a good report: %v", err)
 	}
@@ -47,15 +47,15 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 	untold := testReport()
 	untold.results[0].status = http.StatusServiceUnavailable
-	if err := untold.check(); err == nil || !strings.Contains(err.Error(), "sent 2 codes, and 1 callers were told") {
-		t.Errorf("a code that nobody was told of: %v", err)
+	if err := untold.check(); err == nil || !strings.Contains(err.Error(), "sent 2 codes, but 1 callers were told") {
+		t.Errorf("a code without an answer: %v", err)
 	}
 }
 
 func TestPercentile(t *testing.T) {
 	var sorted []time.Duration
 	if got := percentile(sorted, 99); got != 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("without values: %v", got)
 	}
 	for i := range 200 {
 		sorted = append(sorted, time.Duration(i+1)*time.Millisecond)

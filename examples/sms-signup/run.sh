@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts ratelimitd over Cassandra and plays 2,000 sign-ups over it. Needs Go, and a
+# Starts ratelimitd on Cassandra and plays 2,000 sign-ups against it. Needs Go, and a
 # Cassandra at RATELIMITD_CASSANDRA_HOSTS (127.0.0.1 if unset), where it leaves the
 # keyspace sms_signup behind. Arguments go to "sms-signup play".
 set -euo pipefail

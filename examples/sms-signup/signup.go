@@ -14,15 +14,15 @@ import (
 
 // The policies in policies.yaml.
 const (
-	policySMS    = "sms-send"   // of a number
-	policyBudget = "sms-budget" // of all
+	policySMS    = "sms-send"   // for a number
+	policyBudget = "sms-budget" // for all numbers together
 )
 
-// price is what the gateway takes for a message, in thousandths of a EUR, as the budget counts
-// them. One with a price for each country looks it up here.
+// price is the gateway's price of a message, in thousandths of a EUR, the unit of the
+// budget. If prices differ by country, look them up here.
 const price = 40
 
-// demandsOf returns what a code to phone takes. In one call, neither counts without the other.
+// demandsOf returns the demands for a code to phone. In one call, neither counts without the other.
 func demandsOf(phone Phone) []Demand {
 	return []Demand{
 		{Policy: policySMS, Identifier: string(phone)},
@@ -31,9 +31,9 @@ func demandsOf(phone Phone) []Demand {
 }
 
 // Signup serves POST /signup {"phone"}: it sends the number a code, unless too
-// many were sent to it already, or the budget of the day is spent. One that the gateway does
-// not take, or loses, does not count. It never sends one that ratelimitd has not allowed: when
-// that is out of order, nobody can sign up for a while, which is cheaper than messages without
+// many were sent to it already, or the budget of the day is spent. A code that the gateway does
+// not accept, or loses, does not count. It never sends a code that ratelimitd has not allowed: if
+// that is down, nobody can sign up for a while, which is cheaper than messages without a
 // limit.
 type Signup struct {
 	limits  *Limits
@@ -44,7 +44,7 @@ type Signup struct {
 	receipts receipts
 }
 
-// NewSignup returns a service that asks limits and sends by gateway.
+// NewSignup returns a service that asks limits and sends codes through gateway.
 func NewSignup(limits *Limits, gateway *Gateway, log *slog.Logger) *Signup {
 	s := &Signup{limits: limits, gateway: gateway, log: log, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /signup", s.signup)
@@ -56,8 +56,8 @@ func NewSignup(limits *Limits, gateway *Gateway, log *slog.Logger) *Signup {
 // ServeHTTP answers one request.
 func (s *Signup) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// undecidedRetry is what callers are told when there was no decision and
-// ratelimitd does not say when there will be.
+// undecidedRetry is the Retry-After if there was no decision and
+// ratelimitd did not send one.
 const undecidedRetry = 5 * time.Second
 
 func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	message, err := s.send(r, phone)
-	if err != nil { // what is held is free again soon
+	if err != nil { // the hold ends soon
 		s.log.Warn("a code that was allowed is not sent", "error", err)
 		answer(w, http.StatusBadGateway, holdFor+time.Second, "the code could not be sent")
 		return
@@ -85,7 +85,7 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusAccepted, 0, "a code is on its way")
 }
 
-// undecided answers that there was no decision, because of err: no code is sent.
+// undecided answers that there was no decision, because of err, so no code is sent.
 func (s *Signup) undecided(w http.ResponseWriter, err error) {
 	s.log.Warn("no code is sent without a decision", "error", err)
 	wait := undecidedRetry
@@ -113,7 +113,7 @@ func (s *Signup) send(r *http.Request, phone Phone) (message string, err error) 
 	return s.gateway.Send(r.Context(), phone, code)
 }
 
-// makeCall has a code read out to phone.
+// makeCall lets the gateway read out a code to phone.
 func (s *Signup) makeCall(r *http.Request, phone Phone) error {
 	code, err := newCode()
 	if err != nil {
@@ -122,10 +122,10 @@ func (s *Signup) makeCall(r *http.Request, phone Phone) error {
 	return s.gateway.Call(r.Context(), phone, code)
 }
 
-// maxBody is far more than a body with a number takes, in bytes.
+// maxBody is far more than a body with a number needs, in bytes.
 const maxBody = 1 << 10
 
-// decodePhone reads {"phone": "..."}. The error tells nothing of the body.
+// decodePhone reads {"phone": "..."}. The error repeats nothing of the body.
 func decodePhone(w http.ResponseWriter, r *http.Request) (Phone, error) {
 	var body struct {
 		Phone string `json:"phone"`
@@ -136,17 +136,17 @@ func decodePhone(w http.ResponseWriter, r *http.Request) (Phone, error) {
 	return ParsePhone(body.Phone)
 }
 
-// answer writes message as JSON. wait goes into Retry-After when it is not 0.
+// answer writes message as JSON. wait is sent as Retry-After unless it is 0.
 func answer(w http.ResponseWriter, status int, wait time.Duration, message string) {
 	answerWith(w, status, wait, map[string]string{"message": message})
 }
 
-// answerWith is answer for a document.
+// answerWith writes document as JSON; wait is as for answer.
 func answerWith(w http.ResponseWriter, status int, wait time.Duration, document map[string]string) {
 	if wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(document) // it fails when the client is gone
+	_ = json.NewEncoder(w).Encode(document) // it fails if the client is gone
 }

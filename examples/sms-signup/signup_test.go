@@ -54,7 +54,7 @@ func TestAnAllowedCodeIsSent(t *testing.T) {
 	}
 }
 
-// Whatever ratelimitd says but yes, and when it says nothing, no code is sent.
+// No code is sent unless ratelimitd allows it.
 func TestWithoutAYesNoCodeIsSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		status     int
@@ -83,7 +83,7 @@ func TestWithoutAYesNoCodeIsSent(t *testing.T) {
 					answer.Code, answer.Header().Get("Retry-After"), sent, c.want, c.wantRetry)
 			}
 			if strings.Contains(log, "900123") {
-				t.Errorf("the log tells the number:\n%s", log)
+				t.Errorf("the log contains the number:\n%s", log)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestWithoutAnAnswerNoCodeIsSent(t *testing.T) {
 	}
 }
 
-func TestABadBodyAsksNobody(t *testing.T) {
+func TestABadBodyIsRefused(t *testing.T) {
 	limits := limitsThat(t, func(http.ResponseWriter, *http.Request) { t.Error("ratelimitd was asked") })
 	long := strings.Repeat("0", maxBody)
 	for _, body := range []string{``, `{}`, `[]`, `{"phone": 447700900123}`, `{"phone": "me"}`, `{"phone": "` + long + `"}`} {

@@ -1,6 +1,6 @@
 // Command dashboard writes the Grafana dashboard of ratelimitd to standard output.
 //
-// panels.go says what it shows. It is in a module of its own: the service needs nothing of Grafana.
+// panels.go defines the panels. The command is a module of its own, because the service needs nothing from Grafana.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// render returns the dashboard as Grafana reads it.
+// render returns the dashboard in Grafana's JSON.
 func render() ([]byte, error) {
 	made, err := build().Build()
 	if err != nil {
@@ -44,7 +44,7 @@ const (
 	policyScope    = scope + `, policy=~"$policy"`
 )
 
-// build returns the dashboard in the schema that every Grafana reads; the next one needs the latest.
+// build returns the dashboard in the schema that every Grafana reads; the next schema needs the latest Grafana.
 func build() *dashboard.DashboardBuilder { //nolint:staticcheck // the SDK prefers the next schema
 	b := dashboard.NewDashboardBuilder("ratelimitd"). //nolint:staticcheck // the same
 								Uid("ratelimitd").
@@ -70,7 +70,7 @@ func build() *dashboard.DashboardBuilder { //nolint:staticcheck // the SDK prefe
 	return b
 }
 
-// Measures of Grafana's grid.
+// Dimensions in Grafana's grid.
 const (
 	panelWidth  = 8 // a third
 	panelHeight = 8
@@ -81,7 +81,7 @@ func source() common.DataSourceRef {
 	return common.DataSourceRef{Type: &kind, Uid: &uid}
 }
 
-// choice returns a variable with the values that query finds; at first it is all of them.
+// choice returns a variable with the values that query finds; the default is all of them.
 func choice(name, query string) *dashboard.QueryVariableBuilder {
 	all, some := "All", "$__all"
 	return dashboard.NewQueryVariableBuilder(name).
@@ -103,7 +103,7 @@ type panel struct {
 	queries      []query
 }
 
-// query is a family of lines, which are named by legend.
+// query is a group of lines, named by legend.
 type query struct{ expr, legend string }
 
 func (p *panel) build() *timeseries.PanelBuilder {
@@ -117,7 +117,7 @@ func (p *panel) build() *timeseries.PanelBuilder {
 			DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
 	if p.unit == units.Short {
-		b.AxisSoftMax(1) // Grafana draws a line of zeros on a scale up to 100
+		b.AxisSoftMax(1) // otherwise Grafana draws a line of zeros on a scale up to 100
 	}
 	if text := empty[p.title]; text != "" {
 		b.NoValue(text) // instead of "No data"
@@ -126,7 +126,7 @@ func (p *panel) build() *timeseries.PanelBuilder {
 		target := prometheus.NewDataqueryBuilder().
 			Datasource(source()).Expr(q.expr).LegendFormat(q.legend).RefId(string(rune('A' + i)))
 		if strings.HasPrefix(q.expr, "histogram_quantile(") {
-			target.Exemplar(true) // a point for each trace that Prometheus was shown
+			target.Exemplar(true) // a point for each trace that Prometheus has
 		}
 		b.WithTarget(target)
 	}

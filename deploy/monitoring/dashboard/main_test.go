@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the dashboard anew")
+var update = flag.Bool("update", false, "update the dashboard")
 
-// TestDashboardIsCurrent compares the file that people import with what panels.go says.
+// TestDashboardIsCurrent compares the file that people import with panels.go.
 func TestDashboardIsCurrent(t *testing.T) {
 	const file = "../dashboard.json"
 	want, err := render()
@@ -29,7 +29,7 @@ func TestDashboardIsCurrent(t *testing.T) {
 	}
 }
 
-// TestEmptyIsOfPanels looks for the panel of each text of empty.
+// TestEmptyIsOfPanels looks for the panel of each text in empty.
 func TestEmptyIsOfPanels(t *testing.T) {
 	titles := map[string]bool{}
 	for _, r := range rows {
@@ -39,7 +39,7 @@ func TestEmptyIsOfPanels(t *testing.T) {
 	}
 	for title := range empty {
 		if !titles[title] {
-			t.Errorf("empty has a text for %q, which is no panel", title)
+			t.Errorf("empty has a text for %q, which is not a panel", title)
 		}
 	}
 }

@@ -6,28 +6,28 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/units"
 )
 
-// row is some panels under a heading.
+// row is a group of panels with a heading.
 type row struct {
 	title  string
 	panels []panel
 }
 
-// perSecond returns how much a counter rises, by labels.
+// perSecond returns the rate of a counter, by labels.
 func perSecond(counter, selector, by string) string {
 	return "sum by (" + by + ") (rate(" + counter + "{" + selector + "}[$__rate_interval]))"
 }
 
-// inTime returns by how much a counter rose in a time, by policy and country.
+// inTime returns the increase of a counter over a time, by policy and country.
 func inTime(counter, d string) string {
 	return "sum by (policy, country) (increase(" + counter + "{" + policyScope + "}[" + d + "]))"
 }
 
-// sentInTime is inTime of units that were sent and not refunded.
+// sentInTime returns the units that were sent and not refunded over a time.
 func sentInTime(d string) string {
 	return "(" + inTime("ratelimitd_sent_units_total", d) + " - " + inTime("ratelimitd_refunded_units_total", d) + ")"
 }
 
-// quantile returns one of a histogram, by labels.
+// quantile returns a quantile of a histogram, by labels.
 func quantile(q, histogram, selector, by string) string {
 	labels := "le"
 	if by != "" {
@@ -42,7 +42,7 @@ const (
 	denied    = `denied|blocked|refused`
 )
 
-// empty says what a panel shows that has no line: by title, of those that may have none while all is well.
+// empty has the texts of panels without lines, by title, for panels that may be empty while all is well.
 var empty = map[string]string{
 	"Denials, by policy and outcome":   "No denials are known",
 	"How far callers go":               "No window is known to have ended for a caller over its limit",
@@ -55,11 +55,11 @@ var empty = map[string]string{
 	"Certificates expire in":           "No certificates are known",
 }
 
-// rows are the rows of the dashboard, the first questions of an operator first.
+// rows are the rows of the dashboard, beginning with an operator's first questions.
 var rows = []row{
 	{"Decisions", []panel{
 		{
-			"Decisions", "By outcome. would_deny is what mode shadow let through and enforce would deny.", units.RequestsPerSecond,
+			"Decisions", "By outcome. would_deny are decisions that were allowed in shadow and would be denied if enforced.", units.RequestsPerSecond,
 			[]query{{perSecond(decisions, policyScope, "outcome"), "{{outcome}}"}},
 		},
 		{
@@ -68,16 +68,16 @@ var rows = []row{
 				perSecond(decisions, policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"Calls denied, by policy", "Share of the calls that ask for a policy, by whichever of their policies denies them.", units.PercentUnit,
+			"Calls denied, by policy", "Share of the calls under a policy that are denied by any of their policies.", units.PercentUnit,
 			[]query{{perSecond(calls, policyScope+`, outcome=~"`+denied+`|degraded_denied"`, "policy") + " / " +
 				perSecond(calls, policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"Denials, by policy and outcome", "refused is by countries or number_types, would_deny by a shadow.", units.RequestsPerSecond,
+			"Denials, by policy and outcome", "refused: denied by countries or number_types; would_deny: would be denied by a shadow.", units.RequestsPerSecond,
 			[]query{{perSecond(decisions, policyScope+`, outcome=~"`+denied+`|would_deny"`, "policy, outcome"), "{{policy}}: {{outcome}}"}},
 		},
 		{
-			"Time to answer", "Requests of the API, but for those that watch the service.", units.Seconds,
+			"Time to answer", "Requests to the API, except those of monitoring.", units.Seconds,
 			[]query{
 				{quantile("0.5", "ratelimitd_http_request_duration_seconds", scope+`, route=~"/v1/.*"`, ""), "half within"},
 				{quantile("0.99", "ratelimitd_http_request_duration_seconds", scope+`, route=~"/v1/.*"`, ""), "99 of 100 within"},
@@ -88,7 +88,7 @@ var rows = []row{
 			[]query{{perSecond("ratelimitd_http_request_duration_seconds_count", scope, "status"), "{{status}}"}},
 		},
 		{
-			"Decided without the store", "By on_store_error, as Cassandra did not answer.", units.RequestsPerSecond,
+			"Decided without the store", "By on_store_error, because Cassandra did not answer.", units.RequestsPerSecond,
 			[]query{{perSecond("ratelimitd_degraded_decisions_total", policyScope, "policy"), "{{policy}}"}},
 		},
 	}},
@@ -98,34 +98,34 @@ var rows = []row{
 			[]query{{"sum by (policy) (ratelimitd_overshoot_policy_keys{" + policyScope + "})", "{{policy}}"}},
 		},
 		{
-			"Units beyond limits", "What attempts beyond a limit asked for.", units.Short,
+			"Units beyond limits", "Units of attempts beyond a limit.", units.Short,
 			[]query{{perSecond("ratelimitd_overshoot_units_total", policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"How far callers go", "How many times its limit the worst caller of a hundred asked for, of those whose window ended in the last hour.",
+			"How far callers go", "How many times its limit the worst of a hundred callers asked for, among those whose window ended in the last hour.",
 			units.Short,
 			[]query{{strings.ReplaceAll(
 				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h") + " > 0", "{{policy}}"}},
 		},
 	}},
-	{"What is confirmed", []panel{
+	{"Confirmations", []panel{
 		{
 			"Sent, by policy and country",
 			"Units, or their cost, of the last hour, under policies that depend on confirmations, without those refunded.", units.Short,
 			[]query{{sentInTime("1h") + " > 0", "{{policy}} {{country}}"}},
 		},
 		{
-			"Confirmed, by policy and country", "Share of what was sent in the last hour.", units.PercentUnit,
+			"Confirmed, by policy and country", "Share of the units that were sent in the last hour.", units.PercentUnit,
 			[]query{{inTime("ratelimitd_confirmed_units_total", "1h") + " / (" + sentInTime("1h") + " > 0)",
 				"{{policy}} {{country}}"}},
 		},
 		{
-			"Unconfirmed in a day", "Units, or their cost, that were sent in the last 24 hours, and not confirmed.", units.Short,
+			"Unconfirmed in a day", "Units, or their cost, that were sent in the last 24 hours but not confirmed.", units.Short,
 			[]query{{"clamp_min(" + sentInTime("24h") + " - " +
 				inTime("ratelimitd_confirmed_units_total", "24h") + ", 0) > 0", "{{policy}} {{country}}"}},
 		},
 		{
-			"Bounds used", "Part of each bound of unconfirmed units.", units.PercentUnit,
+			"Bounds used", "Used share of each bound of unconfirmed units.", units.PercentUnit,
 			[]query{{"max by (policy, country) (ratelimitd_unconfirmed_used_ratio{" + policyScope + "}) > 0", "{{policy}} {{country}}"}},
 		},
 	}},
@@ -135,14 +135,14 @@ var rows = []row{
 			[]query{{quantile("0.99", "ratelimitd_store_duration_seconds", scope, "op"), "{{op}}"}},
 		},
 		{
-			"Requests to the store", "read and write_read are keys that their owner did not know.", units.RequestsPerSecond,
+			"Requests to the store", "read and write_read: keys that their owner did not have in memory.", units.RequestsPerSecond,
 			[]query{
 				{perSecond("ratelimitd_store_duration_seconds_count", scope, "op, outcome"), "{{op}} {{outcome}}"},
 				{perSecond("ratelimitd_remembered_denials_total", policyScope, ""), "not asked: denied from memory"},
 			},
 		},
 		{
-			"Breaker", "1 while one decision a second finds out whether Cassandra is back.", units.Short,
+			"Breaker", "1 while one decision a second probes whether Cassandra is back.", units.Short,
 			[]query{{`ratelimitd_breaker_state{` + scope + `, state="open"}`, "{{instance}}"}},
 		},
 		{
@@ -150,38 +150,38 @@ var rows = []row{
 			[]query{{"ratelimitd_clock_offset_seconds{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Written behind", "Under guarantee local: age of what waits.", units.Seconds,
+			"Written behind", "Under guarantee local: age of the oldest unwritten units.", units.Seconds,
 			[]query{{"ratelimitd_local_lag_seconds{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Since the last sweep", "Of expired counters, by any instance.", units.Seconds,
+			"Since the last sweep", "Time since any instance finished a sweep of expired counters.", units.Seconds,
 			[]query{{"time() - max by (job) (ratelimitd_sweeper_finished_timestamp_seconds{" + scope + "} > 0)", "{{job}}"}},
 		},
 	}},
 	{"Instances that decide together", []panel{
 		{
-			"Members", "By the latest view that each instance knows.", units.Short,
+			"Members", "Members of the latest view that each instance knows.", units.Short,
 			[]query{{"ratelimitd_members{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Who owns how much", "Share of all keys.", units.PercentUnit,
+			"Owned keys", "Share of all keys that each instance owns.", units.PercentUnit,
 			[]query{{"ratelimitd_members_owned_share{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Calls handed on", "For keys that another instance owns.", units.RequestsPerSecond,
+			"Calls handed on", "Calls for keys that another instance owns.", units.RequestsPerSecond,
 			[]query{{perSecond("ratelimitd_peer_calls_total", scope, "outcome"), "{{outcome}}"}},
 		},
 		{
-			"Cold reads", "Decisions whose key the owner had to read first: after a restart, or where --max-keys is too low.",
+			"Cold reads", "Decisions for which the owner had to read the key first: after a restart, or if --max-keys is too low.",
 			units.RequestsPerSecond,
 			[]query{{perSecond("ratelimitd_members_cold_reads_total", scope, "instance"), "{{instance}}"}},
 		},
 		{
-			"View", "Its number rises whenever members come and go.", units.Short,
+			"View", "Its number rises whenever members join or leave.", units.Short,
 			[]query{{"ratelimitd_members_view{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Not as it should be", "A view that is not in force, instances without owners, and those that were set out lately.", units.Short,
+			"Members with problems", "A view that is not in force, instances without owners, and instances that were set out.", units.Short,
 			[]query{
 				{"1 - ratelimitd_members_view_installed{" + scope + "}", "not in force: {{instance}}"},
 				{"ratelimitd_members_shared{" + scope + "}", "no owners: {{instance}}"},
@@ -189,7 +189,7 @@ var rows = []row{
 			},
 		},
 		{
-			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget that nobody accepted.", units.Short,
+			"Disagreements and caveats", "Settings that differ, and unaccepted reasons why Cassandra may forget writes.", units.Short,
 			[]query{
 				{"max by (setting) (ratelimitd_settings_disagree{" + scope + "}) > 0", "{{setting}}"},
 				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + `, accepted="false"}) > 0`, "{{caveat}}"},
@@ -206,18 +206,18 @@ var rows = []row{
 			[]query{{"rate(process_cpu_seconds_total{" + scope + "}[$__rate_interval])", "{{instance}}"}},
 		},
 		{
-			"Connections, and clients turned away", "By the bound that turned them away.", units.Short,
+			"Connections, and clients turned away", "Turned away by bound.", units.Short,
 			[]query{
 				{"ratelimitd_http_connections{" + scope + "}", "open: {{instance}}"},
 				{perSecond("ratelimitd_http_turned_away_total", scope, "bound"), "turned away a second: {{bound}}"},
 			},
 		},
 		{
-			"Builds", "Instances of each.", units.Short,
+			"Builds", "Instances of each version.", units.Short,
 			[]query{{"count by (version) (ratelimitd_build_info{" + scope + "})", "{{version}}"}},
 		},
 		{
-			"Files with mistakes", "1 where the file before stays in force.", units.Short,
+			"Files with mistakes", "1 while the previous file stays in force.", units.Short,
 			[]query{{"1 - ratelimitd_last_reload_successful{" + scope + "}", "{{file}} {{instance}}"}},
 		},
 		{

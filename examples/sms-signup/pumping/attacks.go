@@ -17,25 +17,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// attack is one way of pumping: numbers in ranges of some countries, asked for over a time.
+// attack is one way of pumping: codes for numbers in ranges of some countries, over a time.
 type attack struct {
 	name      string
 	countries []string
-	ranges    int           // in each of them
-	each      int           // codes asked for in each range
-	over      time.Duration // that it lasts
-	turns     bool          // one country after the other, else all at once
-	networks  int           // from which it asks, each time as another device
-	own       int           // phones of the attacker's own, each with a device and a network, that enter one code before
+	ranges    int           // in each country
+	each      int           // codes requested in each range
+	over      time.Duration // duration
+	turns     bool          // the countries are attacked one after the other, instead of at the same time
+	networks  int           // networks that it uses, each time as another device
+	own       int           // the attacker's own phones, each with a device and a network, which enter one code before the attack
 	quiet     time.Duration // between that and the attack
 	crowd     int           // more new users in each attacked country, in the attacked ranges
 	among     int           // more users in its first country, in all ranges, as many as on the day before
-	most      int           // codes that the attacker gets, in all
+	most      int           // the most codes that the attacker gets in all
 }
 
 const day = 24 * time.Hour
 
-// monday is when all begins.
+// monday is the beginning of all attacks.
 var monday = time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
 
 // entersAfter is how long a person takes to enter a code.
@@ -50,7 +50,7 @@ func digits(r *rand.Rand, n int) string {
 	return string(text)
 }
 
-// attacks are all that are played. Nothing else differs between them.
+// attacks are all attacks. They differ in nothing else.
 var attacks = []attack{
 	{name: "burst: 1,000 in a row a country, an hour", countries: three, ranges: 1, each: 1000, over: time.Hour, networks: 50, most: 30},
 	{name: "30 ranges × 100, a day", countries: three, ranges: 10, each: 100, over: day, networks: 50, most: 70},
@@ -80,13 +80,13 @@ var attacks = []attack{
 
 var three = []string{"LV", "CZ", "PT"}
 
-// place is a range of numbers: how they begin, and how many digits follow.
+// place is a range of numbers: their prefix, and the number of further digits.
 type place struct {
 	country, begins string
 	digits          int
 }
 
-// places are where users are: how mobile numbers begin there, and how many digits follow.
+// places are the users' countries: the prefixes of their mobile numbers, and the number of further digits.
 var places = []place{
 	{"DE", "+49151", 8}, {"AT", "+43664", 7}, {"CH", "+4179", 7}, {"PL", "+4860", 7}, {"LV", "+3712", 7}, {"FR", "+336", 8},
 	{"GB", "+4474", 8}, {"ES", "+346", 8}, {"IT", "+39347", 7}, {"NL", "+316", 8}, {"CZ", "+42060", 7}, {"PT", "+35191", 7},
@@ -99,7 +99,7 @@ func names() (all []string) {
 	return all
 }
 
-// visitor is somebody who asks for codes, and enters the last one.
+// visitor is a caller that asks for codes, and enters the last one.
 type visitor struct {
 	phone, device, address, country string
 	at                              time.Time
@@ -116,37 +116,37 @@ const (
 	newThere                 // in an attacked one
 	knownThere               // in an attacked one, by number, device or network
 	pumped
-	ownPhone // of the attacker
-	wasThere // of a person who is known since
+	ownPhone // the attacker's own
+	wasThere // an earlier visit of a known person
 )
 
-// patience is when a person who was denied asks again, until it gives up.
+// patience is when a denied person asks again before giving up.
 var patience = []time.Duration{61 * time.Second, 10 * time.Minute, 2 * time.Hour}
 
-// outcome is what came of an attack.
+// outcome is the outcome of an attack.
 type outcome struct {
 	attack
-	asked     int                    // for the attacker's codes
-	sent      int                    // of them
-	worst     int                    // of them in one country within a day
+	asked     int                    // codes that the attacker requested
+	sent      int                    // codes that it got
+	worst     int                    // the most of them in one country within a day
 	confirmed map[string][]time.Time // by country
 	ownIn     map[string]int         // phones of the attacker's own, by country
-	people    [pumped]int            // how many there were
-	without   [pumped]int            // how many of them got none
+	people    [pumped]int            // number of people of each kind
+	without   [pumped]int            // how many of them got no code
 	byCountry map[string][]time.Time
 }
 
-// What sms-pumping.yaml says of a country, which the page's formula goes by.
+// The numbers of sms-pumping.yaml for a country, which the page's formula uses.
 const (
 	unconfirmed   = 15
 	minConversion = 72 // percent
 	newPerDay     = 10
 	window        = 27 * time.Hour
-	boughtByOwn   = 2 // codes of a phone that confirmed before: one by its device, and one by its network
+	boughtByOwn   = 2 // codes for a phone that has confirmed before: one for its device, and one for its network
 )
 
-// over returns a country in which the attacker got more codes within a day than the page's formula says, as if users had entered
-// all of theirs, how many, and how many that says; else nothing.
+// over returns a country in which the attacker got more codes within a day than the page's formula says if users had entered
+// all of theirs, with both numbers, or "".
 func (o *outcome) over() (country string, got, bound int) {
 	for country, at := range o.byCountry {
 		first := 0
@@ -169,7 +169,7 @@ func (o *outcome) over() (country string, got, bound int) {
 	return "", 0, 0
 }
 
-// mostWithin returns how many of the instants, in order, lie within a time at most.
+// mostWithin returns the most of the sorted instants that lie within a time.
 func mostWithin(at []time.Time, d time.Duration) (most int) {
 	first := 0
 	for i := range at {
@@ -181,7 +181,7 @@ func mostWithin(at []time.Time, d time.Duration) (most int) {
 	return most
 }
 
-// mobiles makes numbers that somebody may have.
+// mobiles makes possible mobile numbers.
 type mobiles struct {
 	*rand.Rand
 	read policy.ReadIdentifier
@@ -194,7 +194,7 @@ func newMobiles(seed uint64) (*mobiles, error) {
 	return &mobiles{rand.New(rand.NewPCG(seed, 7)), read}, err
 }
 
-// number returns a mobile's number that begins so, with as many digits after.
+// number returns a mobile number with this prefix and this many more digits.
 func (m *mobiles) number(begins string, after int) string {
 	for {
 		number := begins + digits(m.Rand, after)
@@ -204,7 +204,7 @@ func (m *mobiles) number(begins string, after int) string {
 	}
 }
 
-// of returns a number of a country and its range.
+// of returns a number in a country, and its range.
 func (m *mobiles) of(country string) (number, ranged string, after int) {
 	i := slices.IndexFunc(places, func(p place) bool { return p.country == country })
 	number = m.number(places[i].begins, places[i].digits)
@@ -231,7 +231,7 @@ func (a *attack) visitors(m *mobiles) (all []visitor) {
 		}
 		all = append(all, person(country, k, within()))
 	}
-	for range a.among { // as many as on the day before
+	for range a.among { // like on the day before
 		all = append(all, person(a.countries[0], wasThere, within().Add(-a.over)), person(a.countries[0], newThere, within()))
 	}
 	for range 100 { // known people of the attacked countries, with a new phone, device or address
@@ -266,7 +266,7 @@ func (a *attack) visitors(m *mobiles) (all []visitor) {
 		p := person(a.countries[m.IntN(len(a.countries))], ownPhone, monday.Add(day+time.Duration(m.Int64N(int64(day/2)))))
 		p.enters = true
 		all = append(all, p)
-		for range 3 { // codes to others, as the same device, and from the same network
+		for range 3 { // codes for other numbers, from the same device and network
 			pump := person(p.country, pumped, within())
 			pump.device, pump.enters, pump.address = p.device, false, a.rented(m)
 			all = append(all, pump)
@@ -298,7 +298,7 @@ func (a *attack) rented(m *mobiles) string {
 	return fmt.Sprintf("45.%d.%d.%d", network/250, network%250, 1+m.IntN(250))
 }
 
-// playAttack plays a against policies, whose countries become the play's.
+// playAttack plays a against policies, whose countries are replaced by the attack's.
 func playAttack(policies []policy.Policy, a *attack, seed uint64) (*outcome, error) {
 	policies = slices.Clone(policies)
 	for i := range policies {
@@ -331,7 +331,7 @@ func playAttack(policies []policy.Policy, a *attack, seed uint64) (*outcome, err
 	return o, p.run()
 }
 
-// performance goes through what happens, in order.
+// performance processes events in order of time.
 type performance struct {
 	engine   *limiter.Engine
 	now      *time.Time
@@ -340,15 +340,15 @@ type performance struct {
 	events   []happening // a heap by when
 }
 
-// happening is that a visitor asks, or enters a code that was sent.
+// happening is a request of a visitor, or the entry of a code.
 type happening struct {
 	at      time.Time
 	visitor int
-	receipt string // of the code that is entered; empty: it asks
+	receipt string // receipt of the entered code; empty: a request
 }
 
 func (p *performance) add(at time.Time, visitor int, receipt string) {
-	i, _ := slices.BinarySearchFunc(p.events, at, func(e happening, at time.Time) int { return at.Compare(e.at) }) // the next one last
+	i, _ := slices.BinarySearchFunc(p.events, at, func(e happening, at time.Time) int { return at.Compare(e.at) }) // the next event is the last element
 	p.events = slices.Insert(p.events, i, happening{at, visitor, receipt})
 }
 
@@ -386,7 +386,7 @@ func (p *performance) run() error {
 	return nil
 }
 
-// call is what the file's first lines say to ask for.
+// call is the call that the file's first lines describe.
 func (v *visitor) call() *limiter.Call {
 	return &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
 		{Policy: "sms-phone", Identifier: keys.Identifier(v.phone)},
@@ -396,7 +396,7 @@ func (v *visitor) call() *limiter.Call {
 	}}
 }
 
-// note notes what became of v's request, and what v does then.
+// note notes the outcome of v's request, and schedules what v does next.
 func (p *performance) note(i int, v *visitor, answer *limiter.Answer) {
 	o := p.outcome
 	if v.kind == pumped {
@@ -417,7 +417,7 @@ func (p *performance) note(i int, v *visitor, answer *limiter.Answer) {
 	}
 }
 
-// writeAttacks writes a row for each of all.
+// writeAttacks writes a row for each attack.
 func writeAttacks(out io.Writer, all []*outcome) error {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "attack\tasks\tgets\ta country and day\twithout a code: elsewhere\tknown there\tnew there\t")

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// TestAttacks plays each attack twice, and compares the outcome with the bounds that the page promises.
+// TestAttacks plays each attack twice, and compares the outcome with the promised bounds.
 func TestAttacks(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		t.Skip("one goroutine decides 100,000 times")
@@ -49,9 +49,9 @@ func TestAttacks(t *testing.T) {
 		if country, got, bound := o.over(); country != "" {
 			t.Errorf("%s: the attacker got %d codes in %s within a day, want %d at most", o.name, got, country, bound)
 		}
-		for country, at := range o.byCountry { // as the file is meant, where few users live, or many
+		for country, at := range o.byCountry { // for countries with few users, and with many
 			if n, most := mostWithin(at, day), max(40, len(o.confirmed[country])/10); n > most+boughtByOwn*o.ownIn[country] {
-				t.Errorf("%s: the attacker got %d codes in %s within a day, want %d at most beside its own phones'", o.name, n, country, most)
+				t.Errorf("%s: the attacker got %d codes in %s within a day, want %d at most besides those of its own phones", o.name, n, country, most)
 			}
 		}
 		if o.sent > o.most {
@@ -69,7 +69,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestDraw draws what came of attacks.
+// TestDraw draws the outcome of an attack.
 func TestDraw(t *testing.T) {
 	var drawn strings.Builder
 	if err := draw(&drawn, []*outcome{{attack: attacks[0], asked: 3000, sent: 24}}); err != nil {
@@ -80,7 +80,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestWithoutPolicies names the file.
+// TestWithoutPolicies checks that the error names the file.
 func TestWithoutPolicies(t *testing.T) {
 	if err := run(new(strings.Builder), "none.yaml", "", 1); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Error(err)

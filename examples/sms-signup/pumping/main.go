@@ -1,8 +1,8 @@
-// Command pumping plays attacks on codes by SMS against sms-pumping.yaml, among users of twelve countries, and prints how
+// Command pumping plays attacks on SMS codes against sms-pumping.yaml, among users of twelve countries, and prints how
 // many codes each attacker got, and how many people got none.
 //
-// The engine is that of ratelimitd, over its store in memory; time is that of the attacks, so a day takes seconds. It sends
-// nothing and asks nobody.
+// It uses ratelimitd's engine and its store in memory. Time is simulated, so a day takes seconds. It sends
+// nothing, and calls no service.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 
 func main() {
 	policies := flag.String("policies", "../sms-pumping.yaml", "`file` of the policies")
-	seed := flag.Uint64("seed", 1, "of who asks for what, and when")
-	plot := flag.String("plot", "", "`file` to draw what came of it into, as SVG")
+	seed := flag.Uint64("seed", 1, "seed of the random requests and their times")
+	plot := flag.String("plot", "", "`file` for a picture of the results, as SVG")
 	flag.Parse()
 	if err := run(os.Stdout, *policies, *plot, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "pumping:", err)
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run plays all attacks, prints what came of them, and draws it into the file plot; empty: none.
+// run plays all attacks, prints the results, and draws them into the file plot; empty: no picture.
 func run(out io.Writer, file, plot string, seed uint64) error {
 	policies, err := policyfile.Load(file)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 //go:embed attacks.svg.tmpl
 var picture string
 
-// The picture's measures, in pixels.
+// The picture's dimensions, in pixels.
 const (
 	rowHeight  = 34
 	barsLeft   = 330
@@ -25,12 +25,12 @@ type row struct {
 	Asked, Sent float64 // widths of its bars
 }
 
-// Name, AskedFor and Got are what the picture says of the attack.
+// Name, AskedFor and Got are texts in the picture.
 func (r row) Name() string  { return r.name }
 func (r row) AskedFor() int { return r.asked }
 func (r row) Got() int      { return r.sent }
 
-// draw writes what the attackers asked for and got as one SVG.
+// draw writes the codes that the attackers asked for and got, as one SVG.
 func draw(out io.Writer, all []*outcome) error {
 	most := 1
 	for _, o := range all {
