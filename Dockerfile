@@ -8,7 +8,7 @@ RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -X main.released=$VERSION" -o /ratelimitd ./cmd/ratelimitd
 
-# Nothing but the binary, and the authorities that a TLS connection to Cassandra may need.
+# Only the binary, and the certificate authorities for TLS to Cassandra.
 FROM scratch
 ARG VERSION=""
 ARG REVISION=""
@@ -22,10 +22,10 @@ LABEL org.opencontainers.image.title="ratelimitd" \
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /ratelimitd /ratelimitd
 USER 65532:65532
-# Other machines may reach that: serve refuses it without --auth-file, --tls-client-ca-file or --insecure-no-auth.
+# Other machines may reach this address, so serve needs --auth-file, --tls-client-ca-file or --insecure-no-auth.
 ENV RATELIMITD_LISTEN=0.0.0.0:8080
 EXPOSE 8080
-# Alive, whatever the store does: a restart cures no store. It asks RATELIMITD_SERVER, by default port 8080.
+# Reports liveness whatever the state of the store, because a restart does not help that. It calls RATELIMITD_SERVER, by default port 8080.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=10s CMD ["/ratelimitd", "health"]
 ENTRYPOINT ["/ratelimitd"]
 CMD ["serve"]

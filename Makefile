@@ -1,14 +1,14 @@
-# All targets run on a fresh machine with Go, and Docker or else Java 17 and Maven, unless their help says more.
+# All targets run on a fresh machine with Go, and Docker or else Java 17 and Maven, unless their help says otherwise.
 
 GOLANGCI_VERSION := 2.15.0
 GOVULNCHECK_VERSION := 1.8.0
 NFPM_VERSION := 2.45.0
 CYCLONEDX_VERSION := 1.10.0
 GOTESTSUM_VERSION := 1.13.0
-# Packages of the Go client's module: this one requires it, and has it in client/.
+# Packages of the Go client's module: this module requires it; its sources are in client/.
 GOCLIENT  := github.com/ratelimitd/ratelimitd/client/...
 PACKAGES  ?= ./... $(GOCLIENT)
-# Modules that check the promises of this one from outside.
+# Modules that check this module's promises from outside.
 CHECKS    := internal/faults internal/broken
 NODES     ?= 1
 TESTFLAGS ?=
@@ -18,20 +18,20 @@ FUZZBUILD ?= -fuzz=.
 FUZZWORKERS ?= 2
 BROKENFLAGS ?=
 
-# The linter on the PATH if it is of this version; else it is built once, into the user's cache.
+# The linter on the PATH if it has this version; otherwise it is built once, into the user's cache.
 TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
 GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANGCI_VERSION) ' && command -v golangci-lint), \
               $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint)
 
-# `make test` runs go test by it: at the end it repeats failures and names the tests that were skipped.
+# `make test` uses it to run go test: at the end it repeats failures and names skipped tests.
 GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
 gotestsum := $(GOTESTSUM) --format pkgname-and-test-fails --
 
-# The tools that build and describe packages, likewise.
+# The tools that build and describe packages are built in the same way.
 NFPM       := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 
-# Under the race detector a program waits for a second before it ends, for races of the remaining goroutines. A tenth of
+# Under the race detector a program waits for a second before it ends, for races of remaining goroutines. A tenth of
 # that is enough.
 export GORACE ?= atexit_sleep_ms=100
 
@@ -50,17 +50,17 @@ run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 	go run ./cmd/ratelimitd serve
 
 .PHONY: test
-test: $(GOTESTSUM) ## all tests, on a real Cassandra by Docker or else by Java
+test: $(GOTESTSUM) ## all tests, on a real Cassandra in Docker or else in Java
 	$(localcassandra) -- env CGO_ENABLED=1 $(gotestsum) -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
 	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race test-checks)
 
-# Tests that do less under the race detector (race.Enabled), because it is ten times slower, also run without it.
+# Tests that do less under the race detector (race.Enabled), because it is ten times slower, are also run without it.
 .PHONY: test-without-race
 test-without-race: $(GOTESTSUM)
 	tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
 	$(gotestsum) $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
 
-# Tests of the modules CHECKS.
+# The tests of the modules CHECKS.
 .PHONY: test-checks
 test-checks:
 	@set -ex; for module in $(CHECKS); do CGO_ENABLED=1 go test -C $$module -race -shuffle=on $(TESTFLAGS) ./...; done
@@ -71,7 +71,7 @@ test-short: ## the tests that need no Cassandra
 	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-checks)
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ for some
+fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ selects some
 	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; trap 'exit 130' INT TERM; \
 	cache=$$(go env GOCACHE)/fuzz; packages=$$(go list -f '{{.ImportPath}}={{.Dir}}' $(PACKAGES)); \
 	for package in $$packages; do \
@@ -87,7 +87,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCe
 
 .PHONY: fuzz-long
 fuzz-long: FUZZTIME = 1h
-fuzz-long: fuzz ## the same, for an hour each, two days in all; FUZZ='^Fuzz(Connection|JSON)$$' for the two that compare with Go's own
+fuzz-long: fuzz ## the same for an hour each, two days in all; FUZZ='^Fuzz(Connection|JSON)$$' selects those that compare with Go's own code
 
 .PHONY: abuse
 abuse: ## a server under 10,000 slow, idle and hostile clients, for eleven minutes; prints a table
@@ -102,8 +102,8 @@ broken: ## builds broken on purpose, and the tests that catch each: a table (BRO
 	go build -C internal/broken -o ../../bin/broken ./cmd/broken
 	bin/broken $(BROKENFLAGS)
 
-# Linted at once, in a workspace: each module alone would analyse all its imports again. Garbage collection would take a
-# third of the time by default.
+# All modules are linted at once, in a workspace, because each one alone would analyse all its imports again. Garbage collection would
+# take a third of the time by default.
 MODULES := . client bench examples/middleware deploy/monitoring/dashboard deploy/check $(CHECKS)
 
 .PHONY: lint
@@ -114,15 +114,15 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 	@set -e; for module in $(MODULES); do (cd "$$module" && go mod tidy -diff); done
 
 .PHONY: examples
-examples: ## tests of the examples that have a go.mod of their own; those of the others are among all tests
+examples: ## tests of the examples that have a go.mod of their own; make test runs the others
 	cd examples/middleware && go test ./...
 
 .PHONY: monitoring
-monitoring: ## the dashboard is current, each alert fires, and all their metrics exist; needs promtool, of Debian's prometheus
+monitoring: ## tests of alerts and dashboard; needs promtool, from Debian's prometheus
 	cd deploy/monitoring/dashboard && go test ./...
 	go test ./deploy/monitoring
 
-# Snippets of pages are checked by these, too.
+# These also check snippets of pages.
 .PHONY: client-tools
 client-tools:
 	cd clients/typescript && npm ci --silent --no-audit --no-fund
@@ -130,7 +130,7 @@ client-tools:
 	cd clients && $(MVN) -pl java compile
 
 .PHONY: clients
-clients: client-tools ## the clients of other languages: lint, types, their packages against a real server, and clients generated from openapi.yaml; Go's is among all tests
+clients: client-tools ## the clients of other languages: lint, types, their packages against a real server, and clients generated from openapi.yaml; make test runs Go's
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
 	cd clients/typescript && npm run --silent lint && npm test --silent
 	clients/python/check
@@ -145,15 +145,15 @@ hosts: ## the same on more hosts: every installed Python, the newest Java, Next 
 	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd clients/java/newest
 
 .PHONY: tools
-tools: $(GOTESTSUM) $(NFPM) $(CYCLONEDX) ## build what tests are run by, and packages are built and described with
+tools: $(GOTESTSUM) $(NFPM) $(CYCLONEDX) ## build the tools that run tests, and that build and describe packages
 
 .PHONY: packages
-packages: $(NFPM) $(CYCLONEDX) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
+packages: $(NFPM) $(CYCLONEDX) ## tests of packages, chart, image and compose file with real tools: needs Docker, nginx, promtool and rpm
 	PATH=$(dir $(NFPM)):$(dir $(CYCLONEDX)):$$PATH \
 	  $(localcassandra) -- go test -C deploy/check -count=1 $(TESTFLAGS) ./...
 
 .PHONY: release
-release: $(NFPM) $(CYCLONEDX) ## everything of a release, of this commit, into dist, and nothing published
+release: $(NFPM) $(CYCLONEDX) ## all files of a release of this commit, into dist; publishes nothing
 	rm -rf dist
 	PATH=$(dir $(NFPM)):$(dir $(CYCLONEDX)):$$PATH deploy/package/release dist linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
@@ -174,12 +174,12 @@ $(CYCLONEDX):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)
 
 .PHONY: docs
-docs: ## write the pages made from the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/packages.md, and the outputs that pages show
+docs: ## update the pages made from the code: docs/api.md, docs/reference/flags.md, metrics.md, docs/contributing/packages.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
 	$(localcassandra) -- go test ./docs -count=1 -update
 
 .PHONY: docs-check
-docs-check: ## links, words, facts and commands of the pages, on a real Cassandra by Docker or else by Java
+docs-check: ## checks of the pages' links, words, facts and commands, on a real Cassandra in Docker or else in Java
 	$(localcassandra) -- go test ./docs -count=1
 
 VENV := $(TOOLS)/site
@@ -193,22 +193,22 @@ site: ## the pages as a web site, into bin/site/site; a broken link fails. Needs
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: 90 minutes; BENCH='-peers embedded,redis_rate', NODES=3
+bench: ## ratelimitd and its competitors under the same load, into bin/bench, in 90 minutes; BENCH='-peers embedded,redis_rate', NODES=3
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
 	$(localcassandra) -tuned -nodes $(NODES) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 
 .PHONY: bench-smoke
-bench-smoke: ## the same for fractions of a second, with its tests: all peers must decide correctly
+bench-smoke: ## the same for fractions of a second, with its tests; all must decide correctly
 	cd bench && go test ./... && go run ./cmd/bench -smoke -out ../bin/bench-smoke
 
 .PHONY: gobench
-gobench: ## all Go benchmarks, those of a real Cassandra too
+gobench: ## all Go benchmarks, including those on a real Cassandra
 	$(localcassandra) -tuned -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
 
 FAULTS ?= -duration 5m
 
 .PHONY: faults
-faults: ## real nodes and processes that die, against the promises; FAULTS='-seed 7 -duration 30m'
+faults: ## tests of the promises while real nodes and processes die; FAULTS='-seed 7 -duration 30m'
 	go build -C internal/faults -o ../../bin/faults ./cmd/faults
 	bin/faults $(FAULTS)
 

@@ -348,7 +348,7 @@ type happening struct {
 }
 
 func (p *performance) add(at time.Time, visitor int, receipt string) {
-	i, _ := slices.BinarySearchFunc(p.events, at, func(e happening, at time.Time) int { return at.Compare(e.at) }) // the next event is the last element
+	i, _ := slices.BinarySearchFunc(p.events, at, func(e happening, at time.Time) int { return at.Compare(e.at) }) // the next event last
 	p.events = slices.Insert(p.events, i, happening{at, visitor, receipt})
 }
 
