@@ -59,7 +59,7 @@ var empty = map[string]string{
 var rows = []row{
 	{"Decisions", []panel{
 		{
-			"Decisions", "By outcome. would_deny are decisions that were allowed in shadow and would be denied if enforced.", units.RequestsPerSecond,
+			"Decisions", "By outcome. would_deny: allowed in shadow, would be denied if enforced.", units.RequestsPerSecond,
 			[]query{{perSecond(decisions, policyScope, "outcome"), "{{outcome}}"}},
 		},
 		{
@@ -73,7 +73,7 @@ var rows = []row{
 				perSecond(calls, policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"Denials, by policy and outcome", "refused: denied by countries or number_types; would_deny: would be denied by a shadow.", units.RequestsPerSecond,
+			"Denials, by policy and outcome", "refused: by countries or number_types; would_deny: in shadow.", units.RequestsPerSecond,
 			[]query{{perSecond(decisions, policyScope+`, outcome=~"`+denied+`|would_deny"`, "policy, outcome"), "{{policy}}: {{outcome}}"}},
 		},
 		{
@@ -102,7 +102,7 @@ var rows = []row{
 			[]query{{perSecond("ratelimitd_overshoot_units_total", policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"How far callers go", "How many times its limit the worst of a hundred callers asked for, among those whose window ended in the last hour.",
+			"How far callers go", "The demand of the worst of a hundred callers in multiples of its limit, for windows that ended in the last hour.",
 			units.Short,
 			[]query{{strings.ReplaceAll(
 				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h") + " > 0", "{{policy}}"}},
