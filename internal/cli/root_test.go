@@ -71,7 +71,7 @@ func TestWrongCallsExitWithTwo(t *testing.T) {
 		{"a receiver of events", nil, "serve --events-url=example.org/events",
 			`"--events-url" flag: it is not the URL of a receiver: use one such as https://example.org/events`},
 		{"a receiver with a password", nil, "serve --events-url=https://me:secret@example.org", "--events-url: it has a user name or a password"},
-		{"a share of denials", nil, "serve --events-denied-share=0.5", `"0.5" is not a share: use 1% to 100%`},
+		{"a share of denials", nil, "serve --events-denied-share=0.5", `"0.5" is not a percentage: use a whole one from 1% to 100%`},
 		{"events without a secret", nil, "serve --events-url=https://example.org",
 			"--events-url: events are signed, and there is no secret: give --events-secret-file (or RATELIMITD_EVENTS_SECRET)"},
 		{"a secret without events", nil, "serve --events-secret-file=x", "--events-secret-file does nothing without --events-url"},

@@ -215,8 +215,11 @@ const maxName = 63
 
 // policyName returns a unique name for the policy of path, made of the letters and digits of the domain and the path.
 func (s *source) policyName(path []step) string {
-	name := "limit"
-	for i, part := range partsOf(s.domain, path) {
+	name, parts := "limit", []string{s.domain}
+	for _, at := range path {
+		parts = append(parts, at.key, at.value)
+	}
+	for i, part := range parts {
 		switch word := strings.Trim(strings.Map(nameRune, strings.ToLower(part)), "-._"); {
 		case word == "":
 		case i == 0:
@@ -235,15 +238,6 @@ func (s *source) policyName(path []step) string {
 	}
 	s.names[unique] = true
 	return unique
-}
-
-// partsOf returns the domain, and the keys and values of path.
-func partsOf(domain string, path []step) []string {
-	parts := []string{domain}
-	for _, at := range path {
-		parts = append(parts, at.key, at.value)
-	}
-	return parts
 }
 
 func nameRune(r rune) rune {

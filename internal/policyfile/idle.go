@@ -40,7 +40,9 @@ func Idle(p *policy.Policy) (told []string) {
 
 // bounds reports whether b never denies units that a admits.
 func bounds(a, b *policy.Limit) bool {
-	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
+	renamed := *b
+	renamed.Name = a.Name
+	alike := a.ID() == renamed.ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
 	case a.IsConcurrent() || b.IsConcurrent(): // their denials depend on releases
 		return false
@@ -69,13 +71,6 @@ func mostOf(a, b *policy.Limit) int64 {
 		return times * a.Limit
 	}
 	return math.MaxInt64
-}
-
-// sameButFor returns b with the name of a.
-func sameButFor(b, a *policy.Limit) policy.Limit {
-	other := *b
-	other.Name = a.Name
-	return other
 }
 
 // windows returns the maximum that a admits within the span that b counts, as a multiple of its limit.

@@ -72,16 +72,13 @@ func newReading(at time.Time, families []*dto.MetricFamily) reading {
 
 func (r *reading) add(name string, m *dto.Metric) {
 	switch name {
-	case "ratelimitd_decisions_total":
+	case "ratelimitd_decisions_total", "ratelimitd_calls_total":
 		of := r.policies[label(m, "policy")]
 		if kind, known := kindOf[label(m, "outcome")]; known {
+			if name == "ratelimitd_calls_total" {
+				kind = callsOf[kind]
+			}
 			of[kind] += m.GetCounter().GetValue()
-		}
-		r.policies[label(m, "policy")] = of
-	case "ratelimitd_calls_total":
-		of := r.policies[label(m, "policy")]
-		if kind, known := kindOf[label(m, "outcome")]; known {
-			of[callsOf[kind]] += m.GetCounter().GetValue()
 		}
 		r.policies[label(m, "policy")] = of
 	case "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total",

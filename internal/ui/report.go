@@ -85,24 +85,26 @@ func (u *UI) Sum(scope string, reports []Report, missing []Unanswered, may func(
 		s.Members = &members
 	}
 	var requests, operations Histogram
-	policies, confirmed, worst := newMerged(policyName), newMerged(destinationOf), newMerged(callerOf)
+	var policies merged[string, PolicyState]
+	var confirmed merged[destination, ConfirmationState]
+	var worst merged[[2]string, WorstKey]
 	for i := range reports {
 		r := &reports[i]
 		var own Decisions
 		for _, p := range r.Policies {
 			if may(p.Name) {
 				own = own.plus(&p.Decisions)
-				policies.add(p, (*PolicyState).add)
+				policies.add(p.Name, p, (*PolicyState).add)
 			}
 		}
 		for _, c := range r.Confirmations {
 			if may(c.Policy) {
-				confirmed.add(c, (*ConfirmationState).add)
+				confirmed.add(destination{c.Policy, c.Country}, c, (*ConfirmationState).add)
 			}
 		}
 		for _, w := range r.Worst {
 			if may(w.Policy) {
-				worst.add(w, func(sum, more *WorstKey) { sum.Attempts += more.Attempts })
+				worst.add([2]string{w.Policy, w.Key}, w, func(sum, more *WorstKey) { sum.Attempts += more.Attempts })
 			}
 		}
 		s.Instances = append(s.Instances, InstanceState{
@@ -149,31 +151,22 @@ func (s *State) list(policies []PolicyState, confirmed []ConfirmationState, wors
 
 // merged has the sums of values with the same key, in the order of their first values.
 type merged[K comparable, V any] struct {
-	keyOf func(*V) K
-	at    map[K]int
-	all   []V
-}
-
-func newMerged[K comparable, V any](keyOf func(*V) K) merged[K, V] {
-	return merged[K, V]{keyOf: keyOf, at: make(map[K]int)}
+	at  map[K]int
+	all []V
 }
 
 // add adds v to the value with the same key.
-func (m *merged[K, V]) add(v V, plus func(sum, more *V)) {
-	key := m.keyOf(&v)
+func (m *merged[K, V]) add(key K, v V, plus func(sum, more *V)) {
 	if i, there := m.at[key]; there {
 		plus(&m.all[i], &v)
 		return
 	}
+	if m.at == nil {
+		m.at = make(map[K]int)
+	}
 	m.at[key] = len(m.all)
 	m.all = append(m.all, v)
 }
-
-func policyName(p *PolicyState) string { return p.Name }
-
-func destinationOf(c *ConfirmationState) destination { return destination{c.Policy, c.Country} }
-
-func callerOf(w *WorstKey) [2]string { return [2]string{w.Policy, w.Key} }
 
 func (p *PolicyState) add(more *PolicyState) {
 	p.Decisions = p.plus(&more.Decisions)

@@ -75,6 +75,9 @@ func (e *eventSource) Observe(_ count.Op, key store.Key, _ int64, d *count.Decis
 
 // Relented notes a denial by a conversion limit in a call that its policy of known callers admitted.
 func (e *eventSource) Relented(key store.Key, d *count.Decision) {
+	if e.watcher == nil {
+		return
+	}
 	for i := range d.Limits() {
 		l := &d.Limits()[i]
 		if l.Limit.Algorithm == policy.Conversion.Name && !l.Allowed && !l.Limit.Shadow {

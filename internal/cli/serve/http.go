@@ -30,7 +30,7 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	server := api.NewHTTPServer(s.newAPI())
 	server.ErrorLog = s.serverLog(slog.LevelWarn)
 	limited := s.limit(server, listener)
-	s.guard.onNewAuthorities(renewer(server))
+	s.guard.renew = renewer(server)
 	return &httpServer{s.readBy(server), limited, secured(limited, s.guard.tlsConfig("http/1.1")), s.drain(), s.log}, nil
 }
 

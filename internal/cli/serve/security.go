@@ -29,7 +29,7 @@ type security struct {
 	callers      *auth.Watcher                    // nil: callers are not authenticated
 	certificates *filewatch.Watcher[certificates] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
-	renew        []func() // called when clients are verified by other authorities
+	renew        func() // is called when other authorities verify clients; set before run
 	measured     *metrics.Metrics
 	audit        *auditLog
 	log          *slog.Logger
@@ -198,19 +198,13 @@ func (s *security) setCertificates(read certificates, err error) error {
 	config := read.config
 	last := s.current.Swap(config)
 	if last != nil && config.ClientCAs != nil && !config.ClientCAs.Equal(last.ClientCAs) {
-		for _, renew := range s.renew {
-			renew()
-		}
+		s.renew()
 	}
 	s.measured.SetExpiry(metrics.CertificateServer, config.Certificates[0].Leaf.NotAfter)
 	s.measured.SetExpiry(metrics.CertificateClientCA, read.expire)
 	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
 	return nil
 }
-
-// onNewAuthorities registers renew, to be called whenever the authorities that verify clients change. It must not be
-// called while run runs.
-func (s *security) onNewAuthorities(renew func()) { s.renew = append(s.renew, renew) }
 
 // renewer returns a function that closes all connections of server, so that the current authorities verify new ones:
 // idle connections at once, and others after their answer, within the write timeout. Meanwhile, every request needs a

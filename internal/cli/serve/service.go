@@ -160,8 +160,8 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	if s.peers, err = openPeers(ctx, s.settings, s.store, s.log); err != nil {
 		return err
 	}
-	options.Now, options.Observer, options.Owners = s.process.Now, s.observers(), s.peers.owners()
-	options.ObserveCall = s.measured.ObserveCall
+	options.Now, options.Owners = s.process.Now, s.peers.owners()
+	options.Observer, options.ObserveCall = &observers{s.measured, &s.events, s.shadows}, s.measured.ObserveCall
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
 	if s.telemetry.Tracer() != nil {

@@ -5,74 +5,31 @@ import (
 	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/shadow"
 )
 
-// observers passes every decision on to each of its observers.
-type observers []limiter.Observer
-
-// observers returns all observers of the decisions of s.
-func (s *service) observers() observers {
-	all := observers{s.measured, s.shadows}
-	if s.events.sender != nil {
-		all = append(all, &s.events)
-	}
-	return all
+// observers are the observers of decisions. Those of metrics and events are embedded for refunds and blocks, which
+// shadows do not observe.
+type observers struct {
+	*metrics.Metrics
+	*eventSource
+	shadows *shadow.Table
 }
 
-// Confirmed calls the observers that implement it.
-func (o observers) Confirmed(policy string, key store.Key, units int64) {
-	for _, one := range o {
-		if wants, ok := one.(limiter.ConfirmObserver); ok {
-			wants.Confirmed(policy, key, units)
-		}
-	}
+// Observe passes a decision on to all observers.
+func (o *observers) Observe(op count.Op, key store.Key, cost int64, d *count.Decision) {
+	o.Metrics.Observe(op, key, cost, d)
+	o.shadows.Observe(op, key, cost, d)
+	o.eventSource.Observe(op, key, cost, d)
 }
 
-// Refunded calls the observers that implement it.
-func (o observers) Refunded(policy string, key store.Key, units int64) {
-	for _, one := range o {
-		if wants, ok := one.(limiter.RefundObserver); ok {
-			wants.Refunded(policy, key, units)
-		}
-	}
-}
-
-// Relented calls the observers that implement it.
-func (o observers) Relented(key store.Key, d *count.Decision) {
-	for _, one := range o {
-		if wants, ok := one.(limiter.RelentObserver); ok {
-			wants.Relented(key, d)
-		}
-	}
-}
-
-// Blocked calls the observers that implement it.
-func (o observers) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
-	for _, one := range o {
-		if wants, ok := one.(limiter.BlockObserver); ok {
-			wants.Blocked(policy, key, until, strikes)
-		}
-	}
-}
-
-// Unblocked calls the observers that implement it.
-func (o observers) Unblocked(policy string, key store.Key) {
-	for _, one := range o {
-		if wants, ok := one.(limiter.BlockObserver); ok {
-			wants.Unblocked(policy, key)
-		}
-	}
-}
-
-// Observe calls all observers.
-func (o observers) Observe(op count.Op, key store.Key, cost int64, d *count.Decision) {
-	for _, one := range o {
-		one.Observe(op, key, cost, d)
-	}
+// Confirmed passes confirmed units on to metrics and shadows.
+func (o *observers) Confirmed(policy string, key store.Key, units int64) {
+	o.Metrics.Confirmed(policy, key, units)
+	o.shadows.Confirmed(policy, key, units)
 }
 
 // shadowOf sums the reports of all instances on the shadows of policy.

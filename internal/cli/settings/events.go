@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/events"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Events are the settings of the receivers of events.
@@ -49,12 +48,8 @@ func receiver(text string) (*url.URL, error) {
 
 // percent parses 1% to 100%.
 func percent(text string) (float64, error) {
-	number, found := strings.CutSuffix(text, "%")
-	n, err := strconv.Atoi(number)
-	if !found || err != nil || n < 1 || n > 100 {
-		return 0, fmt.Errorf("%q is not a share: use 1%% to 100%%", text)
-	}
-	return float64(n) / 100, nil
+	share, err := policy.ParseShare(text)
+	return float64(share) / 100, err
 }
 
 // Secrets returns the secrets that events are signed with, from the file or the environment.
