@@ -70,7 +70,7 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 // limitUnits reads the units that a limit holds for all identifiers.
 var limitUnits = units(func(l *policy.Limit) *int64 { return &l.Limit })
 
-// writeUnits writes the units that a limit holds, if that is done under key.
+// writeUnits writes the units that a limit holds, if key is their key.
 func writeUnits(key string) func(*policy.Limit) string {
 	return func(l *policy.Limit) string {
 		if key != unitsKey(l) {

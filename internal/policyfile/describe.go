@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Describe returns the members of p as Format writes them, by name, without its name and its description. Policies that decide alike
-// have equal members.
+// Describe returns the members of p as Format writes them, by their keys, except the name and the description. Policies
+// that decide alike have equal members.
 func Describe(p policy.Policy) map[string]string {
 	p = p.WithDefaults()
 	members := make(map[string]string)

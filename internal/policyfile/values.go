@@ -190,7 +190,7 @@ func yes[T any](field func(*T) *bool) codec[T] {
 	}
 }
 
-// nonzero is of for a field that must not be 0, which stands for a default or for none if the member is left out.
+// nonzero returns of(field), except that it refuses 0, which stands for a default or for none if the member is left out.
 // others is the permitted range.
 func nonzero[T any, V comparable](of func(func(*T) *V) codec[T], field func(*T) *V, others string) codec[T] {
 	c := of(field)

@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	lookEvery  = 250 * time.Millisecond // so that a version is in force within a second, with the time that it takes to read it
-	lookWithin = 2 * time.Second        // for the requests of one look
-	// staleAfter is how long after the store's last answer a later version may be in force elsewhere.
-	staleAfter = 2 * time.Second
-	retryEvery = 5 * time.Second // of a version that can't come into force
+	lookEvery  = 250 * time.Millisecond // brings a version into force within a second, including the time to read it
+	lookWithin = 2 * time.Second        // timeout of the requests of one look
+	staleAfter = 2 * time.Second        // time after the store's last answer in which a later version may come into force elsewhere
+	retryEvery = 5 * time.Second        // interval between attempts for a version that can't come into force
 )
 
 // Options of a Follower. All but None and Logger are needed.
@@ -28,7 +27,7 @@ type Options struct {
 	Check func(policyfile.File) error
 	// Force brings a version of the policies into force.
 	Force func(number int64, file policyfile.File) error
-	// None is called once the store has said that it keeps no version; nil: nothing is to be done then.
+	// None is called once, if the store answers that it has no version; nil: nothing is done.
 	None   func() error
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -37,19 +36,19 @@ type Options struct {
 type Follower struct {
 	store   Store
 	opts    Options
-	poke    chan struct{} // has Run look now
-	refused int64         // the version that could not come into force last; the looks' own
+	poke    chan struct{} // makes Run look now
+	refused int64         // the version that could not come into force last; looks alone use it
 	tried   time.Time     // when that was
 
 	mu      sync.Mutex
-	set     Set           // in force; zero: none of the store's is
-	none    bool          // the store has said that there is none
-	settled time.Time     // when the last look began after which all that the store has is in force, or can't be
+	set     Set           // the version in force; zero: none of the store's
+	none    bool          // the store has answered that it has no version
+	settled time.Time     // when the last look began that got an answer of the store
 	failed  error         // of the latest look; nil: it found the version in force, or put one in force
-	ended   time.Time     // when that look ended
-	sought  int64         // the version that it could have brought into force
-	parsed  parsedText    // that is being applied: many policies take a while to parse
-	looked  chan struct{} // closed when the look under way, or the next one, ends
+	ended   time.Time     // when the latest look ended
+	sought  int64         // the version that the latest look could have brought into force
+	parsed  parsedText    // of the text that is being applied, since many policies take a while to parse
+	looked  chan struct{} // closed at the end of the look in progress, or else of the next one
 }
 
 // parsedText is a text that has been parsed.
@@ -76,15 +75,15 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-f.poke:
 		}
-		_ = f.Look(ctx) // it is kept, and logged
+		_ = f.Look(ctx) // the error is kept, and logged
 	}
 }
 
-// Look brings the latest version into force, if it is not, once. Only Run may call it at the same time as itself.
+// Look brings the latest version into force, unless it is. It must not be called while Run runs.
 func (f *Follower) Look(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	began := time.Now() // an answer may be read long after it was given, by a process that stood still
+	began := time.Now() // a process that was stopped may read an answer long after it was given
 	err := f.look(within)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +99,7 @@ func (f *Follower) Look(ctx context.Context) error {
 	return err
 }
 
-// note logs err where the look before had another one, or none. The lock is held.
+// note logs err, unless the look before had the same one. The lock is held.
 func (f *Follower) note(err error) {
 	switch {
 	case err == nil && f.failed != nil:
@@ -132,7 +131,7 @@ func (f *Follower) look(ctx context.Context) error {
 	return nil
 }
 
-// bringOnce is bring, unless that failed a moment ago: what can't be read or is refused stays so, mostly.
+// bringOnce is bring, unless the same version failed a moment ago, since it would most likely fail again.
 func (f *Follower) bringOnce(ctx context.Context, number int64) error {
 	if number == f.refused && time.Since(f.tried) < retryEvery {
 		f.mu.Lock()
@@ -218,7 +217,7 @@ func (f *Follower) InForce() int64 {
 
 // Await returns when that version is in force, or a later one. The error says why it is not.
 func (f *Follower) Await(ctx context.Context, number int64) error {
-	for range 2 { // of two looks the second began after this
+	for range 2 { // the second of two looks has begun after the call
 		f.mu.Lock()
 		inForce, looked, failed := f.set.Number, f.looked, f.failed
 		inVain := failed != nil && number <= f.sought && time.Since(f.ended) < lookEvery
@@ -242,7 +241,7 @@ func (f *Follower) Await(ctx context.Context, number int64) error {
 	return fmt.Errorf("%w: the store has no version %d yet", ErrNoVersion, number)
 }
 
-// LookSoon has Run look now.
+// LookSoon makes Run look now.
 func (f *Follower) LookSoon() {
 	select {
 	case f.poke <- struct{}{}:
@@ -256,8 +255,8 @@ var (
 	errStale   = errors.New("the store has not said for a while which policies are the latest")
 )
 
-// Ready returns an error if nobody should ask this instance: it has no policies, or can't tell whether others have
-// later ones. A version in the store that cannot be read is no reason: the policies in force stay.
+// Ready returns an error if this instance should not be sent requests, since it has no policies or does not know whether
+// others have later ones. An unreadable version in the store is no error: the policies in force stay.
 func (f *Follower) Ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -273,7 +272,7 @@ func (f *Follower) Ready() error {
 	return nil
 }
 
-// Warnings returns sentences about problems that don't keep this instance from deciding.
+// Warnings returns sentences about problems that do not prevent decisions.
 func (f *Follower) Warnings() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -283,12 +282,12 @@ func (f *Follower) Warnings() []string {
 	return []string{fmt.Sprintf("the latest policies in the store are not in force here, version %d is; the log says why", f.set.Number)}
 }
 
-// Any tells Apply to replace whatever version is the latest.
+// Any stands for the latest version, whichever that is.
 const Any int64 = -1
 
-// Apply makes text the latest version, if that is still have, and brings it into force. The same text as the latest
-// version's makes none: that one is returned. Errors are those of policyfile.ParseFile and of Options.Check, which
-// tell every mistake, ErrConflict, and those of the store.
+// Apply makes text the latest version, if that is still have, and brings it into force. If the latest version has the same
+// text, Apply returns it and makes none. Errors are those of policyfile.ParseFile and of Options.Check, which have every
+// mistake, ErrConflict, and those of the store.
 func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string) (Version, error) {
 	file, err := policyfile.ParseFile("policies", text)
 	if err == nil {
@@ -305,7 +304,7 @@ func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string
 	}
 }
 
-// anyTries is how often a version is put in the place of whatever is the latest, while others make some.
+// anyTries is the number of attempts to replace any version, while other instances make versions, too.
 const anyTries = 5
 
 func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File, have int64, by string) (Version, error) {
@@ -313,7 +312,7 @@ func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File,
 	if err != nil {
 		return Version{}, err
 	}
-	known := max(latest, f.InForce()) // more where the store has lost some
+	known := max(latest, f.InForce()) // the version in force is later if the store has lost versions
 	if have != Any && have != known {
 		return Version{}, fmt.Errorf("%w: it is %d", ErrConflict, known)
 	}
@@ -332,11 +331,8 @@ func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File,
 	f.mu.Lock()
 	f.sought = 0 // an earlier failure was another version's
 	f.mu.Unlock()
-	if err := f.Await(ctx, set.Number); err != nil { // it is kept, and comes into force as everywhere
+	if err := f.Await(ctx, set.Number); err != nil { // it is stored, and comes into force later, as on other instances
 		f.opts.Logger.Warn("policies were applied and are not in force here yet", "version", set.Number, "error", err)
 	}
 	return set.Version, nil
 }
-
-// Store returns the store that f follows.
-func (f *Follower) Store() Store { return f.store }

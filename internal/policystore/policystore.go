@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// Store keeps versions of the policies. Numbers begin with 1 and only grow.
+// Store keeps versions of the policies. Their numbers begin with 1 and only grow.
 type Store interface {
-	// Latest returns the number of the latest version, 0 if there is none. It is asked several times a second.
+	// Latest returns the number of the latest version, 0 if there is none. It is called several times a second.
 	Latest(ctx context.Context) (int64, error)
 	// History returns the versions that are kept, the latest first.
 	History(ctx context.Context) ([]Version, error)
 	// Read returns a version. The error wraps ErrNoVersion if it is not kept.
 	Read(ctx context.Context, number int64) (Set, error)
 	// Put keeps set as the latest version if that is still have, and forgets versions beyond Kept. An error that
-	// wraps ErrConflict says that it is not kept. After any other error it may be, now or later.
+	// wraps ErrConflict means that set is not kept. After any other error, set may be kept, now or later.
 	Put(ctx context.Context, have int64, set *Set) error
 }
 
-// Kept is how many versions are kept: of the longest file 100 MiB.
+// Kept is the number of versions that are kept. Those of the longest file take 100 MiB.
 const Kept = 100
 
 // Version describes a version, without its text.
@@ -53,15 +53,15 @@ func DigestOf(text []byte) string {
 
 // Errors of a Store.
 var (
-	// ErrConflict is a Put after which another version than the expected one is the latest.
+	// ErrConflict means that the latest version is another one than expected.
 	ErrConflict = errors.New("another version of the policies is the latest")
-	// ErrNoVersion is a version that is not kept.
+	// ErrNoVersion means that a version is not kept.
 	ErrNoVersion = errors.New("this version of the policies is not kept")
-	// ErrUnreadable means that the store's answer can't be read: waiting does not help.
+	// ErrUnreadable means that the store's answer can't be read, now or later.
 	ErrUnreadable = errors.New("the policies in the store can't be read")
 )
 
-// Memory is a Store of this process, which forgets with it. The zero value has no version.
+// Memory is a Store in the memory of this process. The zero value has no version.
 type Memory struct {
 	mu   sync.Mutex
 	sets []Set // the latest first

@@ -8,11 +8,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// precision is that of sketches: 2 KiB each at most, for numbers of callers that are off by 2.3 % on average. Up to some
-// hundred they are exact.
+// precision is the precision of sketches of at most 2 KiB, whose standard error is 2.3 %. Up to some hundreds they are
+// exact.
 const precision = 11
 
-// Callers is an estimate of the number of keys in a set, of which it keeps none. The nil Callers is not known.
+// Callers estimates the number of keys in a set without keeping them. A nil Callers is an unknown number.
 //
 // Package overshoot uses datasketches-go, which has such a sketch, too. Its reader indexes the bytes of a sketch without
 // checks, as of version 0.2.0: a truncated one from another instance is a panic, and not an error.
@@ -23,19 +23,19 @@ func newCallers() *Callers {
 	return &Callers{sketch}
 }
 
-// add adds key, if c is kept at all.
+// add adds key, unless c is nil.
 func (c *Callers) add(key store.Key) {
 	if c != nil {
 		c.sketch.InsertHash(key.Prefix())
 	}
 }
 
-// Count returns the number of keys; nil: it is not known.
+// Count returns the number of keys, nil if it is not known.
 func (c *Callers) Count() *int64 {
 	if c == nil {
 		return nil
 	}
-	n := int64(c.sketch.Estimate()) //nolint:gosec // of keys that somebody asked for
+	n := int64(c.sketch.Estimate()) //nolint:gosec // far below 1<<63
 	return &n
 }
 
@@ -47,7 +47,7 @@ func (c *Callers) clone() *Callers {
 	return &Callers{c.sketch.Clone()}
 }
 
-// union returns the keys that are in a or b. It keeps neither.
+// union returns the keys that are in a or b, which stay as they are.
 func union(a, b *Callers) *Callers {
 	if a == nil || b == nil {
 		return nil
@@ -66,7 +66,7 @@ func (c *Callers) MarshalJSON() ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// UnmarshalJSON reads what MarshalJSON of another instance wrote.
+// UnmarshalJSON reads the Callers of another instance.
 func (c *Callers) UnmarshalJSON(text []byte) error {
 	var b []byte
 	if err := json.Unmarshal(text, &b); err != nil {

@@ -1,7 +1,7 @@
-// Package shadow counts calls that shadows would deny: limits with shadow: true, and those of policies in mode shadow. It
-// knows how many calls were decided since they came into force, how many of these each would have denied, over the last
-// hour and the last week, and of about how many callers; and it adds up what several instances counted.
+// Package shadow counts the calls that shadows would deny. Shadows are limits with shadow: true, and the limits of
+// policies in mode shadow. Since a shadow came into force, the package counts the decided calls, those that the shadow
+// would have denied, by minute and by hour of the last week, and estimates the number of their callers. It sums the counts
+// of several instances.
 //
-// It knows a caller by store.Key only, never by its identifier, and nothing of how limits are decided or of callers of
-// the API.
+// It knows a caller by its store.Key only, never by its identifier, and does not know how limits are decided.
 package shadow

@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// Report has the counts of one policy, by one instance or by several.
+// Report has the counts of one policy on one instance or on several.
 type Report struct {
-	Print     uint64    // of the shadows: only reports of the same can be added up
-	Since     time.Time // when counting began; of several, the earliest
-	Calls     int64     // decided since, those that were denied included
-	Denied    int64     // of these
-	Undecided int64     // of these: the store did not answer, and nobody knows what shadows would have done
-	WouldDeny int64     // calls that were allowed, and that some shadow would have denied
-	Callers   *Callers  // of these; nil: not known
-	Confirmed *int64    `json:",omitempty"` // units, since; nil: no shadow depends on confirmations
-	Limits    []Limit   // that are shadows, in the policy's order
+	Print     uint64    // fingerprint of the shadows: only reports with the same one can be summed
+	Since     time.Time // when counting began, on the first of several instances
+	Calls     int64     // decided calls, denied or not
+	Denied    int64     // denied calls
+	Undecided int64     // calls of unknown outcome for shadows, since the store did not answer
+	WouldDeny int64     // allowed calls that a shadow would have denied
+	Callers   *Callers  // of the calls in WouldDeny; nil: not known
+	Confirmed *int64    `json:",omitempty"` // confirmed units; nil: no shadow depends on confirmations
+	Limits    []Limit   // the shadows, in the policy's order
 }
 
-// Limit counts calls that one shadow would have denied.
+// Limit has the counts of calls that one shadow would have denied.
 type Limit struct {
 	Name      string
 	WouldDeny int64
 	Callers   *Callers
-	Hours     []Span // of the last week that calls came in, the oldest first
-	Minutes   []Span // of the last hour; their Callers are not known
+	Hours     []Span // hours of the last week with calls, the oldest first
+	Minutes   []Span // minutes of the last hour with calls; their Callers are not known
 }
 
 // Span is an hour or a minute.
 type Span struct {
 	Start     time.Time
-	Calls     int64 // that were decided in it
+	Calls     int64 // decided calls
 	WouldDeny int64
 	Callers   *Callers
 }
 
-// Add adds what another instance counted of the same shadows. It keeps parts of other.
+// Add adds the counts of another instance for the same shadows. r shares memory with other afterwards.
 func (r *Report) Add(other *Report) {
 	if other.Since.Before(r.Since) {
 		r.Since = other.Since
@@ -59,7 +59,7 @@ func (r *Report) Add(other *Report) {
 	}
 }
 
-// addSpans returns the spans of both, in their order.
+// addSpans returns the sums of the spans of both, the oldest first.
 func addSpans(a, b []Span) []Span {
 	all := slices.Concat(a, b)
 	slices.SortStableFunc(all, func(x, y Span) int { return cmp.Compare(x.Start.UnixNano(), y.Start.UnixNano()) })

@@ -12,12 +12,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// maxSketched is how many shadows have their callers counted: 170 sketches each, of 340 KiB where all of them are of many
-// callers. Those beyond have calls counted alone.
+// maxSketched is the maximum of shadows whose callers are counted. Each has 170 sketches, which take up to 340 KiB. For
+// others, only calls are counted.
 const maxSketched = 128
 
-// Table tallies calls that shadows would deny, by policy. It is a limiter.Observer, and safe for
-// concurrent use; make one with New.
+// Table counts the calls that shadows would deny, by policy. It is a limiter.Observer, and safe for concurrent use; make
+// one with New.
 type Table struct {
 	now     func() time.Time
 	tallies atomic.Pointer[map[string]*tally]
@@ -30,9 +30,8 @@ func New(now func() time.Time) *Table {
 	return t
 }
 
-// SetPolicies has t count calls that shadows of policies would deny, in place of all earlier ones.
-// Where a policy's limits, mode and count are the same, counting goes on. It is not to be called
-// twice at once.
+// SetPolicies replaces the policies whose shadows are counted. The counts of a policy with the same limits, mode and count
+// as before are kept. SetPolicies must not be called concurrently.
 func (t *Table) SetPolicies(policies []*policy.Policy) {
 	old, now := *t.tallies.Load(), t.now()
 	tallies, sketched := make(map[string]*tally), 0
@@ -67,7 +66,7 @@ func printOf(p *policy.Policy) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// Observe counts a take, or a check that reserves. It keeps nothing of d.
+// Observe counts a take, or a check that reserves. It does not keep d.
 func (t *Table) Observe(op count.Op, key store.Key, _ int64, d *count.Decision) {
 	tally := (*t.tallies.Load())[d.Policy.Name]
 	if tally == nil || op != count.OpTake && (op != count.OpCheck || d.Recorded != count.RecordedYes) {
@@ -76,14 +75,14 @@ func (t *Table) Observe(op count.Op, key store.Key, _ int64, d *count.Decision) 
 	tally.observe(key, d, t.now())
 }
 
-// Confirmed counts units that are confirmed under a policy.
+// Confirmed counts confirmed units under a policy.
 func (t *Table) Confirmed(policy string, _ store.Key, units int64) {
 	if tally := (*t.tallies.Load())[policy]; tally != nil {
 		tally.confirm(units)
 	}
 }
 
-// Report returns this instance's counts of policy; false: nothing of it is in shadow.
+// Report returns this instance's counts for policy. It returns false if the policy has no shadow.
 func (t *Table) Report(policy string) (Report, bool) {
 	tally := (*t.tallies.Load())[policy]
 	if tally == nil {

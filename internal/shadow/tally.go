@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// tally has this instance's counts of one policy's shadows.
+// tally has this instance's counts for one policy's shadows.
 type tally struct {
 	print uint64
 	since time.Time
@@ -22,7 +22,7 @@ type tally struct {
 
 // limit has the counts of one shadow.
 type limit struct {
-	at      int // its place in the policy
+	at      int // its index in the policy
 	hours   spans
 	minutes spans
 }
@@ -33,8 +33,7 @@ const (
 	minutesKept = 60
 )
 
-// newTally returns a tally of p, which has shadows, that begins at now. Callers are counted if there is room for their
-// sketches.
+// newTally returns a tally of p, which has shadows, that begins at now. callers says whether callers are counted.
 func newTally(p *policy.Policy, print uint64, now time.Time, callers bool) *tally {
 	t := &tally{print: print, since: now, whole: p.Mode == policy.ModeShadow}
 	t.total = Report{Print: print, Since: now}
@@ -70,7 +69,7 @@ func (t *tally) observe(key store.Key, d *count.Decision, now time.Time) {
 	case !d.Allowed:
 		t.total.Denied++
 	}
-	// Where another demand of the call denies it, this one is not counted, and was not admitted.
+	// If another demand of the call denies it, this one is not recorded, and was not admitted.
 	admitted := !d.Degraded && d.Allowed && (t.whole || d.Recorded != count.RecordedNo)
 	if admitted && t.denies(d) {
 		t.total.WouldDeny++
@@ -88,7 +87,7 @@ func (t *tally) observe(key store.Key, d *count.Decision, now time.Time) {
 	}
 }
 
-// confirm counts units that are confirmed.
+// confirm counts confirmed units.
 func (t *tally) confirm(units int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,11 +127,11 @@ func (t *tally) report(now time.Time) Report {
 	return r
 }
 
-// spans are the latest of one width. Each has the place of its number, and gives way to the one that comes round.
+// spans are the latest spans of one width, in a ring where a new span overwrites the oldest.
 type spans struct {
 	width   time.Duration
-	kept    int
-	callers bool // of each are counted
+	kept    int  // number of spans
+	callers bool // callers are counted
 	ring    []Span
 }
 
@@ -148,14 +147,14 @@ func (s *spans) add(key store.Key, would bool, now time.Time) {
 			place.Callers = newCallers()
 		}
 	}
-	place.Calls++ // of a clock that was set back: in the later span
+	place.Calls++ // in the later span, if the clock was set back
 	if would {
 		place.WouldDeny++
 		place.Callers.add(key)
 	}
 }
 
-// list returns copies of the spans that are not older than they are kept, the oldest first.
+// list returns copies of the spans that are not too old, the oldest first.
 func (s *spans) list(now time.Time) []Span {
 	var all []Span
 	for _, span := range s.ring {

@@ -20,13 +20,13 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority returns one whose own certificate has this name, and is good for an hour.
+// NewAuthority returns an authority whose own certificate has this name, and is valid for an hour.
 func NewAuthority(t *testing.T, name string) *Authority {
 	t.Helper()
 	return NewAuthorityUntil(t, name, time.Now().Add(time.Hour))
 }
 
-// NewAuthorityUntil is NewAuthority with a certificate that expires then, to the second.
+// NewAuthorityUntil is NewAuthority with a certificate that expires at this time, to the second.
 func NewAuthorityUntil(t *testing.T, name string, expires time.Time) *Authority {
 	t.Helper()
 	a := &Authority{t: t}

@@ -1,5 +1,4 @@
-// Package clitest runs the command line of ratelimitd within tests: commands that end by
-// themselves, and services that are asked.
+// Package clitest runs the command line of ratelimitd within tests: commands that end by themselves, and services.
 package clitest
 
 import (
@@ -20,8 +19,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// Patience is how long a test waits for what mostly takes milliseconds. It is longer than two looks at the settings of other
-// instances, ten seconds apart: a difference that an instance finds after its start counts if the next look finds it, too.
+// Patience is the time that tests wait for events that usually take milliseconds. It is longer than two checks of the
+// settings of other instances, which are ten seconds apart, because a difference counts once two checks have found it.
 const Patience = time.Minute
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -29,8 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // asProgram makes a test binary the program itself.
 const asProgram = "BE_THE_PROGRAM"
 
-// Main runs the tests, or ratelimitd, if Environ made the environment of this process. It ends
-// the process.
+// Main runs the tests, or ratelimitd if Environ made the environment of this process. It ends the process.
 func Main(m *testing.M) {
 	if os.Getenv(asProgram) == "" {
 		cassandratest.Main(m)
@@ -41,8 +39,8 @@ func Main(m *testing.M) {
 	os.Exit(Run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Environ returns the environment of this process, by which its binary is ratelimitd: for tests
-// of signals, and of processes that are killed.
+// Environ returns an environment in which the binary of this process is ratelimitd, for tests of signals and of processes
+// that are killed.
 func Environ() []string { return append(os.Environ(), asProgram+"=1") }
 
 // Run executes a command line and returns the exit code.
@@ -57,7 +55,7 @@ func Execute(t *testing.T, environ []string, args ...string) (code int, stdout, 
 	return ExecuteWith(t, strings.NewReader(""), environ, args...)
 }
 
-// ExecuteWith is Execute with something on standard input.
+// ExecuteWith is Execute with stdin as standard input.
 func ExecuteWith(t *testing.T, stdin io.Reader, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -65,7 +63,7 @@ func ExecuteWith(t *testing.T, stdin io.Reader, environ []string, args ...string
 	return code, out.String(), err.String()
 }
 
-// Golden compares got with the file of that name in testdata, or writes that file with -update.
+// Golden compares got with the file name in testdata, or with -update writes that file.
 func Golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -83,7 +81,7 @@ func Golden(t *testing.T, name, got string) {
 	}
 }
 
-// Write writes a file of a folder of its own, and returns its path.
+// Write writes a file in a new folder, and returns its path.
 func Write(t testing.TB, name, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
@@ -91,7 +89,7 @@ func Write(t testing.TB, name, text string) (path string) {
 	return path
 }
 
-// Rewrite replaces a file at once.
+// Rewrite replaces a file atomically.
 func Rewrite(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {

@@ -16,7 +16,7 @@ import (
 // Server is a serve command in this process.
 type Server struct {
 	URL   string
-	More  *Log // what stdout has after the first line
+	More  *Log // standard output after the first line
 	Log   *Log
 	Stop  context.CancelFunc // as a signal does
 	ended chan struct{}
@@ -106,8 +106,7 @@ func Fetch(t *testing.T, url string) string {
 	return string(text)
 }
 
-// WaitForMetric waits until the metrics have text: what a request came to is counted after
-// its answer.
+// WaitForMetric waits until the metrics have text, because the outcome of a request is counted after its answer.
 func (s *Server) WaitForMetric(t *testing.T, text string) {
 	t.Helper()
 	s.WaitForBody(t, "/metrics", text)
@@ -167,7 +166,7 @@ func (s *Server) post(t *testing.T, path, body string) (status int) {
 	return resp.StatusCode
 }
 
-// Log is a log that can be waited for.
+// Log is a log in which tests can wait for a text.
 type Log struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -188,14 +187,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns the whole log.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// WaitFor waits until the log holds text so many times.
+// WaitFor waits until the log has text as many times.
 func (l *Log) WaitFor(t testing.TB, text string, times int) {
 	t.Helper()
 	late := time.After(Patience)

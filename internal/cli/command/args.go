@@ -51,8 +51,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Args returns a check that refuses fewer arguments than least, or more than most; most 0 is no bound.
-// what says what to give, such as "one NAME", and hint how; an empty one is left out.
+// Args returns a check that refuses fewer than least or more than most arguments; a most of 0 is no bound. The error asks
+// for what, such as "one NAME", and ends with hint, which may be empty.
 func Args(least, most int, what, hint string) cobra.PositionalArgs {
 	if hint != "" {
 		hint = "; " + hint
@@ -65,7 +65,7 @@ func Args(least, most int, what, hint string) cobra.PositionalArgs {
 	}
 }
 
-// Count returns n with the noun for it.
+// Count returns n with its noun, which is one for 1 and else several.
 func Count(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -79,8 +79,8 @@ const fromStdin = "-"
 // SubjectUse is the usage of the arguments that Subject reads.
 const SubjectUse = " POLICY IDENTIFIER"
 
-// SubjectArgs refuses other arguments than POLICY and IDENTIFIER. It tells their number only: one
-// of them may be an identifier.
+// SubjectArgs refuses other arguments than POLICY and IDENTIFIER. The error has only their number, since one of them may
+// be an identifier.
 func SubjectArgs(cmd *cobra.Command, args []string) error {
 	return Args(2, 2, "POLICY and IDENTIFIER", "one with spaces needs quotes, and - reads the identifier from standard input")(cmd, args)
 }
@@ -96,7 +96,7 @@ func Subject(cmd *cobra.Command, args []string) (policy, identifier string, err 
 	return args[0], identifier, nil
 }
 
-// ReadArg returns given, or where that is -, the line on standard input. what is its name in errors, which do not repeat it.
+// ReadArg returns given or, if that is -, the line on standard input. what is its name in errors, which do not quote it.
 func ReadArg(cmd *cobra.Command, given, what string) (string, error) {
 	if given != fromStdin {
 		return given, nil
@@ -104,13 +104,11 @@ func ReadArg(cmd *cobra.Command, given, what string) (string, error) {
 	return readLine(cmd.Context(), cmd.InOrStdin(), what)
 }
 
-// maxInputBytes bounds reads of standard input: a body of a request takes no
-// more.
+// maxInputBytes is the maximum that is read of standard input, the same as of the body of a request.
 const maxInputBytes = 64 << 10
 
-// readLine reads the one line of in, which is an identifier or a receipt, until its end
-// or until ctx ends. A read from a terminal cannot be called off: it ends with the
-// process then.
+// readLine reads the only line of in, an identifier or a receipt, until it ends or ctx ends. In the latter case a read from
+// a terminal, which can't be canceled, goes on until the process ends.
 func readLine(ctx context.Context, in io.Reader, what string) (string, error) {
 	type result struct {
 		text []byte

@@ -21,7 +21,7 @@ import (
 type Process struct {
 	Version string           // of the binary, in one line
 	Environ []string         // as from os.Environ
-	Now     func() time.Time // the clock to count, measure and answer by
+	Now     func() time.Time // the clock of counts, measurements and answers
 }
 
 // Getenv returns the value of an environment variable, empty if it is not set.
@@ -65,8 +65,7 @@ func (p *Process) Configure(cmd *cobra.Command) (warnings []string, err error) {
 	})
 }
 
-// sharedFlags returns the names of the flags of cmd and of all commands below it that have
-// --config.
+// sharedFlags returns the names of the flags of cmd and of all commands below it that have --config.
 func sharedFlags(cmd *cobra.Command) (names []string) {
 	if cmd.Flags().Lookup(configFlag) != nil {
 		names = flagNames(cmd.Flags())
@@ -89,7 +88,7 @@ const (
 // ErrNo is the error of a command that has printed a server's answer, which is no.
 var ErrNo = errors.New("the answer is no")
 
-// Failure is an error that has nothing to do with how the command was called.
+// Failure is an error that is not a mistake in the command line, the environment or a file.
 type Failure struct{ error }
 
 // Fail returns err as a Failure.

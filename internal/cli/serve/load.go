@@ -63,7 +63,7 @@ func (p *processorLoad) Share() float64 {
 	return p.share
 }
 
-// processorTime returns how much processor time this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

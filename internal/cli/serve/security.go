@@ -122,7 +122,7 @@ func secured(listener net.Listener, config *tls.Config) net.Listener {
 	return tls.NewListener(listener, config)
 }
 
-// scheme returns the one of URLs.
+// scheme returns the scheme of the server's URLs.
 func (s *security) scheme() string {
 	if s.certificates == nil {
 		return "http"
@@ -130,8 +130,8 @@ func (s *security) scheme() string {
 	return "https"
 }
 
-// tlsConfig returns a configuration by which each handshake uses the certificates in force at that time. protocol is
-// offered by ALPN: "http/1.1" or "h2". It is nil without TLS.
+// tlsConfig returns a configuration by which each handshake uses the certificates in force at that time, and offers
+// protocol by ALPN: "http/1.1" or "h2". It returns nil without TLS.
 func (s *security) tlsConfig(protocol string) *tls.Config {
 	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = []string{protocol} })
 }

@@ -85,8 +85,7 @@ func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cass
 	}, nil
 }
 
-// readPassword returns the password for the user name, from the file or from the
-// environment. Each needs the other.
+// readPassword returns the password for the user name, from the file or from the environment. Each needs the other.
 func (c *Cassandra) readPassword(log *slog.Logger) (_ string, err error) {
 	password := c.password
 	switch {
