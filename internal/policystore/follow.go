@@ -256,7 +256,7 @@ var (
 )
 
 // Ready returns an error if this instance should not be sent requests, since it has no policies or does not know whether
-// others have later ones. An unreadable version in the store is no error: the policies in force stay.
+// others have later ones. If a version in the store can't be read, the policies in force stay, and Ready returns nil.
 func (f *Follower) Ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
