@@ -129,7 +129,7 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
 	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeReceipt, s.refund))
 	s.mux.Post("/v1/confirm", handle(s, auth.Decide|auth.Record, decodeReceipt, s.confirm))
-	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows
+	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // its decoder checks the gateway
 	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeAdmin, s.reset))
 	s.mux.Post("/v1/explain", handle(s, auth.Admin, decodeExplain, s.explain))
 	s.mux.Post("/v1/overrides", handle(s, auth.Admin, decodeOverride, s.setOverride))
@@ -178,7 +178,7 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w.(*exchange), r, encode.ErrMethod)
 }
 
-// answer is the result of a call: render sets the headers and appends the body.
+// answer is the result of a call. Render sets the headers and appends the body.
 type answer interface {
 	Render(h http.Header, b []byte) (status int, body []byte)
 }

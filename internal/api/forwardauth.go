@@ -55,7 +55,7 @@ func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) 
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, decode.Wrong("", "The query cannot be read: write it such as ?policy=api&identify=header:X-Api-Key.")
+		return nil, decode.Wrong("", "The query is malformed: write it such as ?policy=api&identify=header:X-Api-Key.")
 	}
 	for name := range query {
 		if !slices.Contains(forwardParams, name) {
@@ -138,7 +138,7 @@ func (s *Server) forwardSource(query url.Values, i int) (origin.Source, error) {
 		return source, decode.Wrong("identify", "It must be ip, header:NAME, api-key, user or all.")
 	}
 	if !slices.ContainsFunc(permitted, func(p origin.Source) bool { return p.String() == source.String() }) {
-		return source, decode.Wrong("identify", "This server does not identify by it: see --forward-auth-identify.")
+		return source, decode.Wrong("identify", "This server does not permit it: see --forward-auth-identify.")
 	}
 	return source, nil
 }

@@ -100,13 +100,13 @@ func (o *adminOverride) read(r *http.Request, m *scratch, names []string, requir
 	return mayUse(m.caller, o.Policy)
 }
 
-// requireOverridden returns an error unless an object has either an identifier or a prefix.
+// requireOverridden returns an error unless an object has a policy, and either an identifier or a prefix.
 func requireOverridden(seen decode.Members) error {
 	switch {
 	case !seen.Has("prefix"):
 		return seen.Require(decode.KeyNames...)
 	case seen.Has("policy") && seen.Has("identifier"):
-		return decode.Wrong("prefix", "It is there beside identifier: give one of them.")
+		return decode.Wrong("prefix", "prefix is given with identifier: give one of them.")
 	}
 	return seen.Require("policy")
 }

@@ -22,7 +22,7 @@ import (
 
 // Policies keeps versions of the policies that instances share.
 type Policies interface {
-	// Apply makes text, the contents of a file, the latest version, if have still is the latest, or have is AnyVersion. It
+	// Apply makes text, the contents of a file, the latest version, if have is still the latest, or have is AnyVersion. It
 	// returns its changes as attributes of a log line. Errors wrap encode.ErrNotLatest, encode.ErrFromFile or, with the
 	// mistakes in the text, limiter.ErrInvalid. After any other error, the text may come into force.
 	Apply(ctx context.Context, text []byte, have int64, by string) (PolicyVersion, []slog.Attr, error)
@@ -113,17 +113,17 @@ func versionOf(ifMatch []string) (int64, error) {
 	}
 	number, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
 	if err != nil || number < 0 || len(ifMatch) > 1 || tag != `"`+strconv.FormatInt(number, 10)+`"` {
-		return 0, decode.Wrong("If-Match", `It is no ETag of GET /v1/policies: send one, such as "7", or *.`)
+		return 0, decode.Wrong("If-Match", `It is not an ETag of GET /v1/policies: send one, such as "7", or *.`)
 	}
 	return number, nil
 }
 
-// mayUseAll returns an error if caller may only use some policies.
+// mayUseAll returns an error if caller may use some policies only.
 func mayUseAll(caller *auth.Caller) error {
 	if caller.MayUseAll() {
 		return nil
 	}
-	return &decode.Error{Kind: auth.ErrForbidden, Detail: "The caller may use some policies only, and this is about all of them."}
+	return &decode.Error{Kind: auth.ErrForbidden, Detail: "The caller may use some policies only, and this route needs all policies."}
 }
 
 // decodeCallerOfAll is decodeCaller for requests about all policies.

@@ -73,7 +73,7 @@ func TestPutPolicies(t *testing.T) {
 		etag, says                string
 	}{
 		{"no version to replace", aText, "application/yaml", "", 428, "", "If-Match"},
-		{"what is no version", aText, "application/yaml", "7", 400, "", "no ETag"},
+		{"what is no version", aText, "application/yaml", "7", 400, "", "not an ETag"},
 		{"neither YAML nor JSON", aText, "text/html", `"0"`, 415, "", "application/yaml"},
 		{"mistakes", "wrong", "application/yaml", `"0"`, 400, "", "policies:1: it is wrong: be right"},
 		{"the first", aText, "application/yaml", `"0"`, 200, `"1"`, `"version":1`},

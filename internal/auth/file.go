@@ -49,7 +49,7 @@ func Parse(name string, data []byte) (*Callers, error) {
 	f.read()
 	if !ended(data) {
 		f.AddAt(yamlfile.Position{Line: 1 + bytes.Count(data, []byte("\n"))}, "",
-			"the last line has no end, so the file may be half written: end it with a line break")
+			"the last line does not end, so the file may be half written: end it with a line break")
 	}
 	if err := f.Err(); err != nil {
 		return nil, withoutTokens(err)
@@ -131,7 +131,8 @@ func (f *file) readName(n *yamlfile.Node) string {
 		f.Missing(n, "name", "give the caller a name, for the audit log")
 	case !f.Expect(name, yamlfile.Text, "write one word"):
 	case strings.HasPrefix(name.Text, TokenPrefix):
-		f.Add(name, "that is a token, which the audit log must not have: replace the token, it has been seen, and give the caller a name")
+		f.Add(name, "that is a token, which must not be in the audit log: "+
+			"give the caller a name, and replace the token, which others may have read")
 	case !callerName.MatchString(name.Text):
 		f.Add(name, "%.64q is not a name: use 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first", name.Text)
 	case f.names[name.Text] > 0:
@@ -213,11 +214,11 @@ func (f *file) readToken(n *yamlfile.Node, c *Caller) {
 	var of digest
 	switch {
 	case strings.HasPrefix(n.Text, TokenPrefix):
-		f.Add(n, "that is a token itself, which nobody must read here: its SHA-256 belongs here; replace the token, it has been seen")
+		f.Add(n, "that is a token itself: write its SHA-256, and replace the token, which others may have read")
 	case err != nil || copy(of[:], decoded) != len(of) || len(decoded) != len(of):
 		f.Add(n, `that is not a SHA-256: write 64 digits of hex, as "ratelimitd token" prints them`)
 	case f.callers.byToken[of] != nil:
-		f.Add(n, "the caller %s has the same token: give each one of its own", f.callers.byToken[of].Name)
+		f.Add(n, "the caller %s has the same token: give each caller its own", f.callers.byToken[of].Name)
 	default:
 		f.callers.byToken[of] = c
 	}

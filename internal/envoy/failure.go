@@ -26,7 +26,7 @@ var failures = []struct {
 	code    codes.Code
 	message string
 }{
-	{auth.ErrUnauthenticated, codes.Unauthenticated, "show a bearer token that is known, in the metadata authorization"},
+	{auth.ErrUnauthenticated, codes.Unauthenticated, "send a known bearer token in the metadata authorization"},
 	{auth.ErrForbidden, codes.PermissionDenied, "the caller is not permitted to ask for this"},
 	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read the identifier"},
 	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},

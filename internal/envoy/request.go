@@ -14,13 +14,13 @@ func (s *Server) bringLimits(asks []ask, r *rls.RateLimitRequest) error {
 			continue
 		}
 		if asks[i].rule == nil {
-			return invalidIn(i, "limit", "no policy is mapped to the descriptor, to count it: map one, or remove the limit")
+			return invalidIn(i, "limit", "no policy is mapped to the descriptor: map one, or remove the limit")
 		}
 		if !asks[i].limited() {
 			continue
 		}
 		p, ok := s.engine.Policy(asks[i].rule.policy)
-		if !ok { // the decision will fail
+		if !ok { // the policies are changing, and the decision will fail
 			continue
 		}
 		if err := checkLimit(p, from.GetLimit(), i); err != nil {

@@ -1,7 +1,7 @@
 // Package events sends signed CloudEvents to a receiver over HTTP when something happens that an operator wants to know
 // soon: a denied country, a store that does not answer, an override, another version of the policies.
 //
-// It knows policies by name and identifiers by their keys, and nothing about decisions. It delays nobody: events that
+// It knows policies by name and identifiers by their keys, and nothing about decisions. It does not delay them: events that
 // the receiver does not accept wait within bounds, are retried, and are dropped in the end.
 package events
 

@@ -47,7 +47,7 @@ const (
 	Failed         // an attempt failed, and is repeated
 )
 
-// Options of a Sender. URL, Secrets and Log are needed.
+// Options of a Sender. URL, Secrets and Log are required.
 type Options struct {
 	URL     string
 	Secrets [][]byte                        // each makes a signature
@@ -213,7 +213,7 @@ func (s *Sender) deliver(ctx context.Context, e *event) bool {
 		s.opts.Observe(e.of.kind, Failed)
 		now := s.opts.Now()
 		if s.lines.Allow(now) {
-			s.opts.Log.Warn("an event was not taken", "type", e.of.String(), "error", err)
+			s.opts.Log.Warn("an event was not accepted", "type", e.of.String(), "error", err)
 		}
 		if now.Sub(e.at) >= giveUpAfter {
 			s.done(e, Lost)

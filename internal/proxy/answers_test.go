@@ -54,7 +54,7 @@ func TestTheLogRepeatsNoAnswer(t *testing.T) {
 func TestTheLogTellsHowAnApplicationIsAway(t *testing.T) {
 	for upstream, want := range map[string]string{
 		"http://127.0.0.1:1": "connections are refused",
-		"https://":           "no TLS connection came about",
+		"https://":           "the TLS handshake failed",
 	} {
 		f := newFront(t, "- {path: /, limits: []}", hello, func(o *proxy.Options) {
 			if upstream == "https://" {

@@ -121,7 +121,7 @@ func (w *writer) leaveUnread() {
 }
 
 // begin gives the client time for the first part of its request r. With HTTP/1, net/http reads the rest of the request
-// before it answers, and must not wait longer for a part.
+// before it answers, and must not wait for a part without a bound.
 func (w *writer) begin(r *http.Request) {
 	w.request, w.own, w.older = r, true, !r.ProtoAtLeast(1, 1)
 	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
@@ -166,5 +166,5 @@ func (b *buffers) Get() []byte {
 	return make([]byte, bufferLen)
 }
 
-// Put takes it back.
+// Put takes buffer back.
 func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferLen]byte)(buffer)) }

@@ -2,13 +2,21 @@ package proxy
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 )
 
-// headerNames are names of headers, in canonical form.
-type headerNames map[string]struct{}
+// headerNames is a set of names of headers, in canonical form.
+type headerNames map[string]bool
+
+// add adds names.
+func (set headerNames) add(names ...string) {
+	for _, name := range names {
+		set[name] = true
+	}
+}
 
 // overriding are the headers that some applications and frameworks use in place of the method, path or query that
 // routes match on.
@@ -33,9 +41,9 @@ func ParseKeepHeaders(text string) (names []string, err error) {
 	return names, nil
 }
 
-// drop removes all of names.
-func (names headerNames) drop(h http.Header) {
-	for name := range names {
+// drop removes the headers of the set.
+func (set headerNames) drop(h http.Header) {
+	for name := range set {
 		delete(h, name)
 	}
 }
@@ -45,8 +53,8 @@ func (names headerNames) drop(h http.Header) {
 func dropped(counted headerNames, kept []string) headerNames {
 	names := headerNames{}
 	for _, name := range overriding {
-		if !counted.has(name) && !slices.Contains(kept, name) {
-			names[name] = struct{}{}
+		if !counted[name] && !slices.Contains(kept, name) {
+			names.add(name)
 		}
 	}
 	return names
@@ -56,23 +64,14 @@ func dropped(counted headerNames, kept []string) headerNames {
 // clients.
 func countedBy(routes []Route) headerNames {
 	names := headerNames{}
-	add := func(more ...string) {
-		for _, name := range more {
-			names[name] = struct{}{}
-		}
-	}
-	add("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip")
+	names.add("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip")
 	for i := range routes {
-		for name := range routes[i].Headers {
-			add(name)
-		}
-		for j := range routes[i].Limits {
-			add(routes[i].Limits[j].Identify.Headers()...)
-			if name := routes[i].Limits[j].Limit; name != "" {
-				add(name)
-			}
+		names.add(slices.Collect(maps.Keys(routes[i].Headers))...)
+		for _, l := range routes[i].Limits {
+			names.add(append(l.Identify.Headers(), l.Limit)...)
 		}
 	}
+	delete(names, "") // of limits without a header
 	return names
 }
 
@@ -80,19 +79,11 @@ func countedBy(routes []Route) headerNames {
 // is X-Api-Key, and for some X.Api.Key is, too.
 var dashes = strings.NewReplacer("_", "-", ".", "-")
 
-// dropDisguised removes headers that applications, but not the proxy, may take for one of names.
-func (names headerNames) dropDisguised(h http.Header) {
+// dropDisguised removes headers that applications, but not the proxy, may take for one of the set.
+func (set headerNames) dropDisguised(h http.Header) {
 	for name := range h {
-		if !strings.ContainsAny(name, "_.") {
-			continue
-		}
-		if names.has(http.CanonicalHeaderKey(dashes.Replace(name))) && !names.has(name) {
+		if strings.ContainsAny(name, "_.") && set[http.CanonicalHeaderKey(dashes.Replace(name))] && !set[name] {
 			delete(h, name)
 		}
 	}
-}
-
-func (names headerNames) has(name string) bool {
-	_, ok := names[name]
-	return ok
 }

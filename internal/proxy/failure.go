@@ -29,11 +29,11 @@ func failureOf(err error) string {
 	case errors.As(err, &certificate):
 		return "its certificate cannot be verified"
 	case errors.As(err, &noTLS), errors.As(err, &alert):
-		return "no TLS connection came about"
+		return "the TLS handshake failed"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "no way leads to it"
+		return "there is no route to it"
 	}
 	return "its answer cannot be used"
 }

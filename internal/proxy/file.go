@@ -62,12 +62,12 @@ func (p *parser) members(n *yamlfile.Node, cure string, read map[string]func(*ya
 
 func (p *parser) route(n *yamlfile.Node) (route Route) {
 	p.members(n, "write path: and limits:", map[string]func(*yamlfile.Node){
-		"name":    p.text(&route.Name),
-		"host":    func(n *yamlfile.Node) { p.host(n, &route.Host) },
-		"path":    func(n *yamlfile.Node) { p.path(n, &route.Path) },
-		"methods": func(n *yamlfile.Node) { p.methods(n, &route.Methods) },
-		"headers": func(n *yamlfile.Node) { p.headers(n, &route.Headers) },
-		"limits":  func(n *yamlfile.Node) { p.limits(n, &route.Limits) },
+		"name":    func(n *yamlfile.Node) { route.Name = p.text(n) },
+		"host":    func(n *yamlfile.Node) { route.Host = p.host(n) },
+		"path":    func(n *yamlfile.Node) { route.Path = p.path(n) },
+		"methods": func(n *yamlfile.Node) { route.Methods = p.methods(n) },
+		"headers": func(n *yamlfile.Node) { route.Headers = p.headers(n) },
+		"limits":  func(n *yamlfile.Node) { route.Limits = p.limits(n) },
 	})
 	if route.Name == "" {
 		route.Name = strings.TrimSpace(strings.Join(route.Methods, ",") + " " + route.Host + route.Path)
@@ -78,35 +78,34 @@ func (p *parser) route(n *yamlfile.Node) (route Route) {
 	return route
 }
 
-// text reads a scalar.
-func (p *parser) text(into *string) func(*yamlfile.Node) {
-	return func(n *yamlfile.Node) {
-		if n.Kind == yamlfile.Number || n.Kind == yamlfile.Bool || p.Expect(n, yamlfile.Text, "write one value") {
-			*into = n.Text
-		}
+// text reads a scalar, and returns an empty text for other values.
+func (p *parser) text(n *yamlfile.Node) string {
+	if n.Kind == yamlfile.Number || n.Kind == yamlfile.Bool || p.Expect(n, yamlfile.Text, "write one value") {
+		return n.Text
 	}
+	return ""
 }
 
-func (p *parser) host(n *yamlfile.Node, into *string) {
-	p.text(into)(n)
-	domain, below := strings.CutPrefix(*into, "*.")
+func (p *parser) host(n *yamlfile.Node) string {
+	text := p.text(n)
+	domain, below := strings.CutPrefix(text, "*.")
 	name, ok := hostname(domain)
-	if !ok && *into != "" {
+	if !ok && text != "" {
 		p.Add(n, "%q is not a host: write it such as api.example.com or *.example.com", n.Text)
-		return
 	}
-	if *into = name; below {
-		*into = "*." + name
+	if below {
+		return "*." + name
 	}
+	return name
 }
 
-func (p *parser) path(n *yamlfile.Node, into *string) {
-	p.text(into)(n)
+func (p *parser) path(n *yamlfile.Node) string {
+	path := p.text(n)
 	if n.Kind != yamlfile.Text {
-		return
+		return path
 	}
-	segments := strings.Split(strings.TrimPrefix(*into, "/"), "/")
-	wrong := !strings.HasPrefix(*into, "/") || strings.ContainsAny(*into, "*?# ") || hasControls(*into) || leadsAway(segmentsOf(*into))
+	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	wrong := !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "*?# ") || hasControls(path) || leadsAway(segmentsOf(path))
 	for i, s := range segments {
 		before, name, opened := strings.Cut(strings.TrimSuffix(s, "}"), "{")
 		wrong = wrong || opened != strings.HasSuffix(s, "}") || opened && name == "" || strings.ContainsAny(before+name, "{}") ||
@@ -116,15 +115,17 @@ func (p *parser) path(n *yamlfile.Node, into *string) {
 		p.Add(n, "%q is not a pattern of paths: write it such as /items/{id}, /login.{format}, /files/ with all below it, or /files/{rest...}",
 			n.Text)
 	}
+	return path
 }
 
-func (p *parser) methods(n *yamlfile.Node, into *[]string) {
-	for _, text := range p.list(n) {
-		if text == "" || text != strings.ToUpper(text) || strings.ContainsAny(text, " ,") {
-			p.Add(n, "%q is not a method: write them in capitals, such as [GET, POST]", text)
+func (p *parser) methods(n *yamlfile.Node) []string {
+	methods := p.list(n)
+	for _, method := range methods {
+		if method == "" || method != strings.ToUpper(method) || strings.ContainsAny(method, " ,") {
+			p.Add(n, "%q is not a method: write them in capitals, such as [GET, POST]", method)
 		}
-		*into = append(*into, text)
 	}
+	return methods
 }
 
 // list returns the values of a list, or a single value in its place.
@@ -134,55 +135,53 @@ func (p *parser) list(n *yamlfile.Node) (texts []string) {
 		items = []*yamlfile.Node{n}
 	}
 	for _, item := range items {
-		var text string
-		p.text(&text)(item)
-		texts = append(texts, text)
+		texts = append(texts, p.text(item))
 	}
 	return texts
 }
 
-func (p *parser) headers(n *yamlfile.Node, into *map[string]string) {
+func (p *parser) headers(n *yamlfile.Node) map[string]string {
 	if !p.Expect(n, yamlfile.Map, "write headers such as {X-Plan: free}, or {X-Plan: \"*\"} for any value") {
-		return
+		return nil
 	}
-	*into = make(map[string]string, len(n.Members))
+	headers := make(map[string]string, len(n.Members))
 	for _, m := range n.Members {
 		if strings.EqualFold(m.Key, "Host") { // which net/http keeps apart from the headers
 			p.Add(m.Value, "the host is in no header here: write host: beside headers:")
 		}
-		var text string
-		p.text(&text)(m.Value)
-		(*into)[http.CanonicalHeaderKey(m.Key)] = text
+		headers[http.CanonicalHeaderKey(m.Key)] = p.text(m.Value)
 	}
+	return headers
 }
 
-func (p *parser) limits(n *yamlfile.Node, into *[]Limit) {
+func (p *parser) limits(n *yamlfile.Node) (limits []Limit) {
 	if !p.Expect(n, yamlfile.List, "start each limit with - policy:") {
-		return
+		return nil
 	}
 	if len(n.Items) > policy.MaxDemands {
 		p.Add(n, "%d limits: a route may have at most %d", len(n.Items), policy.MaxDemands)
 	}
 	for _, item := range n.Items {
 		l := p.limit(item)
-		if slices.ContainsFunc(*into, func(other Limit) bool { return other.Policy == l.Policy }) && l.Policy != "" {
+		if slices.ContainsFunc(limits, func(other Limit) bool { return other.Policy == l.Policy }) && l.Policy != "" {
 			p.Add(item.Find("policy"), "%q limits this route twice: give each limit a policy of its own", l.Policy)
 		}
-		*into = append(*into, l)
+		limits = append(limits, l)
 	}
+	return limits
 }
 
 func (p *parser) limit(n *yamlfile.Node) Limit {
 	l := Limit{Cost: 1, Charge: ChargeRequests}
 	count := ""
 	p.members(n, "write policy:", map[string]func(*yamlfile.Node){
-		"policy":   func(n *yamlfile.Node) { p.policy(n, &l.Policy) },
-		"identify": func(n *yamlfile.Node) { p.identify(n, &l.Identify) },
-		"limit":    func(n *yamlfile.Node) { p.header(n, &l.Limit) },
-		"cost":     func(n *yamlfile.Node) { p.cost(n, &l.Cost) },
+		"policy":   func(n *yamlfile.Node) { l.Policy = p.policy(n) },
+		"identify": func(n *yamlfile.Node) { l.Identify = p.identify(n) },
+		"limit":    func(n *yamlfile.Node) { l.Limit = p.header(n) },
+		"cost":     func(n *yamlfile.Node) { l.Cost = p.cost(n) },
 		"charge":   func(n *yamlfile.Node) { l.Charge = Charge(p.oneOf(n, texts(charges))) },
 		"count":    func(n *yamlfile.Node) { count = p.oneOf(n, []string{"first", "served"}) },
-		"statuses": func(n *yamlfile.Node) { p.statuses(n, &l.Statuses) },
+		"statuses": func(n *yamlfile.Node) { l.Statuses = p.statuses(n) },
 	})
 	l.Served = count == "served"
 	if n.Kind != yamlfile.Map {
@@ -210,60 +209,58 @@ func texts(charges []Charge) (all []string) {
 	return all
 }
 
-func (p *parser) policy(n *yamlfile.Node, into *string) {
-	p.text(into)(n)
-	if *into != "" && p.policies != nil && p.named(*into) == nil {
+func (p *parser) policy(n *yamlfile.Node) string {
+	name := p.text(n)
+	if name != "" && p.policies != nil && p.named(name) == nil {
 		names := make([]string, len(p.policies))
 		for i := range p.policies {
 			names[i] = p.policies[i].Name
 		}
-		p.Add(n, "there is no policy %.64q: %s", *into, yamlfile.DidYouMean(*into, names))
+		p.Add(n, "there is no policy %.64q: %s", name, yamlfile.DidYouMean(name, names))
 	}
+	return name
 }
 
 // named returns the policy in force with a name, nil if there is none or it is not known.
 func (p *parser) named(name string) *policy.Policy {
-	at := slices.IndexFunc(p.policies, func(of *policy.Policy) bool { return of.Name == name })
-	if at < 0 {
-		return nil
+	for _, of := range p.policies {
+		if of.Name == name {
+			return of
+		}
 	}
-	return p.policies[at]
+	return nil
 }
 
-func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
-	var text string
-	p.text(&text)(n)
+func (p *parser) identify(n *yamlfile.Node) origin.Source {
+	text := p.text(n)
 	source, err := origin.ParseSource(text)
 	if err != nil && text != "" {
 		p.Add(n, "%v", err)
 	}
-	*into = source
+	return source
 }
 
 // header reads the name of a header with a limit.
-func (p *parser) header(n *yamlfile.Node, into *string) {
-	var text string
-	p.text(&text)(n)
+func (p *parser) header(n *yamlfile.Node) string {
+	text := p.text(n)
 	source, err := origin.ParseSource(text)
 	if text != "" && (err != nil || !strings.HasPrefix(text, "header:")) {
 		p.Add(n, "%.64q is not a header: write header:NAME, such as header:X-Plan-Limit", text)
-		return
 	}
-	*into = strings.Join(source.Headers(), "")
+	return strings.Join(source.Headers(), "")
 }
 
-func (p *parser) cost(n *yamlfile.Node, into *int64) {
+func (p *parser) cost(n *yamlfile.Node) int64 {
 	cost, err := strconv.ParseInt(n.Text, 10, 64)
 	if n.Kind != yamlfile.Number || err != nil || cost < 1 || cost > policy.MaxCost {
 		p.Add(n, "a cost is a whole number from 1 to %d", int64(policy.MaxCost))
-		return
 	}
-	*into = cost
+	return cost
 }
 
+// oneOf reads one of words. It returns an empty text for other values.
 func (p *parser) oneOf(n *yamlfile.Node, words []string) string {
-	var text string
-	p.text(&text)(n)
+	text := p.text(n)
 	if text != "" && !slices.Contains(words, text) {
 		p.Add(n, "%.64q is not known: use one of %s", text, strings.Join(words, ", "))
 		return ""
@@ -272,13 +269,14 @@ func (p *parser) oneOf(n *yamlfile.Node, words []string) string {
 }
 
 // statuses reads codes and classes: 404, 2xx.
-func (p *parser) statuses(n *yamlfile.Node, into *[]int) {
+func (p *parser) statuses(n *yamlfile.Node) (statuses []int) {
 	for _, text := range p.list(n) {
 		class, isClass := strings.CutSuffix(strings.ToLower(text), "xx")
 		status, err := strconv.Atoi(class)
 		if err != nil || isClass && (status < 1 || status > 5) || !isClass && (status < 100 || status > 599) {
 			p.Add(n, "%.16q is not a status: write them such as [2xx, 404]", text)
 		}
-		*into = append(*into, status)
+		statuses = append(statuses, status)
 	}
+	return statuses
 }

@@ -16,7 +16,7 @@ func dropHopByHop(h http.Header, kept headerNames) {
 			case "Upgrade", "Te": // parts of these are passed on
 			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // only trusted proxies remove these
 			default:
-				if !kept.has(name) {
+				if !kept[name] {
 					delete(h, name)
 				}
 			}

@@ -29,7 +29,7 @@ func limitHeaders(routes []Route, trusted origin.Proxies) (headerNames, error) {
 				return nil, fmt.Errorf("routes[%d].limits[%d].limit: %s counts only from trusted proxies, and there are none: "+
 					"list yours in --trusted-proxies", i, j, name)
 			}
-			names[name] = struct{}{}
+			names.add(name)
 		}
 	}
 	return names, nil

@@ -34,9 +34,9 @@ type passage struct {
 	releases []string        // of units that count until the request ends
 	status   int             // of the answer; 0: there was none
 	received atomic.Int64    // bytes of the request's body
-	halfSent atomic.Bool     // it broke off
-	sent     atomic.Int64    // bytes of the answer's
-	reported int64
+	halfSent atomic.Bool     // the request's body broke off
+	sent     atomic.Int64    // bytes of the answer's body
+	reported int64           // units that the application reported
 }
 
 // served has the demands of a route's limits with the same statuses.
@@ -80,11 +80,11 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 			x.serve(l, d)
 		case l.Charge == ChargeRequests:
 			first = append(first, d)
-		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0 && !upgrades(x.request):
+		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0 && !upgrades(x.request): // there are no units
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength > 0:
 			d.Cost = min(x.request.ContentLength, policy.MaxCost)
 			first = append(first, d)
-		default: // the units are not known yet: is there any left?
+		default: // the units are not known yet: check whether any remain
 			d.Cost = 1
 			spent = append(spent, d)
 		}
@@ -117,7 +117,7 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 	return true
 }
 
-// identify finds the identifiers and the limits of the request.
+// identify reads the identifiers and the limits of the request.
 func (x *passage) identify() error {
 	x.asked = make([]limiter.Demand, len(x.route.Limits))
 	for i := range x.route.Limits {
@@ -170,7 +170,7 @@ func (p *Proxy) do(ctx context.Context, op count.Op, demands []limiter.Demand) (
 }
 
 // misconfigured is the error for clients if routes and policies do not fit together. The log has the reason.
-const misconfigured = "The limits of this route are not as they should be."
+const misconfigured = "The limits of this route are misconfigured; the log says how."
 
 // refuse answers a request that could not be decided, or that can never be within its limit.
 func (x *passage) refuse(w http.ResponseWriter, err error) {

@@ -44,7 +44,7 @@ const DefaultMaxRequests = 1 << 12
 // Full is the bound of requests in progress. HTTP/2 has many on one connection.
 const Full connections.Bound = "requests"
 
-// Options of a Proxy. Upstream is needed.
+// Options of a Proxy. Upstream is required.
 type Options struct {
 	Upstream        *url.URL              // http, https, or h2c for HTTP/2 without TLS
 	UpstreamTimeout time.Duration         // until the headers of an answer; 0: DefaultUpstreamTimeout
@@ -52,7 +52,7 @@ type Options struct {
 	Routes          []Route               // the first that matches a request is its route; none: it passes
 	TrustedProxies  origin.Proxies        // whose X-Forwarded headers are believed, and passed on
 	KeepHeaders     []string              // passed on though they override a request's method or path; see ParseKeepHeaders
-	MaxRequests     int                   // under way at the same time, and connections to the application; 0: DefaultMaxRequests
+	MaxRequests     int                   // maximum in progress, and of connections to the application; 0: DefaultMaxRequests
 	Headers         encode.HeaderFamilies // of answers; zero: encode.HeadersDefault
 	Logger          *slog.Logger          // nil: nothing is logged
 	Now             func() time.Time      // for durations only; nil: time.Now
@@ -77,9 +77,9 @@ type Proxy struct {
 	reverse  httputil.ReverseProxy
 	counted  headerNames
 	dropped  headerNames
-	limits   headerNames // with limits
+	limits   headerNames // that bring limits
 	logged   throttle.Lines
-	underWay atomic.Int64 // requests
+	underWay atomic.Int64 // requests in progress
 
 	stopped context.Context // ends upgraded connections
 	stop    context.CancelFunc
@@ -240,7 +240,7 @@ func (p *Proxy) enter() bool {
 // r.
 func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	if r.Method == http.MethodConnect {
-		return nil, "Nobody is connected to other hosts here."
+		return nil, "This proxy does not connect clients to other hosts."
 	}
 	host, ok := hostname(r.Host)
 	switch {

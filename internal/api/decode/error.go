@@ -21,7 +21,7 @@ var (
 // ErrBusy is the error of a body for which there is no memory. Nothing was counted.
 var ErrBusy error = &Error{
 	Kind:   store.ErrOverloaded,
-	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
+	Detail: "Large requests and answers of others use all the memory: send the request again, perhaps in smaller parts.",
 }
 
 // Error is an error of a request, with a sentence for its sender, which may quote names of members, but never values.
