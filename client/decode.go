@@ -13,19 +13,19 @@ type decoder struct{ *jsonscan.Scanner }
 
 // answer is the service's answer to one call: a decision, a confirmation or a problem.
 type answer struct {
-	index    int // of its operation, in a line
+	index    int // of its operation, if the answer is a line
 	status   int
 	decision Decision
-	problem  Problem // filled in where it is one
+	problem  Problem // set if the answer is one
 
-	decided      bool // "allowed" was there
-	confirmed    bool // "confirmed" was: it may be false, where no limit goes by it
-	verdictGiven bool // "would_allow" was
-	// Members of problems and denials, as parts of the body that is read.
+	decided      bool // it has "allowed"
+	confirmed    bool // it has "confirmed", which is false if no limit depends on confirmations
+	verdictGiven bool // it has "would_allow"
+	// Members of problems and denials, in the memory of the body.
 	kind, title, detail, field []byte
 }
 
-// maxAnswerMS keeps milliseconds within a time.Duration.
+// maxAnswerMS is the largest number of milliseconds in a time.Duration.
 const maxAnswerMS = math.MaxInt64 / int64(time.Millisecond)
 
 // readAnswer reads the body of an answer to one call.
@@ -37,7 +37,7 @@ func (s decoder) readAnswer(status int, a *answer) error {
 	return s.Err()
 }
 
-// readResults reads the body of a batch's answer, with a result for each of n operations, which at returns.
+// readResults reads the body of a batch's answer into the answers that at returns, one for each of n operations.
 func (s decoder) readResults(n int, at func(int) *answer) error {
 	found := false
 	s.Object(func(name []byte) {
@@ -72,7 +72,7 @@ func (s decoder) readResultList(n int, at func(int) *answer) {
 	}
 }
 
-// readLine reads a line of a batch's answer; index is that of its operation.
+// readLine reads a line of a batch's answer.
 func (s decoder) readLine(a *answer) error {
 	a.index = -1
 	s.readMembers(a)
@@ -81,7 +81,7 @@ func (s decoder) readLine(a *answer) error {
 	return s.Err()
 }
 
-// settle interprets the members of a, and refuses those that contradict each other.
+// settle interprets the members of a, and fails if they contradict each other.
 func (s decoder) settle(a *answer, status int) {
 	d := &a.decision
 	switch {
@@ -102,7 +102,7 @@ func (s decoder) settle(a *answer, status int) {
 	default:
 		s.Fail()
 	}
-	a.kind, a.title, a.detail, a.field = nil, nil, nil, nil // parts of a body whose memory is reused
+	a.kind, a.title, a.detail, a.field = nil, nil, nil, nil // the body's memory is reused
 }
 
 // readMembers reads an object of an answer.
@@ -141,7 +141,7 @@ func (s decoder) readMembers(a *answer) {
 	})
 }
 
-// readDemands reads the decisions of single demands.
+// readDemands reads the decisions of the demands.
 func (s decoder) readDemands() (list []Decision) {
 	s.Array(func() {
 		var d Decision
@@ -158,7 +158,7 @@ func (s decoder) readDemands() (list []Decision) {
 	return list
 }
 
-// readDecisionMember reads the value of the member called name into d, and skips an unknown one.
+// readDecisionMember reads the value of the member called name into d. It skips an unknown member.
 func (s decoder) readDecisionMember(name []byte, d *Decision, decided, verdictGiven *bool) {
 	switch string(name) {
 	case "allowed":
@@ -237,7 +237,7 @@ func (s decoder) readLimitMember(name []byte, l *LimitDecision) {
 	}
 }
 
-// wait returns the time that is next: Never for null.
+// wait returns the next value, a time: Never for null.
 func (s decoder) wait() time.Duration {
 	if s.Null() {
 		return Never
@@ -254,7 +254,7 @@ func (s decoder) milliseconds() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readProblem reads a problem from body; false if body is not one.
+// readProblem returns the problem in body, false if body has none.
 func readProblem(status int, body []byte) (Problem, bool) {
 	a := answer{}
 	s := decoder{jsonscan.New(body, nil)}

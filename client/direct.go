@@ -6,17 +6,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
-// direct is a request that shares nothing with calls.
+// direct is a request other than a call.
 type direct struct {
-	op         string // and the route
+	op         string // also the route
 	body       []byte
 	idempotent bool                 // it may be repeated, even if it took effect
 	recorded   func(error) Recorded // whether units count after such an error
-	read       func(*reply) error   // of a successful answer
+	read       func(*reply) error   // reads a successful answer
 }
 
-// direct makes a request, and repeats it where it surely was not done, or is idempotent. Its error
-// is a *CallError.
+// direct makes a request. It repeats the request if it was certainly not done, or is idempotent. The error is a
+// *CallError.
 func (c *Client) direct(ctx context.Context, d *direct) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, errTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (c *Client) direct(ctx context.Context, d *direct) error {
 			return nil
 		}
 		now := d.recorded(err)
-		if recorded != RecordedUnknown { // else an earlier try may have done it
+		if recorded != RecordedUnknown { // else it may have taken effect
 			recorded = now
 		}
 		if !d.idempotent && now == RecordedUnknown || !tries.again(ctx, err, nil) {
@@ -37,7 +37,7 @@ func (c *Client) direct(ctx context.Context, d *direct) error {
 	}
 }
 
-// done returns a reader of answers that have a status only.
+// done returns a reader of answers without a body.
 func done(status int) func(*reply) error {
 	return func(r *reply) error {
 		if r.Status == status {
