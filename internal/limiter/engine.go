@@ -39,12 +39,11 @@ type Engine struct {
 	claimed // parts for actions that may happen only once
 }
 
-// Options of an Engine. The zero value suits a store with one copy in this
-// process.
+// Options of an Engine. The zero value suits a store in this process's memory.
 type Options struct {
-	Keyer          keys.Keyer                        // of keys for writes
-	AlsoRead       []keys.Keyer                      // of further keys to read: other instances write under them, or did
-	Consistency    policy.Consistency                // for policies that do not say; zero: LOCAL_QUORUM for both
+	Keyer          keys.Keyer                        // makes keys for writes
+	AlsoRead       []keys.Keyer                      // make further keys to read, under which other instances write or wrote
+	Consistency    policy.Consistency                // levels for policies without one; zero: LOCAL_QUORUM for both
 	Serial         policy.Level                      // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
 	Datacenter     string                            // name of the local one; part of the keys of guarantees within a data centre; see MoveTo
 	ClockTolerance time.Duration                     // how far instances' clocks may be from the store's; whole milliseconds
@@ -90,22 +89,20 @@ type RefundObserver interface {
 	Refunded(policy string, key store.Key, units int64)
 }
 
-// BlockObserver is an Observer that learns of blocks as well: of those that this instance makes, with when they end and how
-// many there were in a row, and of those that a reset which this instance was asked for ends before their time. It must not
-// block.
+// BlockObserver is an Observer that is also called with blocks: with those that this instance makes, their ends and their
+// numbers in a row, and with those that a reset by this instance ends early. It must not block.
 type BlockObserver interface {
 	Blocked(policy string, key store.Key, until store.Instant, strikes int)
 	Unblocked(policy string, key store.Key)
 }
 
-// RelentObserver is an Observer that learns as well of decisions it was not told of: conversions that denied a call, which
-// then passed by what its policies derive for that case. It must not block, and must not keep d.
+// RelentObserver is an Observer that is also called with denials that Observe is not called with: those by conversions, in
+// a call that then passed under demands derived for that case. It must not block, and must not keep d.
 type RelentObserver interface {
 	Relented(key store.Key, d *count.Decision)
 }
 
-// New returns an engine that counts in store. A nil opts means the zero Options.
-// No policy is in force until SetPolicies.
+// New returns an engine that counts in s. A nil opts means the zero Options. No policy is in force until SetPolicies.
 func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
@@ -252,9 +249,9 @@ func (e *Engine) Flush(ctx context.Context) {
 	}
 }
 
-// Unload writes units of the keys for which moves returns true that e has in memory alone, as its policies have a
-// WriteFrom, and from now on writes all of theirs; nil: no keys move any more. It returns once they are written, or with an
-// error when ctx ends or the store has taken none for ten seconds.
+// Unload writes the units of keys for which moves returns true and that e has in memory alone, under policies with a
+// WriteFrom. From then on, it writes all units of these keys; nil: no keys move any more. It returns once the units are
+// written, or with an error when ctx ends or the store has accepted no write for ten seconds.
 func (e *Engine) Unload(ctx context.Context, moves func(store.Key) bool) error {
 	if e.counted == nil {
 		return nil
