@@ -15,7 +15,7 @@ export interface Demand {
   readonly cost?: number;
   /**
    * The identifier's limit in units, under a policy that takes its limit from requests. Default: the policy's. Take it
-   * from what the application knows of its customer, never from an end user's request.
+   * from the application's own data about its customer, never from an end user's request.
    */
   readonly limit?: number;
 }
@@ -49,7 +49,7 @@ const loneSurrogate = /\p{Surrogate}/u; // which UTF-8 cannot have
 /** The most bytes, by JSON escapes and UTF-8, for a UTF-16 unit that JSON.stringify returns. */
 const bytesPerUnit = 3;
 
-/** A call as it is sent. */
+/** A call in the form in which it is sent. */
 export class PreparedCall {
   readonly idempotencyKey: string | undefined;
   /** Whether the call counts or holds units. */
@@ -69,7 +69,7 @@ export class PreparedCall {
   constructor(
     readonly call: Call | Confirm,
     makeKey: boolean,
-    /** That its caller is in. */
+    /** The caller's trace. */
     readonly trace: TraceContext | undefined,
   ) {
     validate(call);
@@ -87,7 +87,7 @@ export class PreparedCall {
     return this.call.op === "confirm" ? failure.stillCounts : failure.recorded(this.leavesUnits);
   }
 
-  /** Reports whether the call may be sent again after an attempt: it surely was not done, or is idempotent. */
+  /** Reports whether the call may be sent again after an attempt: it certainly had no effect, or is idempotent. */
   repeatableAfter(recorded: Recorded | undefined): boolean {
     return recorded === "no" || this.idempotencyKey !== undefined || this.call.op === "confirm";
   }
@@ -113,7 +113,7 @@ function membersOf(call: Call | Confirm): object {
 
 function keyOf(call: Call | Confirm, makeKey: boolean): string | undefined {
   if (call.op === "confirm") {
-    return undefined; // it counts once as it is
+    return undefined; // it counts once anyway
   }
   if (call.op === "check" && call.reserveMs === undefined) {
     return undefined; // it counts nothing, and a batch would refuse it

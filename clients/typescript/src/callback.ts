@@ -19,7 +19,7 @@ export function runCallback(callback: () => unknown, failed: (name: string) => v
 
 /** Returns a logger that never throws. */
 export function safeLogger(logger: Logger): Logger {
-  const lost = () => {}; // there is no other place to tell it
+  const lost = () => {}; // there is no other place to report it
   return {
     info: (message) => runCallback(() => logger.info(message), lost),
     error: (message) => runCallback(() => logger.error(message), lost),

@@ -94,33 +94,33 @@ export class Client {
 
   /**
    * Checks demands and, if they are allowed, holds their units for `holdMs`. A {@link settle} of the decision's
-   * `reservation` makes them count, a {@link release} frees them; without these they are free again in time.
+   * `reservation` makes them count, a {@link release} frees them; otherwise they are freed when the hold ends.
    */
   reserve(demands: Demands, holdMs: number, options?: CallOptions): Promise<Decision> {
     return this.do({ op: "check", demands: listOf(demands), reserveMs: holdMs }, options);
   }
 
   /**
-   * Records what a {@link reserve} holds, or the `cost` that each of its demands turned out to have: 0 or more. Less
-   * gives the rest back, and more counts whatever the limit: see `over`. The first settlement is final.
+   * Records the units that a {@link reserve} holds, or the `cost` that each of its demands actually had: 0 or more.
+   * Unused units are freed, and more count whatever the limit: see `over`. The first settlement is final.
    */
   settle(reservation: string, { idempotencyKey, cost, ...options }: SettleOptions = {}): Promise<Decision> {
     const call = { op: "record", reservation, ...(cost !== undefined && { cost }) } as const;
     return this.do({ ...call, ...keyed(idempotencyKey) }, options);
   }
 
-  /** Frees at once what a {@link reserve} holds. Errors are those of {@link refund}. */
+  /** Frees the units of a {@link reserve} at once. Errors are those of {@link refund}. */
   release(reservation: string, options?: CallOptions): Promise<void> {
     return this.refund(reservation, options);
   }
 
   /**
-   * Takes demands as soon as their limits allow, within so many milliseconds. It waits as long as a denial says, and a
-   * random bit longer, and takes again. Calls for the same policies and identifiers take in turn.
+   * Takes demands as soon as their limits allow, within a time in milliseconds. It waits as long as a denial says, and
+   * a random bit longer, and takes again. Calls for the same policies and identifiers take in turn.
    *
-   * It rejects with a {@link NoRoomError} as soon as it is known that there is no room in time or that no wait helps, and
-   * where 1000 calls wait already. Other errors are those of {@link take}, and end the wait at once. Don't wait
-   * under a policy with `count: all`, where each try uses quota.
+   * It rejects with a {@link NoRoomError} as soon as it is known that there is no room in time or that no wait
+   * helps, and if 1000 calls already wait. Other errors are those of {@link take}, and end the wait at once. Don't wait
+   * under a policy with `count: all`, where each attempt uses quota.
    */
   async wait(demands: Demands, withinMs: number, options: CallOptions = {}): Promise<Decision> {
     if (!(withinMs > 0 && withinMs <= maxWithinMs)) {
@@ -146,7 +146,7 @@ export class Client {
     return decision;
   }
 
-  /** Makes one call. It rejects with a {@link CallError}. A denial is no error. */
+  /** Makes one call. It rejects with a {@link CallError}. A denial is not an error. */
   async do(call: Call, options: CallOptions = {}): Promise<Decision> {
     if ((call as Call | Confirm).op === "confirm") {
       throw InvalidCallError.refused("confirm", "op", "A confirm has no decision: use confirm, or batch.");
@@ -175,10 +175,10 @@ export class Client {
     });
   }
 
-  /** Gives back, once, the units that `receipt` was given for. It rejects with a `NoReceiptError` if there are none. */
+  /** Gives back the units of `receipt`, once. It rejects with a `NoReceiptError` if there are none. */
   async refund(receipt: string, options: CallOptions = {}): Promise<void> {
     validateReceipt("refund", receipt);
-    // A refund whose answer was lost is not tried again: a second one would find nothing, like a forged one.
+    // A refund without an answer is not repeated, because a second one would find nothing, like a forged one.
     const reply = await this.#direct("refund", { receipt }, options, false, (failure) => failure.stillCounts);
     expectStatus("refund", reply, 200);
   }
@@ -192,7 +192,7 @@ export class Client {
     await this.#ask({ op: "confirm", receipt }, options);
   }
 
-  /** Removes what was counted for `identifier` under `policy`, on every instance within a second. */
+  /** Removes the counts of `identifier` under `policy`, on every instance within a second. */
   async reset(policy: string, identifier: string, options: CallOptions = {}): Promise<void> {
     const reply = await this.#direct("reset", { policy, identifier }, options, true, (failure) =>
       failure.recorded(true),
@@ -211,7 +211,7 @@ export class Client {
     return this.#failedOpen;
   }
 
-  /** Waits until the calls that were made are answered. Further calls give a `ClosedError`. */
+  /** Waits until all earlier calls have answers. Further calls give a `ClosedError`. */
   close(): Promise<void> {
     return this.#joiner.close();
   }
@@ -280,7 +280,7 @@ export class Client {
         return answer;
       }
       const now = call.recordedAfter(answer);
-      recorded = recorded === "unknown" ? recorded : now; // an earlier try may count yet
+      recorded = recorded === "unknown" ? recorded : now; // an earlier attempt may still count
       if (!call.repeatableAfter(now) || !(await tries.again(answer))) {
         return this.#unanswered(call.call, answer, recorded);
       }
@@ -376,7 +376,7 @@ export class Client {
     }
   }
 
-  /** Makes a request without calls, and repeats it where it surely was not done, or is idempotent. */
+  /** Makes a request without calls, and repeats it if it certainly had no effect, or is idempotent. */
   async #direct(
     op: "refund" | "reset" | "explain",
     members: object,
@@ -394,7 +394,7 @@ export class Client {
           return reply;
         }
         const now = recordedAfter(reply);
-        recorded = recorded === "unknown" ? recorded : now; // an earlier try may have done it
+        recorded = recorded === "unknown" ? recorded : now; // an earlier attempt may have done it
         if ((!idempotent && now === "unknown") || !(await tries.again(reply))) {
           throw errorOf(op, recorded, reply);
         }
@@ -495,7 +495,7 @@ function readable<T>(op: "explain", reply: Reply, read: () => T): T {
   }
 }
 
-/** Returns the decision of a call that the client allows without the service. */
+/** Returns the decision of a client that fails open. */
 function failedOpenDecision({ demands = [] }: Call, recorded: Recorded | undefined): Decision {
   const of = (policy: string): DemandDecision => ({
     allowed: true,

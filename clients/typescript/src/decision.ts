@@ -4,7 +4,7 @@ export type Mode = "enforce" | "shadow" | "off";
 /** The kind of an administrator's override for an identifier. */
 export type Override = "allow" | "block" | "limits";
 
-/** A rule of a policy about phone numbers, which denies without looking at what is used. */
+/** A rule of a policy about phone numbers, which denies whatever the counts. */
 export type Reason = "country" | "number_type";
 
 /** Whether the units of a call count. */
@@ -29,27 +29,27 @@ export interface LimitDecision {
 /** The service's decision on one demand. */
 export interface DemandDecision {
   readonly allowed: boolean;
-  /** The verdict: that of `allowed`, but for a policy in mode `shadow`. */
+  /** The verdict; it differs from `allowed` only for a policy in mode `shadow`. */
   readonly wouldAllow: boolean;
   readonly policy: string;
   /** Of the tightest limit, as are `remaining`, `used` and `resetAfterMs`. */
   readonly limit: number;
   /** Units that could be spent at once, after this call. */
   readonly remaining: number;
-  /** After this call: exact up to the limit, past it a lower bound. */
+  /** After this call: exact up to the limit, beyond it a lower bound. */
   readonly used: number;
-  /** Until nothing is used. */
+  /** Until no units are used. */
   readonly resetAfterMs: number;
   /** Until the same call passes if no other call comes: 0 when allowed, `null` when no wait helps. */
   readonly retryAfterMs: number | null;
   /** Empty if the client failed open. */
   readonly limits: readonly LimitDecision[];
   readonly mode: Mode;
-  /** The override that decided, where one did. */
+  /** The override that decided, if one did. */
   readonly override?: Override;
   /** A block decided: one after an earlier denial, or by an override. */
   readonly blocked: boolean;
-  /** The policy's rule about numbers that denies, where one does. */
+  /** The policy's rule about numbers that denied, if one did. */
   readonly reason?: Reason;
   /** The store, or the service, did not answer: something else decided. */
   readonly degraded: boolean;
@@ -57,7 +57,7 @@ export interface DemandDecision {
   readonly recorded?: Recorded;
   /** Units that a settled reservation counts; of several demands, each of `demands` has its own. */
   readonly settled?: number;
-  /** Of the settled units, those that the reservation did not hold: they count whatever the limit. */
+  /** Settled units beyond the reservation, which count whatever the limit. */
   readonly over?: number;
 }
 
@@ -66,14 +66,14 @@ export interface DemandDecision {
  * `wouldAllow`, `retryAfterMs` and `degraded` are for all.
  */
 export interface Decision extends DemandDecision {
-  /** By which recorded units can be refunded once; absent: none were recorded. */
+  /** The receipt by which recorded units can be refunded once; absent: none were recorded. */
   readonly receipt?: string;
   /**
-   * A receipt, too, of the units under concurrent limits: refund it when the request has ended; repeating that does no
-   * harm. Absent: there are none.
+   * The receipt for units under concurrent limits: refund it when the request has ended. This may be repeated. Absent:
+   * there are none.
    */
   readonly release?: string;
-  /** By which {@link Client.settle} records held units; absent: none are held. */
+  /** The reservation by which {@link Client.settle} records held units; absent: none are held. */
   readonly reservation?: string;
   /** It is the recorded answer to an earlier call with the same idempotency key. */
   readonly replayed: boolean;
@@ -83,7 +83,7 @@ export interface Decision extends DemandDecision {
 
 /** An override in force, as {@link Explanation} shows it. */
 export interface OverrideInForce {
-  /** Absent: it is of a prefix. */
+  /** Absent: the override is for a prefix. */
   readonly key?: string;
   /** The prefix of its identifiers; absent: it is for one identifier. */
   readonly prefix?: string;
@@ -100,7 +100,7 @@ export interface OverrideInForce {
 /** Why an identifier would be allowed or denied now. */
 export interface Explanation {
   readonly policy: string;
-  /** The hash that the identifier is counted under, in hex. */
+  /** The hash under which the identifier is counted, in hex. */
   readonly key: string;
   readonly allowed: boolean;
   readonly wouldAllow: boolean;

@@ -1,7 +1,7 @@
 import type { Decision, Recorded } from "./decision.js";
 import type { Failure } from "./failure.js";
 
-/** An answer that is no decision, as RFC 9457 has it. */
+/** An answer without a decision: a problem of RFC 9457. */
 export interface Problem {
   /** A URI, or `about:blank`. */
   readonly type: string;
@@ -9,7 +9,7 @@ export interface Problem {
   /** 0 if the client refused the call itself. */
   readonly status: number;
   readonly detail: string;
-  /** The member that is wrong, such as `cost` or `demands[1].policy`. */
+  /** The wrong member, such as `cost` or `demands[1].policy`. */
   readonly field?: string;
   /** Whether the units count. */
   readonly recorded?: Recorded;
@@ -18,7 +18,7 @@ export interface Problem {
 /** The operation that failed: a call's, or one without a decision. */
 export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "confirm" | "reset" | "explain";
 
-/** Whether units count after an operation that surely was not done: those of a refund do. */
+/** Whether units count after an operation that certainly had no effect: those of a refund do. */
 export function recordedBefore(op: ErrorOp): Recorded {
   return op === "refund" || op === "confirm" ? "yes" : "no";
 }
@@ -32,9 +32,9 @@ interface Reason {
 /** The error of a call without a decision, and whether its units count. No message holds an identifier. */
 export class CallError extends Error {
   override readonly name: string = "CallError";
-  /** Where the service gave a reason. */
+  /** The service's reason, if it gave one. */
   readonly problem: Problem | undefined;
-  /** That of the cause, by which Next knows its own errors, such as of a page that must be rendered for each request. */
+  /** The cause's digest, by which Next recognizes its own errors, as for a page rendered for each request. */
   declare readonly digest?: string;
 
   constructor(
@@ -59,7 +59,7 @@ export function digestOf(error: unknown): string | undefined {
   return typeof digest === "string" ? digest : undefined;
 }
 
-/** The service does not decide: it cannot be reached, is late or broken, or its store is away. */
+/** The service does not decide: it can't be reached, is late or broken, or its store is down. */
 export class UnavailableError extends CallError {
   override readonly name: string = "UnavailableError";
 }
@@ -87,12 +87,12 @@ export class NoRoomError extends CallError {
   }
 }
 
-/** There is nothing to refund or to confirm, or not any more. */
+/** There is nothing to refund or to confirm, or no longer. */
 export class NoReceiptError extends CallError {
   override readonly name: string = "NoReceiptError";
 }
 
-/** The call is wrong: as it stands it will never be decided. */
+/** The call is wrong and can't be decided. */
 export class InvalidCallError extends CallError {
   override readonly name: string = "InvalidCallError";
 

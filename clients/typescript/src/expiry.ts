@@ -32,7 +32,7 @@ export class Expiry {
     return this.#signal?.aborted !== true && performance.now() + ms < this.#until;
   }
 
-  /** Waits for `promise`; `onEnd` is called where the call is over before, and settles it. */
+  /** Waits for `promise`; if the call ends before that, `onEnd` is called and settles it. */
   async during<T>(promise: Promise<T>, onEnd: () => void): Promise<T> {
     this.#onEnd.add(onEnd);
     if (this.#signal?.aborted) {

@@ -1,7 +1,7 @@
 /**
  * Asks a ratelimitd: may this phone number have another code?
  *
- * A denial is no error: `decision.allowed` is false. A {@link CallError} says that there is no decision.
+ * A denial is not an error: `decision.allowed` is false. A {@link CallError} says that there is no decision.
  */
 export type { Call, Confirm, Demand, Op } from "./call.js";
 export {

@@ -20,7 +20,7 @@ export const maxCalls = 1000;
 const maxSize = (1 << 20) - 64;
 /** Bytes of a call that shares a request: a longer one is refused, and would spoil a batch. */
 const maxSharedSize = 64 << 10;
-/** The most calls of one policy and identifier in a request, as the service decides them one after the other. */
+/** The most calls of one policy and identifier in a request, because the service decides them one after the other. */
 const maxAlike = 8;
 
 /** One attempt of a call. */
@@ -59,7 +59,7 @@ export class Group {
     }
   }
 
-  /** Aborted when no caller waits for the answer any more. */
+  /** Aborted when no caller waits for the answer any longer. */
   get signal(): AbortSignal {
     return this.#abort.signal;
   }
@@ -113,7 +113,7 @@ export class Joiner {
     }
   }
 
-  /** Sends calls as one request that no waiting call waits for. */
+  /** Sends calls as one request, for which no waiting call waits. */
   sendTogether(entries: readonly Entry[]): void {
     this.bypass(
       () => this.#send(new Group(entries)),
@@ -125,7 +125,7 @@ export class Joiner {
     );
   }
 
-  /** Makes a request that no waiting call waits for; or calls `closed`. */
+  /** Makes a request for which no waiting call waits, or calls `closed`. */
   bypass(request: () => Promise<void>, closed: () => void): void {
     if (this.#closed) {
       closed();
@@ -134,14 +134,14 @@ export class Joiner {
     this.#run(request);
   }
 
-  /** Settles an entry whose caller does not wait any more; `why` makes the failure. */
+  /** Settles an entry whose caller no longer waits; `why` makes the failure. */
   leave(entry: Entry, why: (sent: boolean) => Failure): void {
     this.#waiting.delete(entry);
     entry.settle(why(entry.state === "sent"));
     entry.group?.abandon();
   }
 
-  /** Refuses further calls, and waits until those that were made are answered. */
+  /** Refuses further calls, and waits until all earlier ones have answers. */
   async close(): Promise<void> {
     this.#closed = true;
     while (this.#running.size > 0) {

@@ -1,8 +1,8 @@
 /** Makes callers wait for room: those of one key take turns, and one of them asks at a time. */
 
-/** The most callers of one key, the one that asks included. */
+/** The most callers of one key, including the one that asks. */
 const maxCallers = 1000;
-/** After a denial without a wait: two that met at the limit. */
+/** The wait after a denial without one: two calls competed for the last unit. */
 const minPauseMs = 10;
 /** The largest random wait, which keeps callers of several processes apart. */
 const maxJitterMs = 1000;
@@ -52,8 +52,8 @@ export class Lines {
   readonly #lines = new Map<string, Line>();
 
   /**
-   * Calls `ask`, in turn with the callers of `key`, until it is done. Else it returns the reason: "no room" as soon as
-   * it is known that there is none within the caller's time.
+   * Calls `ask`, in turn with the callers of `key`, until it is done. Otherwise it returns the reason: "no room" as
+   * soon as it is known that there is none within the caller's time.
    */
   async run(
     key: string,

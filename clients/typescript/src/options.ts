@@ -18,7 +18,7 @@ export interface ClientOptions {
   readonly timeoutMs?: number;
   /**
    * The result of a call while no ratelimitd answers. Default: `fail-closed`, an {@link UnavailableError}. `fail-open`
-   * gives a decision that allows and is `degraded`; each is counted ({@link Client.failedOpen}) and told
+   * gives a decision that allows and is `degraded`; each is counted ({@link Client.failedOpen}) and reported
    * (`onFailedOpen`), and the log has a line a second. It does not apply to denials, or to errors of a service that
    * answers.
    */
@@ -39,8 +39,8 @@ export interface ClientOptions {
   /** Between that and a probe, and between probes. Default: 1000. */
   readonly probeIntervalMs?: number;
   /**
-   * Returns the caller's trace; called for each call. A request that several calls share is part of the first of their
-   * traces that is sampled. Default: requests are in no trace.
+   * Returns the caller's trace; called for each call. A request that several calls share belongs to the first of
+   * their traces that is sampled. Default: requests are in no trace.
    */
   readonly traceContext?: () => TraceContext;
   /** Sent with every request, such as `Authorization`. */
@@ -58,7 +58,7 @@ export type Settings = Required<Omit<ClientOptions, Hooks>> & Pick<ClientOptions
 const maxTimerMs = 2 ** 31 - 1;
 
 /**
- * Returns options with their defaults, or throws an error that says what is wrong with them. An option that is
+ * Returns options with their defaults, or throws an error that names the wrong one. An option that is
  * `undefined` has its default.
  */
 export function settingsOf(options: ClientOptions): Settings {

@@ -6,7 +6,7 @@ export interface TraceContext {
 
 const pattern = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-|$)/;
 
-/** Returns the trace that a request of several calls is part of: the first that is sampled, or else the first. */
+/** Returns the trace of a request of several calls: the first sampled one, or else the first. */
 export function traceOf(traces: readonly (TraceContext | undefined)[]): TraceContext | undefined {
   return traces.find((trace) => trace !== undefined && isSampled(trace)) ?? traces.find((trace) => trace !== undefined);
 }

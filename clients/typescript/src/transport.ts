@@ -1,9 +1,9 @@
-/** Speaks HTTP: sends a request once, by `fetch`, and reads the answer's head. It knows nothing of calls. */
+/** Sends a request once over HTTP, with `fetch`, and reads the answer's head. It does not know calls. */
 import { Failure } from "./failure.js";
 import type { TraceContext } from "./trace.js";
 import { parse, Unreadable } from "./wire.js";
 
-/** What `fetch` is, as far as this client needs it. */
+/** The part of `fetch` that this client needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface PostOptions {
@@ -19,7 +19,7 @@ export interface Reply {
   readonly status: number;
   readonly retryAfterMs: number;
   readonly replayed: boolean;
-  /** `undefined` if there is none, or `onLine` has got it. */
+  /** `undefined` if there is none, or `onLine` got it. */
   readonly body: unknown;
   readonly inLines: boolean;
 }
@@ -40,7 +40,7 @@ const notConnected = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
   "ConnectionRefused",
 ]);
-/** Deno has it in the message of the cause. */
+/** Deno's error has it in the message of the cause. */
 const notConnectedInDeno = "client error (Connect)";
 
 export class Transport {
@@ -69,7 +69,7 @@ export class Transport {
         method: "POST",
         headers: this.#headersFor(options),
         body,
-        redirect: "manual", // identifiers go to the server that was named
+        redirect: "manual", // identifiers must reach only the named server
         signal: options.signal,
         ...uncached(),
       });

@@ -22,7 +22,7 @@ export class Unreadable extends Error {}
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** The Retry-After of a 503, which results of a batch do not have. */
+/** The Retry-After of a 503, because results of a batch have none. */
 const batchRetryAfterMs = 1000;
 
 /** Reads the body of an answer to one call. */
@@ -38,7 +38,7 @@ export function readAnswer(status: number, body: unknown, retryAfterMs: number, 
   return readProblem(status, body, retryAfterMs);
 }
 
-/** Reads the body of an answer that is no decision. */
+/** Reads the body of an answer without a decision. */
 export function readProblem(status: number, body: unknown, retryAfterMs: number): Failure {
   const m = members(body);
   if (status < 400 || status === 429 || integer(m, "status") !== status) {

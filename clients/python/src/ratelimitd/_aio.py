@@ -76,7 +76,7 @@ class AsyncClient:
         """Checks demands and, if they are allowed, holds their units for so many seconds.
 
         A ``settle`` of the decision's reservation makes them count, a ``release`` frees them;
-        without these they are free again in time.
+        otherwise they are freed when the hold ends.
         """
         return await self.do(Call("check", demands, reserve=hold))
 
@@ -92,7 +92,7 @@ class AsyncClient:
         return await self.do(call)
 
     async def release(self, reservation: str) -> None:
-        """Frees at once the units that a ``reserve`` holds. It raises as ``refund`` does."""
+        """Frees the units of a ``reserve`` at once. It raises as ``refund`` does."""
         await self.refund(reservation)
 
     async def wait(self, *demands: Demand, within: float) -> Decision:
@@ -102,8 +102,8 @@ class AsyncClient:
         same policies and identifiers take in turn.
 
         It raises a NoRoomError as soon as it is known that there is no room in time or that no
-        wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
-        the wait at once. Don't wait under a policy with ``count: all``, where each try uses quota.
+        wait helps, and if 1000 calls already wait. Other errors are those of ``take``, and end
+        the wait at once. Don't wait under a policy with ``count: all``: each attempt uses quota.
         """
         if not is_number(within, 0, MAX_SECONDS):
             raise refused(
@@ -157,12 +157,12 @@ class AsyncClient:
         return await asyncio.gather(*(self._result_of(entry, tries) for entry in entries))
 
     async def refund(self, receipt: str) -> None:
-        """Gives back, once, the units that receipt was given for.
+        """Gives back the units of receipt, once.
 
         It raises a NoReceiptError if there are none.
         """
         validate_receipt("refund", receipt)
-        # One whose answer was lost is not tried again: a second one would find nothing, like a
+        # One without an answer is not repeated, because a second one would find nothing, like a
         # forged one.
         await self._direct(
             "refund",
@@ -207,8 +207,8 @@ class AsyncClient:
         return self._failed_open
 
     async def close(self) -> None:
-        """Waits until the calls that were made are answered, and closes connections. Further
-        calls give a ClosedError."""
+        """Waits until all earlier calls have answers, and closes connections. Further calls give
+        a ClosedError."""
         session = self._session()
         self._closed = True
         for each in list(self._sessions.values()):
@@ -290,7 +290,7 @@ class AsyncClient:
             if not isinstance(answer, Failure):
                 return answer
             now = call.recorded_after(answer)
-            if recorded != "unknown":  # else an earlier try may count yet
+            if recorded != "unknown":  # an earlier attempt may still count
                 recorded = now
             if not call.repeatable_after(now) or not await tries.again(answer):
                 return self._unanswered(call, answer, recorded)
@@ -408,7 +408,7 @@ class AsyncClient:
         *,
         idempotent: bool = True,
     ) -> T:
-        """Makes a request without calls, and repeats it where it surely was not done, or is
+        """Makes a request without calls, and repeats it if it certainly had no effect, or is
         idempotent."""
         tries, trace = self._new_tries(), current_trace()
         recorded: Recorded | None = None
@@ -418,7 +418,7 @@ class AsyncClient:
             if not isinstance(outcome, Failure):
                 return outcome
             now = recorded_after(outcome)
-            if recorded != "unknown":  # else an earlier try may have done it
+            if recorded != "unknown":  # an earlier attempt may have done it
                 recorded = now
             if (not idempotent and now == "unknown") or not await tries.again(outcome):
                 raise error_of(op, recorded, outcome)
@@ -447,7 +447,7 @@ class _Session:
         self.transport = transport
         self.joiner = joiner
         self.lines = Lines()
-        # A loop that ends, as asyncio.run has it, closes its generators, and this one connections.
+        # asyncio.run closes the loop's generators at its end, and this one closes connections.
         self.connections = _open(transport)
         with suppress(StopIteration):
             self.connections.__anext__().send(None)
@@ -500,7 +500,7 @@ def _expect(reply: Reply, status: int) -> None:
 
 
 def _failed_open(call: Call, recorded: Recorded | None) -> Decision:
-    """Returns the decision of a call that the client allows without the service."""
+    """Returns the decision of a client that fails open."""
     decisions = [
         DemandDecision(
             allowed=True, would_allow=True, policy=d.policy, degraded=True, recorded=recorded

@@ -28,7 +28,7 @@ class Demand:
     """Units."""
     limit: int | None = None
     """The identifier's limit in units, under a policy that takes its limit from requests; None:
-    the policy's default. Take it from what the application knows of its customer, never from an
+    the policy's default. Take it from the application's own data about its customer, never from an
     end user's request."""
 
 
@@ -65,7 +65,7 @@ _KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 
 
 class PreparedCall:
-    """A call as it is sent."""
+    """A call in the form in which it is sent."""
 
     __slots__ = ("body", "call", "idempotency_key", "keys", "op", "operation", "trace")
 
@@ -93,7 +93,7 @@ class PreparedCall:
         return failure.recorded(self.call.op != "check" or self.call.reserve is not None)
 
     def repeatable_after(self, recorded: Recorded | None) -> bool:
-        """Whether the call may be sent again after an attempt: it surely was not done, or is
+        """Whether the call may be sent again after an attempt: it certainly had no effect, or is
         idempotent."""
         idempotent = self.idempotency_key is not None or isinstance(self.call, Confirm)
         return recorded == "no" or idempotent
@@ -134,7 +134,7 @@ def _demand_members_of(demand: Demand) -> dict[str, Any]:
 
 def _key_of(call: Call | Confirm, make_key: bool) -> str | None:
     if isinstance(call, Confirm):
-        return None  # it counts once as it is
+        return None  # it counts once anyway
     if call.op == "check":
         # One that reserves nothing counts nothing, and a batch would refuse its key.
         return None if call.reserve is None else call.idempotency_key

@@ -10,7 +10,7 @@ Override = Literal["allow", "block", "limits"]
 """The kind of an administrator's override for an identifier."""
 
 Reason = Literal["country", "number_type"]
-"""A rule of a policy about phone numbers, which denies without a look at the counts."""
+"""A rule of a policy about phone numbers, which denies whatever the counts."""
 
 Recorded = Literal["yes", "no", "unknown"]
 """Whether the units of a call count."""
@@ -40,16 +40,16 @@ class DemandDecision:
 
     allowed: bool
     would_allow: bool
-    """The verdict: that of ``allowed``, but for a policy in mode ``shadow``."""
+    """The verdict; it differs from ``allowed`` only for a policy in mode ``shadow``."""
     policy: str
     limit: int = 0
     """Of the tightest limit, as are ``remaining``, ``used`` and ``reset_after``."""
     remaining: int = 0
     """Units that could be spent at once, after this call."""
     used: int = 0
-    """After this call: exact up to the limit, past it a lower bound."""
+    """After this call: exact up to the limit, beyond it a lower bound."""
     reset_after: float = 0
-    """Until nothing is used."""
+    """Until no units are used."""
     retry_after: float | None = 0
     """Until the same call passes if no other call comes: 0 when allowed, ``None`` when no wait
     helps."""
@@ -57,11 +57,11 @@ class DemandDecision:
     """Empty if the client failed open."""
     mode: Mode = "enforce"
     override: Override | None = None
-    """The override that decided, where one did."""
+    """The override that decided, if one did."""
     blocked: bool = False
     """A block decided: one after an earlier denial, or by an override."""
     reason: Reason | None = None
-    """The policy's rule about numbers that denies, where one does."""
+    """The policy's rule about numbers that denied, if one did."""
     degraded: bool = False
     """The store, or the service, did not answer: something else decided."""
     recorded: Recorded | None = None
@@ -70,8 +70,7 @@ class DemandDecision:
     """Units that a settled reservation counts. Of several demands, each of ``demands`` has its
     own."""
     over: int | None = None
-    """Of the settled units, those that the reservation did not hold: they count whatever the
-    limit."""
+    """Settled units beyond the reservation, which count whatever the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +82,12 @@ class Decision(DemandDecision):
     """
 
     receipt: str | None = None
-    """By which recorded units can be refunded once; ``None``: none were recorded."""
+    """The receipt by which recorded units can be refunded once; ``None``: none were recorded."""
     release: str | None = None
-    """A receipt, too, of the units under concurrent limits: refund it when the request has ended;
-    repeating that does no harm. ``None``: there are none."""
+    """The receipt for units under concurrent limits: refund it when the request has ended. This may
+    be repeated. ``None``: there are none."""
     reservation: str | None = None
-    """By which ``settle`` records held units; ``None``: none are held."""
+    """The reservation by which ``settle`` records held units; ``None``: none are held."""
     replayed: bool = False
     """It is the recorded answer to an earlier call with the same idempotency key."""
     demands: tuple[DemandDecision, ...] = ()
@@ -109,7 +108,7 @@ class Explanation:
 
     policy: str
     key: str
-    """The hash that the identifier is counted under, in hex."""
+    """The hash under which the identifier is counted, in hex."""
     allowed: bool
     would_allow: bool
     because: str

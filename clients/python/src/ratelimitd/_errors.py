@@ -19,7 +19,7 @@ class CallError(Exception):
     recorded: Recorded | None
     """Whether the units count; of a reset, whether it took effect."""
     problem: Problem | None
-    """Where the service gave a reason."""
+    """The service's reason, if it gave one."""
 
     def __init__(
         self, op: ErrorOp, recorded: Recorded | None, message: str, problem: Problem | None = None
@@ -30,8 +30,8 @@ class CallError(Exception):
 
 
 class UnavailableError(CallError):
-    """The service does not decide: it cannot be reached, is late or broken, or its store is
-    away."""
+    """The service does not decide: it can't be reached, is late or broken, or its store is
+    down."""
 
 
 class ClosedError(CallError):
@@ -51,11 +51,11 @@ class NoRoomError(CallError):
 
 
 class NoReceiptError(CallError):
-    """There is nothing to refund or to confirm, or not any more."""
+    """There is nothing to refund or to confirm, or no longer."""
 
 
 class InvalidCallError(CallError):
-    """The call is wrong: as it stands it will never be decided."""
+    """The call is wrong and can't be decided."""
 
 
 class UnknownPolicyError(InvalidCallError):

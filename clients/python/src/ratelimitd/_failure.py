@@ -13,7 +13,7 @@ Kind = Literal["problem", "foreign", "connection", "timeout", "open", "full", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An answer that is not a decision, as RFC 9457 has it."""
+    """An answer without a decision: a problem of RFC 9457."""
 
     type: str
     """A URI, or ``about:blank``."""
@@ -22,7 +22,7 @@ class Problem:
     """0 where the client refused the call itself."""
     detail: str
     field: str | None = None
-    """The member that is wrong, such as ``cost`` or ``demands[1].policy``."""
+    """The wrong member, such as ``cost`` or ``demands[1].policy``."""
     recorded: Recorded | None = None
     """Whether the units count."""
 

@@ -1,4 +1,4 @@
-"""The sender of a request, as in the other ways into ratelimitd."""
+"""The sender of a request, as the other entrances of ratelimitd find it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ bearer token, but not both; or the result of a function."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_UNIDENTIFIED = "ip\n"  # prefix of the address of a caller that is not known otherwise
+_UNIDENTIFIED = "ip\n"  # prefix of the address of a caller without another name
 # Prefix of a name that looks like an address, so that it can't use up the limit of that address.
 _NAMED = "name\n"
 _HASHED = "sha256\n"
@@ -28,7 +28,7 @@ _BEARER = re.compile(r"bearer[ \t]+(.+)", re.IGNORECASE)
 _BY_HEADER = re.compile(r"header:[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _UNIX = "unix"
 _MAPPED_BITS = 96  # of IPv6, before an address of IPv4 that is mapped
-# Networks of IPv6 in which each address stands for one of IPv4, beside 6to4 and Teredo.
+# IPv6 networks in which each address stands for an IPv4 address, besides 6to4 and Teredo.
 _TRANSLATED = [
     ipaddress.IPv6Network("::ffff:0:0:0/96"),  # RFC 2765, section 2.1
     ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64: RFC 6052, section 2.1
@@ -40,7 +40,7 @@ _NO_CALLERS = ipaddress.IPv4Network("0.0.0.0/8")
 
 @dataclass(frozen=True)  # without slots, as of Rule
 class View(Generic[R]):
-    """A request, as far as limits look at it."""
+    """The parts of a request that limits use."""
 
     request: R
     address: str | None
@@ -99,7 +99,7 @@ def _parse_network(text: str) -> Network:
 def identify(by: By[R], view: View[R], trusted: Proxies) -> str | None:
     """Returns the sender of a request; None if a trusted proxy hides it.
 
-    A caller that leaves a header out is known by its address, so that this does not evade a limit.
+    A caller that omits a header is identified by its address, so that this does not evade a limit.
     """
     name = by(view.request) if callable(by) else _name(by, view)
     if name is not None and not isinstance(name, str):
@@ -117,7 +117,7 @@ def identify(by: By[R], view: View[R], trusted: Proxies) -> str | None:
 def client_address(connection: str, forwarded_for: Sequence[str], trusted: Proxies) -> str | None:
     """Returns the address that a request comes from.
 
-    It is that of the connection or, while that is one of trusted, the one that it forwards for.
+    It is that of the connection or, while that is one of trusted, the one for which it forwards.
     None: a trusted proxy's header has no valid address.
     """
     address = _parse(connection)
@@ -145,7 +145,7 @@ def _caller(address: Address) -> str:
 
 
 def _ipv4_in(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Returns the address of IPv4 that one of IPv6 stands for. Of 6to4 and Teredo, that is where
+    """Returns the IPv4 address for which an IPv6 address stands. Of 6to4 and Teredo, that is where
     the tunnel ends."""
     if address.sixtofour is not None:
         return address.sixtofour
@@ -210,7 +210,7 @@ def _as_utf8(value: str) -> str:
 
 
 def _only(values: Sequence[str]) -> str | None:
-    """Returns the value if there is only one: of several, it is not known which one later services
+    """Returns the value if there is only one: with several, it is unknown which one later services
     use."""
     return values[0] if len(values) == 1 else None
 

@@ -54,7 +54,7 @@ class Group:
             entry.group = self
 
     def is_over(self) -> bool:
-        """Whether no caller waits for it any more."""
+        """Whether no caller waits for it any longer."""
         return all(entry.settled.done() for entry in self.entries)
 
 
@@ -96,7 +96,7 @@ class Joiner:
                 self._arm()
 
     def send_together(self, entries: Sequence[Entry]) -> None:
-        """Sends calls as one request that no waiting call waits for."""
+        """Sends calls as one request, for which no waiting call waits."""
         if self.closed:
             for entry in entries:
                 self.enter(entry)  # which says so
@@ -104,7 +104,7 @@ class Joiner:
             self._run(Group(entries))
 
     def leave(self, entry: Entry, why: Callable[[bool], Failure]) -> None:
-        """Settles an entry whose caller does not wait any more; ``why`` makes the failure of
+        """Settles an entry whose caller no longer waits; ``why`` makes the failure of
         whether it was sent."""
         self._waiting.pop(entry, None)
         entry.settle(why(entry.group is not None))
@@ -114,7 +114,7 @@ class Joiner:
             self._abandoned(group)
 
     async def close(self) -> None:
-        """Refuses further calls, and waits until those that were made are answered."""
+        """Refuses further calls, and waits until all earlier ones have answers."""
         self.closed = True
         while self._running:
             await asyncio.wait(self._running)

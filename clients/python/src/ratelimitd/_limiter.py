@@ -37,9 +37,9 @@ class Rule(Generic[R]):
     cost: int | Callable[[R], int] | None = None
     """Units; less than 1: the rule does not limit this request; None: as the options say."""
     limit: Callable[[R], int | None] | None = None
-    """The limit that the request brings, under a policy that takes its limit from requests; None:
-    the policy's default. Take it from what the application knows of its customer, never from what
-    the request says."""
+    """The limit of the request, under a policy that takes its limit from requests; None:
+    the policy's default. Take it from the application's own data about its customer, never from
+    the request itself."""
 
 
 Rules = str | Rule[R] | Sequence[str | Rule[R]]
@@ -53,7 +53,7 @@ class LimiterOptions(Generic[R]):
 
     trusted_proxies: Sequence[str] = ()
     """Addresses and networks of proxies whose X-Forwarded-For is trusted; ``unix`` is a proxy that
-    connects by a unix socket."""
+    connects through a unix socket."""
     by: By[R] = "ip"
     """The source of the identifier, for rules without ``by``."""
     cost: int | Callable[[R], int] = 1
@@ -108,12 +108,12 @@ class Limiter(Generic[R]):
             detail = "It costs more than its limit can ever hold."
             return problem(413, "Request Entity Too Large", detail)
         if isinstance(outcome, InvalidCallError) and _refuses_identifier(outcome.problem):
-            # It would get around its limit if it passed.
+            # It must not pass, because it would evade its limit.
             return problem(400, "Bad Request", outcome.problem.detail if outcome.problem else "")
         if isinstance(outcome, CallError):
             return self._undecided(request, call, outcome)
         if not outcome.limits and outcome.degraded:
-            # The client fails open, and has told it.
+            # The client fails open, and has reported it.
             error = UnavailableError("take", outcome.recorded, "the client fails open")
             return self._undecided(request, call, error)
         return passed(outcome) if outcome.allowed else denied(outcome)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 MAX_CALLERS = 1000
-"""The most callers of one key, the one that asks included."""
-_MIN_PAUSE = 0.01  # seconds, after a denial without a wait: two that met at the limit
-_MAX_JITTER = 1.0  # seconds, by which callers of several processes come back apart
+"""The most callers of one key, including the one that asks."""
+_MIN_PAUSE = 0.01  # seconds, after a denial without a wait: two calls competed for the last unit
+_MAX_JITTER = 1.0  # seconds, which spread the retries of several processes
 
 Reason = Literal["no room", "full"]
 
@@ -44,7 +44,7 @@ class Lines:
     async def run(
         self, key: str, within: float, ask: Callable[[], Awaitable[tuple[bool, float | None]]]
     ) -> Reason | None:
-        """Calls ask, in turn with the callers of key, until it is done; else returns the reason.
+        """Calls ask, in turn with the callers of key, until it is done; else returns why not.
 
         ask returns whether it is done, and else the wait before the next call (None: no wait
         helps). "no room" is returned as soon as it is known that there is none within the caller's

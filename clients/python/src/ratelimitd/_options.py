@@ -23,7 +23,7 @@ class Options:
     on_unavailable: Literal["fail-closed", "fail-open"] = "fail-closed"
     """The result of a call while no ratelimitd answers: an UnavailableError; or, for
     ``fail-open``, a decision that allows and is ``degraded``. Each of those is counted
-    (``client.failed_open``) and told (``on_failed_open``), and the log has a line a second. It
+    (``client.failed_open``) and reported (``on_failed_open``), and the log has a line a second. It
     does not apply to denials, or to errors of a service that answers."""
 
     on_failed_open: Callable[[Call, CallError], None] | None = None
@@ -77,7 +77,7 @@ class Options:
             raise ValueError(f"ratelimitd: {name} is {getattr(self, name)!r}: it must be {what}")
 
 
-MAX_SECONDS = 86_400  # what event loops wait at most
+MAX_SECONDS = 86_400  # the longest wait of event loops
 _HEADER_VALUE = re.compile(r"(?! )[^\x00-\x1f\x7f]*(?<! )")
 
 

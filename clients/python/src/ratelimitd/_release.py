@@ -39,7 +39,7 @@ class Release:
 
 
 class AsyncRelease:
-    """The same by an AsyncClient, also where the task that asks for it is cancelled."""
+    """The same with an AsyncClient, even if the task that asks for it is cancelled."""
 
     def __init__(self, client: AsyncClient, limits: Limiter[Any], verdict: Verdict) -> None:
         self._client, self._limits = client, limits

@@ -20,7 +20,7 @@ class Tries:
         self._wait = _FIRST_WAIT
 
     def copy(self) -> Tries:
-        """Returns the same for another call of a batch: each is tried as often."""
+        """Returns the same for another call of a batch: each gets as many attempts."""
         return copy.copy(self)
 
     def remaining(self) -> float:

@@ -50,8 +50,8 @@ class Client:
     def reserve(self, *demands: Demand, hold: float) -> Decision:
         """Checks demands and, if they are allowed, holds their units for so many seconds.
 
-        A ``settle`` of the decision's reservation makes them count; without one they are free
-        again in time.
+        A ``settle`` of the decision's reservation makes them count; otherwise they are
+        freed when the hold ends.
         """
         return self._run(lambda client: client.reserve(*demands, hold=hold))
 
@@ -68,7 +68,7 @@ class Client:
         )
 
     def release(self, reservation: str) -> None:
-        """Frees at once the units that a ``reserve`` holds. It raises as ``refund`` does."""
+        """Frees the units of a ``reserve`` at once. It raises as ``refund`` does."""
         self.refund(reservation)
 
     def wait(self, *demands: Demand, within: float) -> Decision:
@@ -78,8 +78,8 @@ class Client:
         same policies and identifiers take in turn.
 
         It raises a NoRoomError as soon as it is known that there is no room in time or that no
-        wait helps, and where 1000 calls wait already. Other errors are those of ``take``, and end
-        the wait at once. Don't wait under a policy with ``count: all``, where each try uses quota.
+        wait helps, and if 1000 calls already wait. Other errors are those of ``take``, and end
+        the wait at once. Don't wait under a policy with ``count: all``: each attempt uses quota.
         """
         return self._run(lambda client: client.wait(*demands, within=within))
 
@@ -102,7 +102,7 @@ class Client:
         return self._run(lambda client: client.batch(calls))
 
     def refund(self, receipt: str) -> None:
-        """Gives back, once, the units that receipt was given for.
+        """Gives back the units of receipt, once.
 
         It raises a NoReceiptError if there are none.
         """
@@ -133,8 +133,8 @@ class Client:
         return self._background.client.failed_open
 
     def close(self) -> None:
-        """Waits until the calls that were made are answered, and closes connections. Further
-        calls give a ClosedError."""
+        """Waits until all earlier calls have answers, and closes connections. Further calls give
+        a ClosedError."""
         self._run(lambda client: client.close())
 
     def __enter__(self) -> Client:
@@ -154,7 +154,7 @@ class Client:
         return self._background.run(ask)
 
     def _forget(self) -> None:
-        """Makes the client ready in a process that was forked, which has no threads."""
+        """Makes the client ready in a forked process, which has no threads."""
         self._lock = threading.Lock()
         self._background = _Background(AsyncClient(self._base_url, self._options))
 
@@ -201,7 +201,7 @@ async def _end() -> None:
 
 
 def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:
-    if os.getpid() == pid and not loop.is_closed():  # in a fork, it is its parent's
+    if os.getpid() == pid and not loop.is_closed():  # in a fork, the loop is the parent's
         loop.call_soon_threadsafe(loop.stop)
 
 

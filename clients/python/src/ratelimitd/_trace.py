@@ -8,7 +8,7 @@ from dataclasses import dataclass
 try:
     from opentelemetry import trace as _trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError:  # then there are no traces
+except ImportError:  # without it there are no traces
     _PROPAGATOR = None
 else:
     _PROPAGATOR = TraceContextTextMapPropagator()
@@ -22,7 +22,7 @@ class Trace:
 
 
 def current_trace() -> Trace | None:
-    """Returns the trace that the caller is in."""
+    """Returns the caller's trace."""
     if _PROPAGATOR is None:
         return None
     context = _trace.get_current_span().get_span_context()
@@ -34,7 +34,6 @@ def current_trace() -> Trace | None:
 
 
 def trace_of(traces: Iterable[Trace | None]) -> Trace | None:
-    """Returns the trace that a request of several calls is part of: the first that is sampled, or
-    else the first."""
+    """Returns the trace of a request of several calls: the first sampled one, or else the first."""
     known = [trace for trace in traces if trace is not None]
     return next((trace for trace in known if trace.sampled), known[0] if known else None)

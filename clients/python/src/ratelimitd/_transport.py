@@ -1,4 +1,4 @@
-"""Speaks HTTP: sends a request once and reads the answer's head. It knows nothing of calls."""
+"""Sends a request once over HTTP, and reads the answer's head. It does not know calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reply:
     retry_after: float
     replayed: bool
     body: Any = None
-    """None if there is none, or ``on_line`` has got it."""
+    """None if there is none, or ``on_line`` got it."""
     in_lines: bool = False
 
 
@@ -60,7 +60,7 @@ class Transport:
             headers={**headers, "Content-Type": _JSON},
             timeout=httpx2.Timeout(None, connect=timeout / 2),  # a call ends its requests
             transport=transport,
-            trust_env=False,  # no proxy of the environment learns tokens and identifiers
+            trust_env=False,  # a proxy of the environment must not learn tokens and identifiers
         )
 
     async def post(
@@ -86,7 +86,7 @@ class Transport:
                 "POST", self._base + route, content=body, headers=headers
             ) as response:
                 return await _read(response, on_line)
-        except Exception as error:  # a transport of Options may raise anything
+        except Exception as error:  # a transport of Options may raise any error
             sent = not isinstance(error, _NOT_SENT)
             return Failure("connection", f"no answer: {type(error).__name__}", sent, cause=error)
 

@@ -15,7 +15,7 @@ Answer = Decision | Confirmed | Failure
 """The service's answer to one call."""
 
 _BATCH_RETRY_AFTER = 1.0
-"""The Retry-After of a 503, which results of a batch do not have."""
+"""The Retry-After of a 503, because results of a batch have none."""
 
 
 class UnreadableError(Exception):
@@ -42,7 +42,7 @@ def read_answer(status: int, body: Any, retry_after: float, replayed: bool = Fal
 
 
 def read_problem(status: int, body: Any, retry_after: float) -> Failure:
-    """Reads the body of an answer that is no decision."""
+    """Reads the body of an answer without a decision."""
     m = _Members(body)
     if status < 400 or status == 429 or m.get("status", int) != status:
         raise UnreadableError("its status and its members disagree")

@@ -62,7 +62,7 @@ class RateLimit:
         self._app, self._client = app, client
         self._limiter = Limiter[Scope](options)
         self._routes = [(_Pattern(route), rules_of(rules)) for route, rules in routes.items()]
-        # FastAPI has its own root path tell its router, which is not in the scope yet.
+        # FastAPI passes its own root path to its router later; it is not in the scope yet.
         self._root_path: str = getattr(app, "root_path", "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,7 +155,7 @@ async def _answer(verdict: Verdict, scope: Scope, receive: Receive, send: Send) 
             return  # the client has gone
         kind = "websocket.http.response"
         if kind not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})  # servers say 403
+            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})  # servers answer 403
             return
     headers = [*_raw(verdict), (b"content-length", str(len(verdict.body)).encode())]
     await send({"type": f"{kind}.start", "status": verdict.status, "headers": headers})

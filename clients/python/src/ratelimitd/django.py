@@ -160,7 +160,7 @@ def _is_streamed(response: HttpResponseBase) -> bool:
 
 
 def _at_close(response: HttpResponseBase, then: Callable[[], None]) -> None:
-    """Has Django call a function when it closes a response, as it does for its own."""
+    """Makes Django call a function when it closes a response, as for its own."""
     response._resource_closers.append(then)  # type: ignore[attr-defined]
 
 

@@ -62,7 +62,7 @@ def limiter(
                     release()
                     raise
                 if release.needed and response.is_streamed:
-                    # Werkzeug has files closed, and does not tell call_on_close.
+                    # Werkzeug closes files without a call of call_on_close.
                     body: Any = response.response  # of bytes or of str
                     response.response = ClosingIterator(body, [release])
                 else:

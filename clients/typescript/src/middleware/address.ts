@@ -3,7 +3,7 @@
 /** 4 or 16 bytes. */
 type Address = readonly number[];
 
-/** The name for a connection by a unix socket, which has no address. */
+/** The name for a connection through a unix socket, which has no address. */
 export const unixSocket = "unix";
 
 /** Networks, such as `10.0.0.0/8` or `192.0.2.7`, and `unix`. */
@@ -29,8 +29,8 @@ export class Networks {
 
 /**
  * Returns the address that a request comes from: that of the connection or, while that is one of `trusted`, the one
- * that it forwards for. Of IPv6, a /64 is one client, and what stands for an address of IPv4 is that one. `undefined`:
- * a trusted proxy's header has no valid address.
+ * for which it forwards. Of IPv6, a /64 is one client, except that an address that stands for an IPv4 address counts
+ * as that. `undefined`: a trusted proxy's header has no valid address.
  */
 export function clientAddress(
   connection: string,
@@ -59,7 +59,7 @@ export function isAddress(text: string): boolean {
   return text === "@" || parseAddress(text.replace(/\/\d+$/, "")) !== undefined;
 }
 
-/** Reads a network, or throws an error that says what is wrong with it. */
+/** Reads a network, or throws an error that says why it is wrong. */
 function parsePrefix(text: string): [address: Address, bits: number] {
   const [before = "", bits, ...more] = text.split("/");
   const written = parseV4(before) ?? parseV6(before);
@@ -88,23 +88,23 @@ function parseAddress(text: string): Address | undefined {
   return address && unmapped(address);
 }
 
-/** Returns the address of IPv4 that is written in IPv6, and others as they are. */
+/** Returns the IPv4 address that is written as IPv6; others are not changed. */
 function unmapped(address: Address): Address {
   return address.length === 16 && startsWith(address, mapped) ? address.slice(12) : address;
 }
 
-// Networks of IPv6 in which each address stands for one of IPv4, which a /64 would count as one.
+// IPv6 networks in which each address stands for an IPv4 address; as a /64, all would count as one.
 const mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]; // RFC 4291, section 2.5.5.2
 const translated = [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]; // RFC 2765, section 2.1
-const compatible = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]; // RFC 4291, section 2.5.5.1; :: and ::1 are none
+const compatible = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]; // RFC 4291, section 2.5.5.1; except :: and ::1
 const nat64 = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0]; // RFC 6052, section 2.1
 const nat64Local = [0, 0x64, 0xff, 0x9b, 0, 1]; // RFC 8215: networks of any length in it
 const sixToFour = [0x20, 0x02]; // RFC 3056, section 2
 const teredo = [0x20, 0x01, 0, 0]; // RFC 4380, section 4
 
 /**
- * Returns the caller that is counted for an address. Trust never depends on it, as anybody may have a tunnel that ends
- * at any address.
+ * Returns the caller that is counted for an address. Trust never depends on it, because anybody can have a tunnel that
+ * ends at any address.
  */
 function callerOf(address: Address): string {
   if (address.length === 4) {

@@ -65,7 +65,7 @@ async function proceed(
   }
 }
 
-/** Writes a verdict, and returns whether the request goes on. An answer that has been sent meanwhile stays as it is. */
+/** Writes a verdict, and returns whether the request goes on. It does not change an answer that has been sent. */
 function answer(response: NodeResponse, { headers, answer }: Verdict): boolean {
   if (response.writableEnded) {
     return false; // such as by connect-timeout
@@ -86,7 +86,7 @@ function answer(response: NodeResponse, { headers, answer }: Verdict): boolean {
   return answer === undefined;
 }
 
-/** Answers 500, unless there is an answer. */
+/** Answers 500, unless an answer was sent. */
 function endUnanswered(response: NodeResponse): void {
   if (!response.headersSent && !response.writableEnded) {
     response.statusCode = 500;

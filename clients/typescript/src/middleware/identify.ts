@@ -1,8 +1,8 @@
 import { clientAddress, isAddress, type Networks } from "./address.js";
 
-/** A request, as far as limits look at it. */
+/** The parts of a request that limits use. */
 export interface RequestView {
-  /** Of the connection, or `unix`; `undefined` where it is not known. */
+  /** Of the connection, or `unix`; `undefined` if unknown. */
   readonly address: string | undefined;
   /** All values of a header, whose name is in lower case. */
   readonly header: (name: string) => readonly string[];
@@ -18,7 +18,7 @@ export type By<R> =
   | "api-key"
   | ((request: R) => string | undefined | null | Promise<string | undefined | null>);
 
-/** Prefix of the address of a caller that is not known otherwise. */
+/** Prefix of the address of a caller without another name. */
 const unidentified = "ip\n";
 /** Prefix of a name that looks like an address, so that it can't use up the limit of that address. */
 const named = "name\n";
@@ -26,8 +26,8 @@ const hashed = "sha256\n";
 const maxIdentifierBytes = 1024;
 
 /**
- * Returns the sender of a request, as the other ways into ratelimitd do; `undefined` if a trusted proxy hides it. A
- * caller that leaves a header out is known by its address, so that this does not evade a limit.
+ * Returns the sender of a request, like the other entrances of ratelimitd; `undefined` if a trusted proxy hides it. A
+ * caller that omits a header is identified by its address, so that this does not evade a limit.
  */
 export async function identify<R>(
   by: By<R>,
@@ -66,7 +66,7 @@ function apiKeyOf(view: RequestView): string | undefined {
   return token !== undefined || authorizations.length > 1 ? undefined : only(view.header("x-api-key"));
 }
 
-/** Returns the value if there is only one: of several, it is not known which one later services use. */
+/** Returns the value if there is only one: with several, it is unknown which one later services use. */
 function only(values: readonly string[]): string | undefined {
   return values.length === 1 ? values[0] : undefined;
 }

@@ -20,8 +20,8 @@ export interface Rule<R> {
   /** Whole units; less than 1: the rule does not limit this request. Default: that of the options. */
   readonly cost?: number | ((request: R) => Awaitable<number>);
   /**
-   * The limit that the request brings, under a policy that takes its limit from requests; `undefined`: the policy's
-   * default. Take it from what the application knows of its customer, never from what the request says.
+   * The limit of the request, under a policy that takes its limit from requests; `undefined`: the policy's default.
+   * Take it from the application's own data about its customer, never from the request itself.
    */
   readonly limit?: (request: R) => Awaitable<number | undefined>;
 }
@@ -31,8 +31,8 @@ export type Rules<R> = string | Rule<R> | readonly (string | Rule<R>)[];
 
 export interface LimiterOptions<R> {
   /**
-   * Proxies whose X-Forwarded-For is trusted: addresses, networks, and `unix` for those that connect by a unix socket.
-   * Default: none.
+   * Proxies whose X-Forwarded-For is trusted: addresses, networks, and `unix` for those that connect through a unix
+   * socket. Default: none.
    */
   readonly trustedProxies?: readonly string[];
   /** The source of the identifier, for rules without `by`. Default: `ip`. */
@@ -77,15 +77,15 @@ export class Limiter<R extends object> {
     checkFixedCost(options.cost);
   }
 
-  /** Returns a function that decides requests by rules. Throws an error that says what is wrong with these. */
+  /** Returns a function that decides requests by rules. Throws an error if a rule is wrong. */
   by(rules: Rules<R>): (request: R) => Promise<Verdict> {
     const list = listOf(rules);
     return (request) => this.#decide(request, list);
   }
 
   /**
-   * Returns a function that gives back, once, the units that count while a request is under way; `undefined`: there are
-   * none. It never rejects: units that cannot be given back count until their hold ends.
+   * Returns a function that gives back the units that count while a request is under way, once; `undefined`: there are
+   * none. It never rejects: units that can't be given back count until their hold ends.
    */
   releaseOf({ decision }: Verdict): (() => Promise<void>) | undefined {
     const receipt = decision?.release;
@@ -143,7 +143,7 @@ export class Limiter<R extends object> {
 
   #verdictOf(request: R, call: Call, decision: Decision): Verdict {
     if (decision.limits.length === 0 && decision.degraded) {
-      const message = "the client fails open"; // which it has told
+      const message = "the client fails open"; // the client has reported it
       return this.#undecided(request, call, new UnavailableError("take", decision.recorded, { message }));
     }
     if (!decision.allowed) {
@@ -153,7 +153,7 @@ export class Limiter<R extends object> {
     return passed(decision);
   }
 
-  /** A request that ratelimitd refuses would get around its limit if it passed. */
+  /** A request that ratelimitd refuses must not pass, because it would evade its limit. */
   #verdictAfter(request: R, call: Call, error: CallError): Verdict {
     if (error instanceof CostTooLargeError) {
       return problem(413, "Request Entity Too Large", "It costs more than its limit can ever hold.");
@@ -182,7 +182,7 @@ export class Limiter<R extends object> {
     return failClosed ? unavailable() : { headers: {} };
   }
 
-  /** Returns the demands for a request, without repetitions; `undefined` where a trusted proxy hides whom it is from. */
+  /** Returns the demands for a request, without repetitions; `undefined` if a trusted proxy hides the sender. */
   async #demands(request: R, rules: readonly Rule<R>[]): Promise<Demand[] | undefined> {
     const view = await this.#viewOf(request);
     const demands: Demand[] = [];
@@ -205,7 +205,7 @@ export class Limiter<R extends object> {
   }
 }
 
-/** Returns the limit that a request brings, if it brings one. */
+/** Returns the limit of a request, if it has one. */
 async function limitOf<R>(request: R, { limit }: Rule<R>): Promise<{ limit?: number }> {
   const units = await limit?.(request);
   return units === undefined ? {} : { limit: units };
@@ -249,12 +249,12 @@ function listOf<R>(rules: Rules<R>): Rule<R>[] {
   });
 }
 
-/** Returns a number, or the type of what is none. */
+/** Returns a number, or the type of another value. */
 function shown(value: unknown): string {
   return typeof value === "number" ? String(value) : value === "" ? "empty" : `of type ${typeof value}`;
 }
 
-/** Returns the class of an error and where it was thrown: its message may hold an identifier. */
+/** Returns the class of an error and where it was thrown: its message may contain an identifier. */
 function withoutMessage(error: unknown): string {
   if (!(error instanceof Error)) {
     return `a value of type ${typeof error}`;

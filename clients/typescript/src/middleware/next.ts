@@ -35,7 +35,7 @@ export function limiter<R extends Request = Request>(
   };
 }
 
-/** Reports whether a response is that of Next's middleware to a request that goes on, whose end cannot be seen. */
+/** Reports whether Next's middleware passes on a request with this response, so that its end can't be seen. */
 function passesOn(response: Response | undefined): boolean {
   return ["x-middleware-next", "x-middleware-rewrite"].some((name) => response?.headers.has(name));
 }

@@ -1,7 +1,7 @@
 import { unixSocket } from "./address.js";
 import type { RequestView } from "./identify.js";
 
-/** The parts that this needs of Node's request, or of an object in its place, such as those of serverless adapters. */
+/** The required parts of Node's request, or of a replacement, such as those of serverless adapters. */
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly headers?: { readonly [name: string]: string | readonly string[] | undefined } | undefined;
@@ -13,7 +13,7 @@ interface NodeSocket {
   readonly remoteAddress?: string | undefined;
 }
 
-/** The parts of Node's response, or of an object in its place, that tell when it ends. */
+/** The parts of Node's response, or of a replacement, that show when it ends. */
 export interface EndingResponse {
   readonly writableFinished?: boolean;
   readonly destroyed?: boolean;
@@ -40,8 +40,8 @@ export function viewOfNode(request: NodeRequest): RequestView {
 }
 
 /**
- * Returns the address of a connection, or {@link unixSocket}. A connection of TCP that has ended has no address either, so
- * it is the address of the server that tells.
+ * Returns the address of a connection, or {@link unixSocket}. A TCP connection that has ended has no address either, so
+ * the server's address distinguishes them.
  */
 function addressOf(socket: NodeSocket | null | undefined): string | undefined {
   const { server } = (socket ?? {}) as { readonly server?: { address?(): unknown } | null };
@@ -49,8 +49,8 @@ function addressOf(socket: NodeSocket | null | undefined): string | undefined {
 }
 
 /**
- * Returns all values of a header. `headers` is what counts: adapters fill in nothing else, and the application may have
- * changed it. It does not show that a header came twice, as `rawHeaders` does.
+ * Returns all values of a header. `headers` decides, because adapters set nothing else, and the application may have
+ * changed it. Only `rawHeaders` shows that a header was repeated.
  */
 function valuesOf({ headers = {}, rawHeaders = [] }: NodeRequest, name: string): readonly string[] {
   const values = Object.entries(headers).flatMap(([key, value]) => (key.toLowerCase() === name ? (value ?? []) : []));

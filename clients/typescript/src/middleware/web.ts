@@ -6,7 +6,7 @@ import type { Awaitable, LimiterOptions } from "./limiter.js";
 export interface WebLimiterOptions<R> extends LimiterOptions<R> {
   /**
    * Returns the address of the connection, or of the client if the platform has it in a header of its own; `unix` for
-   * a connection by a unix socket.
+   * a connection through a unix socket.
    */
   readonly address: (request: R) => Awaitable<string | undefined | null>;
 }
@@ -41,7 +41,7 @@ export function withHeaders(response: Response, { headers }: Verdict): Response 
 /** What happens at the end of a response; `undefined`: nothing does. It never rejects. */
 export type End = (() => Promise<void>) | undefined;
 
-/** Returns what `handle` returns. Where it throws, it has no response, so that this is the end. */
+/** Returns the result of `handle`. If it throws, there is no response, so the request ends there. */
 export async function orEnd<T>(handle: () => Awaitable<T>, end: End): Promise<T> {
   try {
     return await handle();
@@ -52,8 +52,8 @@ export async function orEnd<T>(handle: () => Awaitable<T>, end: End): Promise<T>
 }
 
 /**
- * Returns a response that calls `end` just before its body ends: read as a whole, failed, or left by the client. Where
- * nobody reads a body, it calls it at once.
+ * Returns a response that calls `end` just before its body ends: read as a whole, failed, or left by the client. If
+ * the body is not read, it calls it at once.
  */
 export async function endingWith(response: Response, { method }: Request, end: End): Promise<Response> {
   if (end === undefined) {
@@ -68,7 +68,7 @@ export async function endingWith(response: Response, { method }: Request, end: E
 
 function bodyEndingWith(body: ReadableStream<Uint8Array>, end: () => Promise<void>): ReadableStream<Uint8Array> {
   const reader = body.getReader();
-  // What is not awaited before the body ends is not done any more on hosts such as workerd.
+  // Hosts such as workerd drop work that is not awaited before the body ends.
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {

@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** The result of a try of a call. */
+/** The result of an attempt of a call. */
 sealed interface Answer permits Answer.Decided, Answer.Confirmed, Answer.Explained, Answer.Done, Failure {
     /** The service decided. */
     record Decided(Decision decision) implements Answer {}

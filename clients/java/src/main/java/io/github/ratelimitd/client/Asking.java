@@ -6,8 +6,8 @@ import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * One call from when it is made until its caller has an answer, with all its tries. It ends once, when there is an
- * answer, no further try helps, its time is over, or its caller leaves.
+ * One call until its caller has an answer, with all its attempts. It ends once, when there is an
+ * answer, no further attempt helps, its time is over, or its caller leaves.
  */
 abstract class Asking {
     /** The caller's result. It fails with a {@link CallException} only. */
@@ -18,20 +18,20 @@ abstract class Asking {
     private final ScheduledFuture<?> timeout;
     private final ReentrantLock lock = new ReentrantLock();
     private Try current;
-    /** Why the call is over before it has an answer; null: it is not. */
+    /** Why the call ended without an answer; null: it has not. */
     private Failure.Kind over;
-    /** The failure that is followed by a pause; null: there is none now. */
+    /** The failure before the current pause; null: no pause. */
     private Failure pausedAfter;
 
     private Recorded recorded = Recorded.NO;
 
-    /** What tells the time, and has tasks run later. */
+    /** A clock that also runs tasks later. */
     interface Clock {
-        /** Has task run on a thread of the client after a while, unless the future is cancelled. */
+        /** Runs task on a thread of the client after a while, unless the future is cancelled. */
         ScheduledFuture<?> after(Duration wait, Runnable task);
     }
 
-    /** One try. Its answer completes, whatever happens, once {@code leave} is called. */
+    /** One attempt. Its answer completes, whatever happens, once {@code leave} is called. */
     interface Try {
         CompletableFuture<Answer> answer();
 
@@ -44,24 +44,24 @@ abstract class Asking {
         this.timeout = clock.after(time, () -> end(Failure.Kind.TIMEOUT));
     }
 
-    /** Begins a try. */
+    /** Begins an attempt. */
     abstract Try begin();
 
-    /** Returns whether units count after such a failure; null: the units are unknown. */
+    /** Returns whether units count after this failure; null: the units are unknown. */
     abstract Recorded recordedAfter(Failure failure);
 
-    /** Returns whether it may be sent again after such a try. */
+    /** Returns whether it may be sent again after this attempt. */
     abstract boolean repeatableAfter(Recorded recorded);
 
     /** Returns the caller's result after a failure, or throws the exception. */
     abstract Answer giveUp(Failure failure, Recorded recorded);
 
-    /** Makes the first try. */
+    /** Makes the first attempt. */
     void start() {
         proceed(begin());
     }
 
-    /** Goes on with a try that has begun. */
+    /** Continues with an attempt that has begun. */
     void proceed(Try next) {
         Failure.Kind ended;
         lock.lock();
@@ -111,7 +111,7 @@ abstract class Asking {
         lock.lock();
         try {
             Recorded now = recordedAfter(failure);
-            recorded = recorded == Recorded.UNKNOWN ? recorded : now; // an earlier try may count yet
+            recorded = recorded == Recorded.UNKNOWN ? recorded : now; // an earlier attempt may still count
             Duration pause = over == null && repeatableAfter(now) ? tries.again(failure, System.nanoTime()) : null;
             again = pause != null;
             if (again) {
@@ -130,7 +130,7 @@ abstract class Asking {
         boolean goesOn;
         lock.lock();
         try {
-            goesOn = pausedAfter != null; // else the call ended in the pause
+            goesOn = pausedAfter != null; // otherwise the call ended during the pause
             pausedAfter = null;
         } finally {
             lock.unlock();

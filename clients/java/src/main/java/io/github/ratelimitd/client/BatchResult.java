@@ -3,10 +3,10 @@ package io.github.ratelimitd.client;
 import java.util.Optional;
 
 /**
- * What became of one call of a batch. A confirm that succeeds has neither a decision nor an error.
+ * The result of one call of a batch. A confirm that succeeds has neither a decision nor an error.
  *
- * @param decision the service's decision; empty: there is an error, or the call was a confirm
- * @param error why there is no decision; empty: the call succeeded
+ * @param decision the service's decision; empty after an error, or for a confirm
+ * @param error the error of the call; empty if it succeeded
  */
 public record BatchResult(Optional<Decision> decision, Optional<CallException> error) {
     /**

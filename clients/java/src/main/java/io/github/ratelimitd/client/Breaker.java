@@ -4,15 +4,15 @@ import java.time.Duration;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Keeps a service that does not answer from costing every call its whole time: after some failures in a row requests
- * fail at once, and one at a time finds out whether the service is back.
+ * Keeps a service that does not answer from using up the time of every call: after some failures in a row requests
+ * fail at once, and one request at a time probes whether the service is back.
  *
  * <p>Time is an argument, in nanoseconds of {@link System#nanoTime}.
  */
 final class Breaker {
     /**
-     * How long no request must have been answered, beside the failures in a row, before requests fail at once: calls
-     * that have little time fail together while others are answered.
+     * The time without any answer that, besides the failures in a row, must pass before requests fail at once: calls
+     * with little time may fail together while others are answered.
      */
     static final Duration SILENCE = Duration.ofMillis(500);
 
@@ -36,8 +36,8 @@ final class Breaker {
     }
 
     /**
-     * Returns whether a request may be made now. Each that may is followed by one of {@link #answered}, {@link #failed}
-     * and {@link #abandoned}.
+     * Returns whether a request may be made now. If so, one of {@link #answered}, {@link #failed}
+     * and {@link #abandoned} must follow.
      */
     boolean admit(long now) {
         lock.lock();
@@ -97,7 +97,7 @@ final class Breaker {
         }
     }
 
-    /** Notes that a request ended without telling anything about the service. */
+    /** Notes that a request ended without information about the service. */
     void abandoned() {
         lock.lock();
         try {

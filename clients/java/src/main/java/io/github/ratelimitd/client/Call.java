@@ -8,20 +8,20 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /**
- * One question with all that it may have, for {@link RatelimitdClient#send} and {@link RatelimitdClient#batch}. The
- * methods of this class make the calls that there are.
+ * One call with all its options, for {@link RatelimitdClient#send} and {@link RatelimitdClient#batch}. The
+ * methods of this class make all kinds of calls.
  *
  * @param op the operation of the call
- * @param demands they stand or fall together: all are recorded, or none is. There are 1 to 16, and no policy and
- *     identifier comes twice. A record that settles a reservation needs none, and a confirm has none.
- * @param reserve how long a check that allows holds the units: whole milliseconds, from 1 to an hour. Empty: it holds
+ * @param demands 1 to 16 demands. They are allowed or denied together: all are recorded, or none is. No policy and
+ *     identifier may be repeated. A record that settles a reservation needs none, and a confirm has none.
+ * @param reserve how long an allowed check holds the units: whole milliseconds, from 1 to an hour. Empty: it holds
  *     nothing.
  * @param reservation the reservation that a record settles; empty: none
- * @param cost units that each demand of the reservation used, in a call without demands: 0 or more; empty: those that it
+ * @param cost units that each demand of the reservation used, in a call without demands: 0 or more; empty: the units that it
  *     holds
- * @param receipt the receipt that a confirm is of; empty: the call is not a confirm
+ * @param receipt the receipt of a confirm; empty: the call is not a confirm
  * @param idempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable ASCII, without a blank
- *     at either end. It is for takes and records. Empty: there is none, unless the client makes one because it
+ *     at either end. It is for takes and records. Empty: none, unless the client makes one because it
  *     {@linkplain RatelimitdClientBuilder#retries retries}.
  */
 public record Call(
@@ -33,14 +33,14 @@ public record Call(
         Optional<String> receipt,
         Optional<String> idempotencyKey) {
     /**
-     * Makes a call. The client checks the rest of it when it is sent.
+     * Makes a call. The client checks the rest when it sends the call.
      *
      * @param op the operation of the call
-     * @param demands they stand or fall together; copied
-     * @param reserve how long a check that allows holds the units
+     * @param demands the demands, which are copied
+     * @param reserve how long an allowed check holds the units
      * @param reservation the reservation that a record settles
      * @param cost units that each demand of the reservation used
-     * @param receipt the receipt that a confirm is of
+     * @param receipt the receipt of a confirm
      * @param idempotencyKey makes a repetition of this call count once
      * @throws NullPointerException if an argument, or one of the demands, is null
      */
@@ -96,7 +96,7 @@ public record Call(
     }
 
     /**
-     * Returns a call that checks demands and holds their units where it allows.
+     * Returns a call that checks demands and, if they are allowed, holds their units.
      *
      * @param hold how long: whole milliseconds, from 1 to an hour
      * @param demands at least one
@@ -163,7 +163,7 @@ public record Call(
     }
 
     /**
-     * Names the operation and the demands. It leaves out identifiers, receipts and keys, as a call may be logged.
+     * Names the operation and the demands. It leaves out identifiers, receipts and keys, because a call may be logged.
      *
      * @return a text without identifiers
      */

@@ -4,16 +4,16 @@ import java.util.Locale;
 import java.util.Optional;
 
 /**
- * Every error of a call: why there is no decision, and what became of its units. A denial is not an error. No message holds
+ * The error of a call without a decision, and whether its units count. A denial is not an error. No message contains
  * an identifier.
  */
 public class CallException extends RuntimeException {
     private static final long serialVersionUID = 1;
     private static final String KEY_REUSED = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused";
 
-    /** What failed. */
+    /** The operation that failed. */
     private final String op;
-    /** Null: it is not known what for. */
+    /** Null: the units are unknown. */
     private final Recorded recorded;
     /** Null: the service gave no reason. */
     private final transient Problem problem;
@@ -29,7 +29,7 @@ public class CallException extends RuntimeException {
     }
 
     /**
-     * Returns what failed.
+     * Returns the operation that failed.
      *
      * @return {@code check}, {@code record}, {@code take}, {@code batch}, {@code refund}, {@code confirm}, {@code reset}
      *     or {@code explain}
@@ -39,10 +39,10 @@ public class CallException extends RuntimeException {
     }
 
     /**
-     * Returns whether the units count all the same. Of a refund and a confirm, it is whether they still count; of a
+     * Returns whether the units count all the same. For a refund or a confirm, it is whether they still count; for a
      * reset, whether it took effect.
      *
-     * @return empty if it is not known what for, as for a receipt that the service does not know
+     * @return empty if the units are unknown, as for an unknown receipt
      */
     public Optional<Recorded> recorded() {
         return Optional.ofNullable(recorded);
@@ -57,7 +57,7 @@ public class CallException extends RuntimeException {
         return Optional.ofNullable(problem);
     }
 
-    /** Returns the exception of a call that failed so. */
+    /** Returns the exception for a failed call. */
     static CallException of(String op, Recorded recorded, Failure failure) {
         return switch (failure.kind()) {
             case ENDED -> new InterruptedCallException(op, recorded, failure);
@@ -88,13 +88,13 @@ public class CallException extends RuntimeException {
         return new InvalidCallException(op, recorded, failure);
     }
 
-    /** Returns the exception of a call that the client refuses itself. */
+    /** Returns the exception for a call that the client itself refuses. */
     static InvalidCallException refused(String op, String field, String detail) {
         Recorded recorded = recordedBefore(op);
         return new InvalidCallException(op, recorded, Failure.refused(field, detail));
     }
 
-    /** Returns whether units count after an operation that surely was not done: those that are to be refunded do. */
+    /** Returns whether units count after an operation that certainly had no effect: those of a refund do. */
     static Recorded recordedBefore(String op) {
         return op.equals("refund") || op.equals("confirm") ? Recorded.YES : Recorded.NO;
     }

@@ -8,11 +8,11 @@ import java.util.OptionalLong;
  *
  * @param policy the name of the policy
  * @param identifier the caller that is counted, such as a phone number: 1 to 1024 bytes of UTF-8. The service stores a
- *     hash of it only.
+ *     only a hash of it.
  * @param cost units, from 1 to 1,000,000,000,000. The service refuses others with an {@link InvalidCallException} whose
  *     field is {@code cost}.
  * @param limit how many units the identifier may have, under a policy that takes its limit from requests; empty: the
- *     policy's default. It must be the application's own data about its customer, never an end user's.
+ *     policy's default. Take it from the application's own data about its customer, never from an end user's request.
  */
 public record Demand(String policy, String identifier, long cost, OptionalLong limit) {
     /**
@@ -65,7 +65,7 @@ public record Demand(String policy, String identifier, long cost, OptionalLong l
     }
 
     /**
-     * Names the policy, the cost and the limit. It leaves the identifier out, as a demand may be logged.
+     * Names the policy, the cost and the limit. It leaves out the identifier, because a demand may be logged.
      *
      * @return a text without the identifier
      */

@@ -9,22 +9,22 @@ import java.util.Optional;
  * Why an identifier would be allowed or denied one unit now.
  *
  * @param policy the name of the policy
- * @param key the hash that the identifier is counted under, in hex
+ * @param key the hash under which the identifier is counted, in hex
  * @param allowed whether a check of one unit is allowed
- * @param wouldAllow the verdict, whatever the mode makes of it
- * @param because what decides: {@code off}, {@code override}, {@code country}, {@code number_type}, {@code block},
+ * @param wouldAllow the verdict, without regard to the mode
+ * @param because the cause: {@code off}, {@code override}, {@code country}, {@code number_type}, {@code block},
  *     {@code store}, {@code limit}, {@code derived} or {@code room}
  * @param detail the same in a sentence
- * @param retryAfter time until a check of one unit is allowed, in whole milliseconds: zero when it is, and empty when no
+ * @param retryAfter time until a check of one unit is allowed, in whole milliseconds: zero if it is allowed now, and empty if no
  *     wait helps
  * @param deniedBy the limits that have no room
  * @param mode how the policy is applied
  * @param guarantee how instances decide together: {@code counted} or {@code local}
  * @param degraded whether the store did not answer, so that {@code limits} and {@code resetAt} are not known
  * @param limits the state of each limit
- * @param override the override in force; empty: there is none
- * @param block the block that follows a denial; empty: there is none
- * @param resetAt up to when earlier counts are forgotten; empty: none are
+ * @param override the override in force; empty: none
+ * @param block the block after a denial; empty: none
+ * @param resetAt the instant up to which counts are forgotten; empty: none
  * @param derived the same for the identifiers that the policy derives from this one
  */
 public record Explanation(
@@ -48,19 +48,19 @@ public record Explanation(
      * The state of one limit.
      *
      * @param decision the decision of the limit
-     * @param policyLimit the units that the policy gives, where an override gives others
+     * @param policyLimit the policy's own number of units, if an override has another
      */
     public record Limit(LimitDecision decision, long policyLimit) {}
 
     /**
-     * What an administrator has decided otherwise for an identifier.
+     * An administrator's override for an identifier.
      *
-     * @param prefix the prefix of the identifiers that it is for; empty: it is for this one
+     * @param prefix the prefix of its identifiers; empty: it is for this one
      * @param kind the kind of the override
-     * @param limits the limits that hold another number of units
+     * @param limits the limits with other numbers of units
      * @param expiresAt when it ends; empty: it has no end
      * @param madeAt when it was made
-     * @param by the name of the caller that made it; empty: the service knows none
+     * @param by the name of the caller that made it; empty: unknown
      */
     public record OverrideInForce(
             Optional<String> prefix,
@@ -71,19 +71,19 @@ public record Explanation(
             Optional<String> by) {}
 
     /**
-     * A limit that holds another number of units.
+     * A limit with another number of units.
      *
      * @param name the name of the limit
      * @param limit units
-     * @param burst tokens that a bucket holds; empty: as the policy has it
+     * @param burst the most tokens that a bucket holds; empty: the policy's number
      */
     public record OverrideLimit(String name, long limit, Optional<Long> burst) {}
 
     /**
-     * A block denies until a time, whatever is counted.
+     * A block, which denies until a time, whatever the counts.
      *
      * @param until when it ends
-     * @param strikes how many blocks there were in a row
+     * @param strikes the number of blocks in a row
      */
     public record Block(Instant until, long strikes) {}
 }

@@ -4,7 +4,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BiConsumer;
 
-/** Allows calls that nobody decided, where the client fails open, and never silently. */
+/** Allows calls without a decision if the client fails open, and always reports them. */
 final class FailedOpen {
     private static final long LOG_INTERVAL = TimeUnit.SECONDS.toNanos(1);
 
@@ -32,7 +32,7 @@ final class FailedOpen {
         long total = calls.incrementAndGet();
         try {
             hook.accept(call, error);
-        } catch (RuntimeException e) { // the call is to be answered all the same
+        } catch (RuntimeException e) { // the call must be answered all the same
             logger.log(System.Logger.Level.ERROR, "ratelimitd: onFailedOpen failed", e);
         }
         long now = System.nanoTime();

@@ -4,12 +4,12 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A try that has no decision. It is a value: the call decides about the outcome.
+ * An attempt without a decision. It is a value; the call decides what to do with it.
  *
  * @param sent whether it may have reached the service
- * @param problem null where the service gave no reason
+ * @param problem null if the service gave no reason
  * @param retryAfter when to try again; zero: the service did not say
- * @param cause null where there is none
+ * @param cause null if there is none
  */
 record Failure(Kind kind, String message, boolean sent, Problem problem, Duration retryAfter, Throwable cause)
         implements Answer, Outcome {
@@ -17,17 +17,17 @@ record Failure(Kind kind, String message, boolean sent, Problem problem, Duratio
     enum Kind {
         /** The service, or the client itself, says why. */
         PROBLEM,
-        /** The answer is one that ratelimitd does not give. */
+        /** The answer is not ratelimitd's. */
         FOREIGN,
         /** The connection failed. */
         CONNECTION,
         /** The call's time is over. */
         TIMEOUT,
-        /** Calls fail at once, as others before failed. */
+        /** Calls fail at once, because earlier ones failed. */
         OPEN,
         /** Too many calls wait. */
         FULL,
-        /** The caller does not wait any more. */
+        /** The caller no longer waits. */
         ENDED,
         /** The client is closed. */
         CLOSED
@@ -68,7 +68,7 @@ record Failure(Kind kind, String message, boolean sent, Problem problem, Duratio
         return new Failure(Kind.PROBLEM, field + ": " + detail, false, p, Duration.ZERO, null);
     }
 
-    /** Returns whether nobody decided: a 503 of ratelimitd itself is a decision by on_store_error. */
+    /** Returns whether there is no decision at all: a 503 of ratelimitd itself is a policy's on_store_error. */
     boolean nobodyDecided() {
         if (problem != null) {
             return problem.status() >= 500 && problem.status() != 503;
@@ -76,7 +76,7 @@ record Failure(Kind kind, String message, boolean sent, Problem problem, Duratio
         return kind != Kind.ENDED && kind != Kind.CLOSED;
     }
 
-    /** Returns whether units count after it. */
+    /** Returns whether units count after this failure. */
     Recorded recorded(boolean leavesUnits) {
         if (!leavesUnits || !sent) {
             return Recorded.NO;
@@ -87,7 +87,7 @@ record Failure(Kind kind, String message, boolean sent, Problem problem, Duratio
         return problem.recorded().orElse(problem.status() < 500 ? Recorded.NO : Recorded.UNKNOWN);
     }
 
-    /** Returns whether units still count after a refund or a confirm that failed so; null: it is not known what for. */
+    /** Returns whether units still count after a refund or a confirm with this failure; null: the units are unknown. */
     Recorded stillCounts() {
         if (problem == null || !sent) {
             return sent ? Recorded.UNKNOWN : Recorded.YES;

@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** The call is wrong: as it stands it will never be decided. */
+/** The call is wrong and can't be decided. */
 public class InvalidCallException extends CallException {
     private static final long serialVersionUID = 1;
 

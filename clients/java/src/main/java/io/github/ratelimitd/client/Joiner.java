@@ -18,29 +18,29 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
- * Has calls that are made at the same time share requests. A call that is alone goes at once. While some requests are
+ * Lets simultaneous calls share requests. A lone call is sent at once. While some requests are
  * under way, further calls wait, and go as one group as soon as a request is back.
  *
  * <p>It decides which calls go together and when. How a group is sent is for {@code send}, which is never called under
  * the lock.
  */
 final class Joiner {
-    /** Calls of a request. */
+    /** The most calls of a request. */
     static final int MAX_CALLS = 1000;
-    /** Bytes of a request's calls; a batch may have 1 MiB. */
+    /** The most bytes of a request's calls; a batch may have 1 MiB. */
     static final int MAX_SIZE = (1 << 20) - 64;
-    /** How many requests go at most while earlier ones are late. */
+    /** The most requests under way while earlier ones are late. */
     static final int MAX_REQUESTS = 64;
     /** How long calls wait for a request to come back before another one goes. */
     private static final long PATIENCE_MS = 10;
-    /** How many calls wait at most: calls behind so many are not answered in time. */
+    /** The most waiting calls: calls behind this many would not be answered in time. */
     private static final int MAX_WAITING = 1 << 16;
-    /** How many calls of one policy and identifier share a request: the service decides them one after the other. */
+    /** The most calls of one policy and identifier in a request, because the service decides them one after the other. */
     private static final int MAX_ALIKE = 8;
-    /** How many waiting calls are looked at for a group: many may be alike. */
+    /** How many waiting calls are considered for a group, because many may be alike. */
     private static final int MAX_LOOKED_AT = 4 * MAX_CALLS;
 
-    /** Has a task run after so many milliseconds. */
+    /** Runs a task after some milliseconds. */
     interface Timer extends BiConsumer<Runnable, Long> {}
 
     private final Function<Group, CompletableFuture<Void>> send;
@@ -71,11 +71,11 @@ final class Joiner {
         this.maxCalls = maxCalls;
     }
 
-    /** One try of a call. */
+    /** One attempt of a call. */
     static final class Entry {
         final PreparedCall call;
         final CompletableFuture<Answer> settled = new CompletableFuture<>();
-        /** That it was sent with; null: it was not. */
+        /** The group with which it was sent; null: it was not sent. */
         private volatile Group group;
 
         private final AtomicBoolean isSettled = new AtomicBoolean();
@@ -94,7 +94,7 @@ final class Joiner {
             }
         }
 
-        /** Settles an entry whose caller leaves. What that does to the request is done before the caller goes on. */
+        /** Settles an entry whose caller leaves. The effect on the request comes before the caller continues. */
         private void leave(Failure.Kind why) {
             if (isSettled.compareAndSet(false, true)) {
                 if (group != null && group.open.decrementAndGet() == 0) {
@@ -108,7 +108,7 @@ final class Joiner {
     /** Calls that go as one request. */
     static final class Group {
         final List<Entry> entries;
-        /** Completes when no caller waits for the answer any more. */
+        /** Completes when no caller waits for the answer any longer. */
         final CompletableFuture<Void> abandoned = new CompletableFuture<>();
 
         private final AtomicInteger open;
@@ -144,7 +144,7 @@ final class Joiner {
         run(group);
     }
 
-    /** Sends calls as one request that no waiting call waits for. */
+    /** Sends calls as one request, for which no waiting call waits. */
     void sendTogether(List<Entry> entries) {
         Group group = new Group(entries);
         if (!bypass(() -> send.apply(group))) {
@@ -152,7 +152,7 @@ final class Joiner {
         }
     }
 
-    /** Makes a request that no waiting call waits for; false: the client is closed. */
+    /** Makes a request for which no waiting call waits; false: the client is closed. */
     boolean bypass(Supplier<CompletableFuture<Void>> request) {
         lock.lock();
         try {
@@ -175,7 +175,7 @@ final class Joiner {
         return true;
     }
 
-    /** Settles an entry whose caller does not wait any more. */
+    /** Settles an entry whose caller no longer waits. */
     void leave(Entry entry, Failure.Kind why) {
         lock.lock();
         try {
@@ -187,7 +187,7 @@ final class Joiner {
         entry.leave(why);
     }
 
-    /** Refuses further calls, and waits until those that were made are answered. */
+    /** Refuses further calls, and waits until all earlier ones have answers. */
     void close() throws InterruptedException {
         lock.lock();
         try {
@@ -210,7 +210,7 @@ final class Joiner {
         }
     }
 
-    /** Sends groups for as long as each is answered at once, and has the next one sent when one is answered later. */
+    /** Sends groups as long as each is answered at once; after a later answer the next one is sent. */
     private void run(Group first) {
         for (Group group = first; group != null; ) {
             CompletableFuture<Void> sent = send.apply(group);
@@ -222,7 +222,7 @@ final class Joiner {
         }
     }
 
-    /** Notes that a request of waiting calls has come back, and returns the group to send next; null: there is none. */
+    /** Notes that a request of waiting calls has come back, and returns the next group to send; null: none. */
     private Group afterAnswer() {
         lock.lock();
         try {
@@ -237,7 +237,7 @@ final class Joiner {
         }
     }
 
-    /** Has another request go after a while in which none comes back. */
+    /** Sends another request after a while in which none comes back. */
     private void arm() {
         if (armed || waiting.isEmpty()) {
             return;
@@ -270,7 +270,7 @@ final class Joiner {
         return new Group(entries);
     }
 
-    /** Takes what goes together from the calls that wait. */
+    /** Takes the calls that can share a request from the waiting ones. */
     private List<Entry> gather() {
         List<Entry> entries = new ArrayList<>();
         Map<PreparedCall.Target, Integer> alike = new HashMap<>();

@@ -9,10 +9,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads and writes JSON, as RFC 8259 has it. Objects are maps, arrays lists, whole numbers {@link Long}, other numbers
+ * Reads and writes JSON (RFC 8259). Objects are maps, arrays lists, whole numbers {@link Long}, other numbers
  * {@link Double}, and the rest {@link String}, {@link Boolean} and null.
  *
- * <p>The reader is strict: a name that comes twice, a lone surrogate, bytes that are not UTF-8 and whatever follows the
+ * <p>The reader is strict: a repeated name, a lone surrogate, bytes that are not UTF-8 and anything after the
  * value are {@link Unreadable}. It does not know the members.
  */
 final class Json {
@@ -109,7 +109,7 @@ final class Json {
         return values;
     }
 
-    /** Goes past an opening bracket and the blanks behind it. */
+    /** Skips an opening bracket and the blanks after it. */
     private void enter() {
         if (++depth > MAX_DEPTH) {
             throw unreadable();
@@ -138,7 +138,7 @@ final class Json {
         }
     }
 
-    /** Reads what follows a backslash, up to its last character. */
+    /** Reads an escape after its backslash, up to its last character. */
     private char escaped() {
         char c = peek();
         switch (c) {

@@ -4,18 +4,18 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * What one limit of a policy says.
+ * The verdict of one limit of a policy.
  *
  * @param name the name of the limit
  * @param algorithm how it counts, such as {@code sliding-log}
  * @param limit units
- * @param window the time that the limit is for, in whole milliseconds
+ * @param window the window, in whole milliseconds
  * @param allowed whether the limit has room
- * @param used units after the call: exact up to the limit, past it a lower bound
+ * @param used units after the call: exact up to the limit, beyond it a lower bound
  * @param remaining units that could be spent at once
- * @param resetAfter time until the limit is whole again, in whole milliseconds
+ * @param resetAfter time until no units are used, in whole milliseconds
  * @param retryAfter time until it has room if no other call comes, in whole milliseconds; empty: no wait helps
- * @param wouldDeny of a limit in shadow, which denies nothing, whether it would deny this call; empty: the limit is
+ * @param wouldDeny for a limit in shadow, which denies nothing, whether it would deny this call; empty: the limit is
  *     enforced
  */
 public record LimitDecision(

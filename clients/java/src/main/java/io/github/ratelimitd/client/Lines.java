@@ -7,9 +7,9 @@ import java.util.Map;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** Has callers wait for room: those of one key come in turn, and one of them asks at a time. */
+/** Lets callers wait for room: those of one key take turns, and one of them asks at a time. */
 final class Lines {
-    /** How many may wait for one key, the one that asks among them. */
+    /** How many callers may wait for one key, including the one that asks. */
     static final int MAX_CALLERS = 1000;
 
     /** Why a caller does not wait. */
@@ -24,21 +24,21 @@ final class Lines {
         }
     }
 
-    /** One that waits. Its methods are called without a lock. */
+    /** A waiting caller. Its methods are called without a lock. */
     interface Caller {
         /** Returns the last moment at which it may still ask, by {@link System#nanoTime}. */
         long deadline();
 
-        /** It is the first of its line: it may ask. */
+        /** Called when it is the first of its line, so it may ask. */
         void turn();
 
-        /** There is no room before its deadline. */
+        /** Called if there is no room before its deadline. */
         void late();
     }
 
     private static final class Line {
         final List<Caller> callers = new ArrayList<>();
-        /** There is no room before, by {@link System#nanoTime}. Null: it is not known. */
+        /** There is no room before this instant of {@link System#nanoTime}. Null: unknown. */
         Long until;
 
         boolean isLate(Caller caller) {
@@ -49,7 +49,7 @@ final class Lines {
     private final Lock lock = new ReentrantLock();
     private final Map<String, Line> lines = new HashMap<>();
 
-    /** Puts a caller at the end of the line. Returns why it does not wait; null: it does. */
+    /** Puts a caller at the end of the line. Returns the reason if it does not wait, else null. */
     Reason enter(String key, Caller caller) {
         boolean first;
         lock.lock();
@@ -72,7 +72,7 @@ final class Lines {
         return null;
     }
 
-    /** Takes a caller out of the line. If it was the first, the next one asks. */
+    /** Removes a caller from the line. If it was the first, the next one asks. */
     void leave(String key, Caller caller) {
         Caller next;
         lock.lock();
@@ -97,7 +97,7 @@ final class Lines {
         next.turn();
     }
 
-    /** Says that there is no room before a moment, to those behind the first whose deadline is before it. */
+    /** Tells all callers behind the first whose deadline is before an instant that there is no room until then. */
     void fullUntil(String key, long until) {
         List<Caller> late;
         lock.lock();

@@ -24,7 +24,7 @@ record Members(Map<?, ?> values) {
         return values.containsKey(name);
     }
 
-    /** Returns whether the member is there, and not null. */
+    /** Returns whether the member exists, and is not null. */
     boolean hasValue(String name) {
         return values.get(name) != null;
     }
@@ -47,7 +47,7 @@ record Members(Map<?, ?> values) {
         throw new Unreadable(name + " is neither true nor false");
     }
 
-    /** Returns a flag that is false where it is missing. */
+    /** Returns a flag, or false if it is missing. */
     boolean optionalFlag(String name) {
         return has(name) && flag(name);
     }
@@ -95,12 +95,12 @@ record Members(Map<?, ?> values) {
         return list.stream().map(v -> read.apply(v)).toList();
     }
 
-    /** Returns a list that is empty where it is missing. */
+    /** Returns a list, which is empty if it is missing. */
     <T> List<T> optionalList(String name, Function<Object, T> read) {
         return has(name) ? list(name, read) : List.of();
     }
 
-    /** Returns the value of E that a text names; otherwise, where this version does not know it. */
+    /** Returns the value of E that a text names, or otherwise if this version does not know it. */
     <E extends Enum<E>> E named(String name, Class<E> type, E otherwise) {
         String text = text(name).toUpperCase(Locale.ROOT);
         for (E value : type.getEnumConstants()) {

@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** There is nothing to refund or to confirm, or not any more. */
+/** There is nothing to refund or to confirm, or no longer. */
 public final class NoReceiptException extends CallException {
     private static final long serialVersionUID = 1;
 

@@ -3,11 +3,11 @@ package io.github.ratelimitd.client;
 import java.time.Duration;
 import java.util.Optional;
 
-/** A wait would not end in time: what it waits for is not free before, or never, or too many wait already. */
+/** A wait would not end in time: there is no room before, or never, or too many calls already wait. */
 public final class NoRoomException extends CallException {
     private static final long serialVersionUID = 1;
 
-    /** Null: there was none. */
+    /** The last denial; null: none. */
     private final transient Decision decision;
 
     NoRoomException(String message, Optional<Decision> decision) {
@@ -18,7 +18,7 @@ public final class NoRoomException extends CallException {
     /**
      * Returns the last denial.
      *
-     * @return empty if nothing was asked, or this exception was serialized
+     * @return empty if there was none, or this exception was serialized
      */
     public Optional<Decision> decision() {
         return Optional.ofNullable(decision);

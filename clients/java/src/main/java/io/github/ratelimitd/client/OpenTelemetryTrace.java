@@ -7,11 +7,11 @@ import io.opentelemetry.context.Context;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Reads the current trace by OpenTelemetry's API. Nothing else in the client may name that API. */
+/** Reads the current trace with OpenTelemetry's API. Only this class may use that API. */
 final class OpenTelemetryTrace {
     private OpenTelemetryTrace() {}
 
-    /** Returns null where the calling thread is in no trace. */
+    /** Returns the trace, or null if the calling thread is in none. */
     static TraceContext current() {
         SpanContext span = Span.current().getSpanContext();
         if (!span.isValid()) {

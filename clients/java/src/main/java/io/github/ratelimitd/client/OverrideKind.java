@@ -1,10 +1,10 @@
 package io.github.ratelimitd.client;
 
-/** What an administrator has decided otherwise for an identifier, for a while. */
+/** The kind of an administrator's override for an identifier. */
 public enum OverrideKind {
     /** Everything is allowed, and nothing is counted. */
     ALLOW,
-    /** Everything is denied, without a look at the counts. */
+    /** Everything is denied, whatever the counts. */
     BLOCK,
     /** Other limits are in force. */
     LIMITS,

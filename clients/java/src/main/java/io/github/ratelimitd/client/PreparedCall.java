@@ -9,35 +9,35 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.regex.Pattern;
 
-/** A call as it is sent. */
+/** A call in the form in which it is sent. */
 final class PreparedCall {
     private static final Duration MAX_RESERVE = Duration.ofHours(1);
     private static final Pattern KEY = Pattern.compile("[!-~]([ -~]{0,253}[!-~])?");
     private static final String AS_ANSWERED = "It must be given back as it was answered.";
-    /** Bytes of a request of one call. */
+    /** The most bytes of a request with one call. */
     private static final int MAX_BODY = 64 << 10;
 
     final Call call;
     final String op;
-    /** Null: there is none. */
+    /** The idempotency key; null: none. */
     final String idempotencyKey;
-    /** That its caller is in; null: none. */
+    /** The caller's trace; null: none. */
     final TraceContext trace;
-    /** Of a request of its own. */
+    /** The body of a request of its own. */
     final byte[] body;
-    /** Of a batch. */
+    /** The operation in a batch. */
     final byte[] operation;
     /** The call. */
     final List<Target> targets;
 
-    /** What calls that are alike ask for. */
+    /** The policies and identifiers of its demands, which alike calls share. */
     record Target(String policy, String identifier) {}
 
     /**
      * Checks a call, and writes it.
      *
      * @param makeKey whether a take or record gets an idempotency key
-     * @throws InvalidCallException if the call could not be sent, or would spoil those that it travels with
+     * @throws InvalidCallException if the call could not be sent, or would spoil the other calls of its request
      */
     PreparedCall(Call call, boolean makeKey, TraceContext trace) {
         this.call = call;
@@ -60,12 +60,12 @@ final class PreparedCall {
         this.targets = call.demands().stream().map(d -> new Target(d.policy(), d.identifier())).toList();
     }
 
-    /** Returns whether units count after such a failure; null: the units are unknown. */
+    /** Returns whether units count after this failure; null: the units are unknown. */
     Recorded recordedAfter(Failure failure) {
         return isConfirm() ? failure.stillCounts() : failure.recorded(leavesUnits());
     }
 
-    /** Returns whether it may be sent again after such a try: it surely was not done, or is idempotent. */
+    /** Returns whether it may be sent again after this attempt: it certainly had no effect, or is idempotent. */
     boolean repeatableAfter(Recorded recorded) {
         return recorded == Recorded.NO || idempotencyKey != null || isConfirm();
     }
@@ -80,7 +80,7 @@ final class PreparedCall {
 
     private String keyOf(boolean makeKey) {
         if (isConfirm() || !leavesUnits()) {
-            return null; // it counts once as it is, or not at all, and a batch would refuse a key
+            return null; // it counts at most once anyway, and a batch would refuse a key
         }
         boolean made = makeKey && call.op() != Op.CHECK;
         return call.idempotencyKey().orElse(made ? UUID.randomUUID().toString() : null);
@@ -173,7 +173,7 @@ final class PreparedCall {
         }
     }
 
-    /** Throws where a receipt is none that the service may have given. */
+    /** Throws if a receipt can't be one of the service. */
     static void validateReceipt(String op, String receipt) {
         if (!isReceipt(receipt)) {
             throw CallException.refused(op, "receipt", AS_ANSWERED);

@@ -20,26 +20,26 @@ import java.util.function.Supplier;
  * Asks a ratelimitd: may this phone number have another code? Make one client for a process; it is safe for all threads,
  * virtual ones included.
  *
- * <p>Calls that are made at the same time share requests. A lone call goes at once. Each call keeps a deadline and an
+ * <p>Simultaneous calls share requests. A lone call is sent at once. Each call keeps a deadline and an
  * answer of its own.
  *
- * <p>A denial is not an error: {@link Decision#allowed} is false. A {@link CallException} says that there is no decision, and
+ * <p>A denial is not an error: {@link Decision#allowed} is false. A {@link CallException} means that there is no decision, and
  * its {@link CallException#recorded} whether units may count all the same. Every call may throw
  *
  * <ul>
- *   <li>an {@link UnavailableException} where the service does not decide, unless the client
+ *   <li>an {@link UnavailableException} if the service does not decide, unless the client
  *       {@linkplain RatelimitdClientBuilder#onUnavailable fails open},
- *   <li>an {@link InvalidCallException} where the call is wrong,
+ *   <li>an {@link InvalidCallException} if the call is wrong,
  *   <li>a {@link ClosedException} once the client is closed,
- *   <li>an {@link InterruptedCallException} where the calling thread is interrupted.
+ *   <li>an {@link InterruptedCallException} if the calling thread is interrupted.
  * </ul>
  *
  * <p>Each call has a form that blocks, and one that returns a {@link CompletableFuture}. The future fails with the same
- * exceptions. Cancelling it ends the call, which may count all the same. What depends on a future runs on threads of the
- * client, of which there are as many as are needed.
+ * exceptions. Cancelling it ends the call, which may count all the same. Dependents of a future run on threads of the
+ * client, which starts as many as it needs.
  *
- * <p>Where OpenTelemetry's API is on the class path, requests carry the trace of the caller. A request that several calls
- * share is part of the first trace that is sampled.
+ * <p>If OpenTelemetry's API is on the class path, requests carry the trace of the caller. A request that several calls
+ * share belongs to the first sampled trace.
  */
 public final class RatelimitdClient implements AutoCloseable {
     static final int MAX_UNBATCHED = 256;
@@ -75,12 +75,12 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Begins a client of the service at these addresses. Requests go to the first one, and from a failure on to the next
+     * Begins a client of the service at these addresses. Requests go to the first one, and after a failure to the next
      * one that answers. All must be instances that decide together.
      *
      * @param baseUrls one address or more, such as {@code http://127.0.0.1:8080}
      * @return a builder with the defaults
-     * @throws IllegalArgumentException if an address is none
+     * @throws IllegalArgumentException if an address is invalid
      */
     public static RatelimitdClientBuilder builder(String... baseUrls) {
         Objects.requireNonNull(baseUrls, "baseUrls");
@@ -109,7 +109,7 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Records demands, whatever the limits, and tells where that leaves them.
+     * Records demands, whatever the limits, and returns what remains.
      *
      * @param demands at least one
      * @return the service's decision
@@ -152,7 +152,7 @@ public final class RatelimitdClient implements AutoCloseable {
 
     /**
      * Checks demands and, if they are allowed, holds their units. A {@link #settle(String)} of the decision's reservation
-     * makes them count, a {@link #release} frees them; without these they are free again in time.
+     * makes them count, a {@link #release} frees them; otherwise they are freed when the hold ends.
      *
      * @param hold how long: whole milliseconds, from 1 to an hour
      * @param demands at least one
@@ -223,8 +223,8 @@ public final class RatelimitdClient implements AutoCloseable {
      * Frees at once the units that a {@link #reserve} holds.
      *
      * @param reservation its {@link Decision#reservation}
-     * @throws NoReceiptException if it was settled or released before, or is over
-     * @throws CallException if it is not known whether it was released
+     * @throws NoReceiptException if it was settled or released before, or has ended
+     * @throws CallException if it is unknown whether it was released
      */
     public void release(String reservation) {
         refund(reservation);
@@ -241,15 +241,15 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Takes demands as soon as their limits allow. It waits as long as a denial says, and a bit longer by chance, and takes
-     * again. Calls of this client that want the same policies and identifiers come in turn. It is not for policies with
-     * {@code count: all}, where each try uses quota.
+     * Takes demands as soon as their limits allow. It waits as long as a denial says, and a random bit longer, and takes
+     * again. Calls of this client for the same policies and identifiers take turns. Don't use it for policies with
+     * {@code count: all}, where each attempt uses quota.
      *
      * @param within how long it may take: more than 0 and at most 366 days
      * @param demands at least one
      * @return a decision that allows
-     * @throws NoRoomException as soon as it is known that there is no room in time or that no wait helps, and where 1000
-     *     calls wait already
+     * @throws NoRoomException as soon as it is known that there is no room in time or that no wait helps, and if 1000
+     *     calls already wait
      * @throws CallException if there is no decision
      */
     public Decision wait(Duration within, Demand... demands) {
@@ -311,12 +311,12 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Makes up to 1000 calls as one request. A call that is wrong harms no other. Calls that share a policy and
+     * Makes up to 1000 calls as one request. An invalid call does not affect the others. Calls that share a policy and
      * identifier are decided in their order.
      *
-     * @param calls from 1 to 1000, confirms among them
+     * @param calls from 1 to 1000, including confirms
      * @return a result for each, in their order
-     * @throws CallException if they do not fit a batch: none was made
+     * @throws CallException if they do not fit a batch; then none was made
      */
     public List<BatchResult> batch(List<Call> calls) {
         return await("batch", () -> together(calls));
@@ -325,7 +325,7 @@ public final class RatelimitdClient implements AutoCloseable {
     /**
      * Asks as {@link #batch} does, without blocking.
      *
-     * @param calls from 1 to 1000, confirms among them
+     * @param calls from 1 to 1000, including confirms
      * @return a result for each, in their order
      */
     public CompletableFuture<List<BatchResult>> batchAsync(List<Call> calls) {
@@ -334,12 +334,12 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Gives back, once, the units that a receipt was given for. A refund whose answer was lost is not tried again: a
+     * Gives back the units of a receipt, once. A refund without an answer is not repeated, because a
      * second one would find nothing, like a forged one.
      *
      * @param receipt the {@link Decision#receipt} of a take or record, or its {@link Decision#release}
-     * @throws NoReceiptException if there is nothing to refund, or not any more
-     * @throws CallException if it is not known to be done; its {@code recorded} says whether the units still count
+     * @throws NoReceiptException if there is nothing to refund, or no longer
+     * @throws CallException if it may not be done; its {@code recorded} says whether the units still count
      */
     public void refund(String receipt) {
         await("refund", () -> giveBack(receipt));
@@ -357,12 +357,12 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Confirms that the units of a receipt were real: the code was entered. It counts once, however often it is called. It
-     * also succeeds if no limit depends on confirmations. A client that fails open throws, too.
+     * Confirms that the units of a receipt were real: the user entered the code. It counts once, however often it is called. It
+     * also succeeds if no limit depends on confirmations. It throws even if the client fails open.
      *
      * @param receipt the {@link Decision#receipt} of a take or record
      * @throws NoReceiptException if the receipt was refunded, or its window is over
-     * @throws CallException if it is not known to be done; its {@code recorded} says whether the units still count as
+     * @throws CallException if it may not be done; its {@code recorded} says whether the units still count as
      *     unconfirmed
      */
     public void confirm(String receipt) {
@@ -382,12 +382,12 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Forgets the counts of an identifier under a policy, on every instance within a second. Where the service
-     * asks for tokens, it needs one with the scope {@code admin}.
+     * Forgets the counts of an identifier under a policy, on every instance within a second. If the service
+     * requires tokens, it needs one with the scope {@code admin}.
      *
      * @param policy the name of the policy
      * @param identifier the caller that is counted
-     * @throws CallException if it is not known to be done; its {@code recorded} says whether the reset took effect
+     * @throws CallException if it may not be done; its {@code recorded} says whether the reset took effect
      */
     public void reset(String policy, String identifier) {
         await("reset", () -> forget(policy, identifier));
@@ -405,13 +405,13 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Tells why an identifier would be allowed or denied one unit now: every limit's state, and what else decides. It
-     * records nothing. Where the service asks for tokens, it needs one with the scope {@code admin}.
+     * Explains why an identifier would be allowed or denied one unit now: every limit's state, and all else that decides. It
+     * records nothing. If the service requires tokens, it needs one with the scope {@code admin}.
      *
      * @param policy the name of the policy
      * @param identifier the caller that is counted
-     * @return what decides
-     * @throws CallException if there is no explanation, also where the client fails open
+     * @return the explanation
+     * @throws CallException if there is no explanation, even if the client fails open
      */
     public Explanation explain(String policy, String identifier) {
         return await("explain", () -> explained(policy, identifier));
@@ -422,14 +422,14 @@ public final class RatelimitdClient implements AutoCloseable {
      *
      * @param policy the name of the policy
      * @param identifier the caller that is counted
-     * @return what decides
+     * @return the explanation
      */
     public CompletableFuture<Explanation> explainAsync(String policy, String identifier) {
         return future(() -> explained(policy, identifier));
     }
 
     /**
-     * Returns how many calls {@link OnUnavailable#FAIL_OPEN} has allowed although nobody decided them: a metric that
+     * Returns how many calls {@link OnUnavailable#FAIL_OPEN} has allowed without a decision: a metric that
      * should stay at 0.
      *
      * @return calls since the client was made
@@ -439,7 +439,7 @@ public final class RatelimitdClient implements AutoCloseable {
     }
 
     /**
-     * Waits until the calls that were made are answered, each within its time, and closes connections. Further calls
+     * Waits until all earlier calls have answers, each within its time, and closes connections. Further calls
      * throw a {@link ClosedException}. If the thread is interrupted, it stops waiting, and its interrupt status is set.
      */
     @Override
@@ -488,7 +488,7 @@ public final class RatelimitdClient implements AutoCloseable {
         }
     }
 
-    /** Returns the exception with the stack of the caller, instead of that of the thread that had the answer. */
+    /** Returns the exception with the stack of the caller, instead of that of the answering thread. */
     private static RuntimeException ofCaller(Throwable error) {
         if (error instanceof CallException e) {
             e.setStackTrace(new Throwable().getStackTrace());
@@ -497,7 +497,7 @@ public final class RatelimitdClient implements AutoCloseable {
         return new IllegalStateException("ratelimitd: the client has a bug", error);
     }
 
-    /** Returns a future whose dependents run on threads that nothing else waits for. */
+    /** Returns a future whose dependents run on threads for which nothing else waits. */
     private <T> CompletableFuture<T> future(Supplier<Pending<T>> ask) {
         CompletableFuture<T> future = new CompletableFuture<>();
         Pending<T> pending;
@@ -660,11 +660,11 @@ public final class RatelimitdClient implements AutoCloseable {
         return Pending.of(asking);
     }
 
-    /** One try of a request that shares nothing with calls. */
+    /** One attempt of a request without calls. */
     private final class DirectTry implements Asking.Try {
         private final CompletableFuture<Answer> answer = new CompletableFuture<>();
         private final CompletableFuture<Void> abandoned = new CompletableFuture<>();
-        /** Why the caller left; null: it waits. */
+        /** The reason why the caller left; null: it waits. */
         private volatile Failure.Kind over;
 
         DirectTry(Transport.Request request, Function<Outcome.Reply, Answer> read) {
@@ -741,14 +741,14 @@ public final class RatelimitdClient implements AutoCloseable {
         CompletableFuture<Failure> sent = entries.size() == 1 ? sendOne(group, entries.get(0)) : sendBatch(group);
         return sent.handle((failure, bug) -> {
             Failure why = bug == null ? failure : Failure.connection("the client has a bug", true, bug);
-            for (Joiner.Entry entry : entries) { // those that are settled stay as they are
+            for (Joiner.Entry entry : entries) { // settled entries keep their answers
                 entry.settle(why != null ? why : Failure.connection("the answer ends too early", true, null));
             }
             return null;
         });
     }
 
-    /** Sends a call. The future has why there is no answer; null: there is one. */
+    /** Sends a call. The future has the failure, or null after an answer. */
     private CompletableFuture<Failure> sendOne(Joiner.Group group, Joiner.Entry entry) {
         PreparedCall call = entry.call;
         Transport.Request request =
@@ -760,7 +760,7 @@ public final class RatelimitdClient implements AutoCloseable {
         });
     }
 
-    /** Sends a batch. The future has why calls are left that have no answer; null: the answer ended. */
+    /** Sends a batch. The future has the failure of the remaining calls, or null after the whole answer. */
     private CompletableFuture<Failure> sendBatch(Joiner.Group group) {
         List<Joiner.Entry> entries = group.entries;
         List<PreparedCall> calls = entries.stream().map(entry -> entry.call).toList();
@@ -778,7 +778,7 @@ public final class RatelimitdClient implements AutoCloseable {
         });
     }
 
-    /** Settles entries by a reply that is not in lines; returns why that is not possible, or null. */
+    /** Settles entries by a reply that is not in lines; returns the failure, or null. */
     private static Failure settleAll(List<Joiner.Entry> entries, Outcome.Reply reply) {
         if (reply.status() != 200) {
             return Wire.readProblem(reply);
@@ -793,7 +793,7 @@ public final class RatelimitdClient implements AutoCloseable {
         return null;
     }
 
-    /** Returns the answer, where it is one to what the entry asks. */
+    /** Returns the answer if it has the right kind for the entry. */
     private static Answer checked(Joiner.Entry entry, Answer answer) {
         if (!(answer instanceof Failure) && answer instanceof Answer.Confirmed != entry.call.isConfirm()) {
             throw new Unreadable("it answers what was not asked");
@@ -801,7 +801,7 @@ public final class RatelimitdClient implements AutoCloseable {
         return answer;
     }
 
-    /** Has read make sense of an outcome. */
+    /** Reads a reply by read, or returns the failure. */
     private static Answer answerOf(Outcome outcome, Function<Outcome.Reply, Answer> read) {
         if (outcome instanceof Failure failure) {
             return failure;
@@ -823,7 +823,7 @@ public final class RatelimitdClient implements AutoCloseable {
         Transport.Exchange exchange;
         try {
             exchange = transport.send(request);
-        } catch (RuntimeException e) { // such as of a header that cannot be sent: no caller may wait for it
+        } catch (RuntimeException e) { // such as a header that can't be sent: callers must get the failure
             breaker.abandoned();
             return CompletableFuture.completedFuture(Failure.connection("the request could not be made", false, e));
         }
@@ -841,7 +841,7 @@ public final class RatelimitdClient implements AutoCloseable {
         });
     }
 
-    /** Returns whether a request that began then and has no answer tells something about the service. */
+    /** Returns whether a request without an answer that began then has information about the service. */
     private boolean isLate(long began) {
         return System.nanoTime() - began >= settings.timeout.toNanos() / 2;
     }

@@ -14,7 +14,7 @@ import java.util.function.BiConsumer;
 import javax.net.ssl.SSLContext;
 
 /**
- * Says how a {@link RatelimitdClient} asks. Every value has a default; a value that makes no sense is refused at once by an
+ * The options of a {@link RatelimitdClient}. Every option has a default; an invalid value is refused at once by an
  * {@link IllegalArgumentException} that names it. A builder is for one thread.
  */
 public final class RatelimitdClientBuilder {
@@ -45,7 +45,7 @@ public final class RatelimitdClientBuilder {
         this.baseUrls = List.copyOf(checked);
     }
 
-    /** Returns the URL with a slash at its end. No error repeats it: it may have a password. */
+    /** Returns the URL with a slash at its end. No error repeats it, because it may contain a password. */
     private static URI checkedUrl(String field, String text) {
         Objects.requireNonNull(text, field);
         URI url;
@@ -68,7 +68,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets the bearer token that every request has.
+     * Sets the bearer token of every request.
      *
      * @param token printable ASCII without blanks. Default: none.
      * @return this builder
@@ -83,9 +83,9 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets a header that every request has, for proxies in front of the service.
+     * Sets a header of every request, for proxies in front of the service.
      *
-     * @param name its name. The client's own headers, such as {@code Content-Type}, stay as they are.
+     * @param name its name. The client's own headers, such as {@code Content-Type}, can't be changed.
      * @param value its value
      * @return this builder
      * @throws IllegalArgumentException if the JDK's client does not send such a header, such as {@code Host}
@@ -103,9 +103,9 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets how TLS is spoken: the authorities that servers are verified by, and the certificate that this client shows.
+     * Sets the options of TLS: the authorities that verify servers, and this client's certificate.
      *
-     * @param context Default: the JDK's, which shows no certificate.
+     * @param context Default: the JDK's, which has no certificate.
      * @return this builder
      */
     public RatelimitdClientBuilder sslContext(SSLContext context) {
@@ -114,7 +114,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets the time of a call, with all its tries.
+     * Sets the time of a call, with all its attempts.
      *
      * @param timeout from a millisecond to a day. Default: 2 seconds, well over the service's own store timeout of 500
      *     ms, so that its answer about a slow store arrives.
@@ -126,9 +126,9 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets how often a call that was not answered is tried again, where that cannot count twice: it surely was not done,
-     * or is idempotent. Waits between tries begin at 50 ms and double up to a second, or are as long as a 503 says. If
-     * it is not 0, the client gives takes and records an idempotency key, as one whose answer was lost may have counted;
+     * Sets how often a call without an answer is repeated if it can't count twice: it certainly had no effect,
+     * or is idempotent. Waits between attempts begin at 50 ms and double up to a second, or are as long as a 503 says. If
+     * it is not 0, the client gives takes and records an idempotency key, because one without an answer may have counted;
      * the service keeps these keys, at some cost.
      *
      * @param retries from 0 to 100. Default: 0.
@@ -151,11 +151,11 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets what learns of every call that {@link OnUnavailable#FAIL_OPEN} allowed, with its policies and identifiers, and
-     * of the exception that it would have had. It runs before the call returns, and must not block. An exception of its
+     * Sets a hook that gets every call that {@link OnUnavailable#FAIL_OPEN} allowed, with its policies and identifiers, and
+     * the exception that it would have had. It runs before the call returns, and must not block. An exception of its
      * own is logged.
      *
-     * @param hook Default: it does nothing. Such calls are counted and logged all the same.
+     * @param hook Default: none. Such calls are counted and logged all the same.
      * @return this builder
      */
     public RatelimitdClientBuilder onFailedOpen(BiConsumer<Call, CallException> hook) {
@@ -164,7 +164,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets how many requests go at the same time before further calls wait and share one. More go only while earlier
+     * Sets how many requests are under way before further calls wait and share one. More are sent only while earlier
      * ones are late.
      *
      * @param requests from 1 to 256. Default: 2, which keeps the service busy while answers travel.
@@ -186,7 +186,7 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets after how many failures in a row calls fail at once, until a probe succeeds.
+     * Sets the number of failures in a row after which calls fail at once, until a probe succeeds.
      *
      * @param failures 1 or more. Default: 5; fewer may be one instance's restart.
      * @return this builder
@@ -208,9 +208,9 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Sets where the client writes: a line when the service goes and comes back, and one a second while calls fail open.
+     * Sets the logger, which gets a line when the service goes and comes back, and one a second while calls fail open.
      *
-     * @param logger Default: the one of the name {@code io.github.ratelimitd.client}.
+     * @param logger Default: the one named {@code io.github.ratelimitd.client}.
      * @return this builder
      */
     public RatelimitdClientBuilder logger(System.Logger logger) {
@@ -219,9 +219,9 @@ public final class RatelimitdClientBuilder {
     }
 
     /**
-     * Makes the client. It asks nothing yet.
+     * Makes the client. It sends nothing yet.
      *
-     * @return a client, which is to be closed
+     * @return a client; close it after use
      */
     public RatelimitdClient build() {
         return new RatelimitdClient(this);

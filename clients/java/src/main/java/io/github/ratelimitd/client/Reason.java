@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** A rule of a policy about phone numbers, which denies without a look at the counts. */
+/** A rule of a policy about phone numbers, which denies whatever the counts. */
 public enum Reason {
     /** The policy admits no numbers of the number's country. */
     COUNTRY,

@@ -10,7 +10,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** The threads of a client. They end by themselves some seconds after its last request, and keep no process alive. */
+/** The threads of a client. They end by themselves some seconds after its last request, and do not keep the process alive. */
 final class Threads implements Asking.Clock {
     private static final long IDLE_S = 10;
 
@@ -36,7 +36,7 @@ final class Threads implements Asking.Clock {
         return executor;
     }
 
-    /** Has task run on a thread of the pool: the timer's own thread never waits. */
+    /** Runs task on a thread of the pool, so that the timer's own thread never waits. */
     @Override
     public ScheduledFuture<?> after(Duration wait, Runnable task) {
         return timer.schedule(() -> executor.execute(task), wait.toNanos(), TimeUnit.NANOSECONDS);

@@ -6,18 +6,18 @@ import java.util.List;
  * The headers of W3C Trace Context.
  *
  * @param traceparent the trace and the span
- * @param tracestate empty: there is none
+ * @param tracestate empty: none
  * @param sampled whether the trace is recorded
  */
 record TraceContext(String traceparent, String tracestate, boolean sampled) {
     private static final boolean OPEN_TELEMETRY = isPresent("io.opentelemetry.api.trace.Span");
 
-    /** Returns the trace that the calling thread is in, where OpenTelemetry is on the class path; null: none. */
+    /** Returns the calling thread's trace, if OpenTelemetry is on the class path; null: none. */
     static TraceContext current() {
         return OPEN_TELEMETRY ? OpenTelemetryTrace.current() : null;
     }
 
-    /** Returns the trace that a request of several calls is part of: the first that is sampled, or else the first. */
+    /** Returns the trace of a request of several calls: the first sampled one, or else the first. */
     static TraceContext of(List<PreparedCall> calls) {
         TraceContext first = null;
         for (PreparedCall call : calls) {

@@ -26,9 +26,9 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLHandshakeException;
 
 /**
- * Speaks HTTP: sends a request, and reads the reply within bounds. It knows nothing of calls.
+ * Sends requests over HTTP, and reads replies within bounds. It does not know calls.
  *
- * <p>Of several addresses, requests go to the one that answered last. Where no connection is made, the same request goes
+ * <p>With several addresses, requests go to the one that answered last. If no connection is made, the same request goes
  * to the next address. After another failure, or a status of 500 and above, later requests do.
  */
 final class Transport {
@@ -46,9 +46,9 @@ final class Transport {
 
     private final List<URI> bases;
     private final Map<String, String> headers;
-    /** Null once it is closed. */
+    /** The client; null once closed. */
     private volatile HttpClient http;
-    /** The address that the next request goes to. */
+    /** The index of the address for the next request. */
     private final AtomicInteger preferred = new AtomicInteger();
 
     /**
@@ -61,10 +61,10 @@ final class Transport {
     Transport(List<URI> bases, Map<String, String> headers, Duration timeout, SSLContext tls, Executor executor) {
         this.bases = bases;
         this.headers = headers;
-        Duration each = timeout.multipliedBy(3).dividedBy(4L * bases.size()); // a connection is given up before the call is
+        Duration each = timeout.multipliedBy(3).dividedBy(4L * bases.size()); // a connection is given up before the call
         HttpClient.Builder builder = HttpClient.newBuilder()
-                .version(HttpClient.Version.HTTP_1_1) // cancelling a request ends nothing but its connection
-                .followRedirects(HttpClient.Redirect.NEVER) // identifiers go to the server that was named
+                .version(HttpClient.Version.HTTP_1_1) // cancelling a request then ends only its connection
+                .followRedirects(HttpClient.Redirect.NEVER) // identifiers must reach only the named server
                 .connectTimeout(each.compareTo(CONNECT_TIMEOUT) < 0 ? each : CONNECT_TIMEOUT)
                 .executor(executor);
         if (tls != null) {
@@ -79,7 +79,7 @@ final class Transport {
      * @param route below /v1/
      * @param idempotencyKey null: none
      * @param trace null: none
-     * @param onLine takes an answer in lines, each as soon as it is there; null: none is asked for
+     * @param onLine gets the lines of an answer, each as soon as it arrives; null: an answer in lines is not requested
      */
     record Request(String route, byte[] body, String idempotencyKey, TraceContext trace, Consumer<byte[]> onLine) {}
 
@@ -96,7 +96,7 @@ final class Transport {
             this.request = request;
         }
 
-        /** Ends the request without an answer. late says that this is the address's doing. */
+        /** Ends the request without an answer. late says whether the address is to blame. */
         void cancel(boolean late) {
             cancelled = true;
             if (late) {
@@ -182,11 +182,11 @@ final class Transport {
         return exchange;
     }
 
-    /** Lets go of connections. */
+    /** Closes connections. */
     void close() {
         HttpClient closing = http;
-        http = null; // Java 17 closes its connections once nothing holds on to it
-        if (closing instanceof AutoCloseable closeable) { // from Java 21 on
+        http = null; // Java 17 closes its connections once it is unreachable
+        if (closing instanceof AutoCloseable closeable) { // since Java 21
             try {
                 closeable.close();
             } catch (Exception e) {
@@ -195,7 +195,7 @@ final class Transport {
         }
     }
 
-    /** Has later requests go to the address after this one. */
+    /** Sends later requests to the address after this one. */
     private void avoid(int address) {
         preferred.compareAndSet(address, (address + 1) % bases.size());
     }
@@ -208,7 +208,7 @@ final class Transport {
         return Duration.ofSeconds(Math.min(Long.parseLong(seconds), MAX_RETRY_AFTER_S));
     }
 
-    /** A reply that ratelimitd does not give. */
+    /** A reply that is not ratelimitd's. */
     private static final class ForeignReply extends RuntimeException {
         private static final long serialVersionUID = 1;
         private final transient Failure failure;
@@ -240,12 +240,12 @@ final class Transport {
         return Failure.connection("no connection to " + base.getAuthority() + ", " + reason, false, cause);
     }
 
-    /** Returns why no connection was made, so that the request certainly was not sent; null: it may have been. */
+    /** Returns why no connection was made, so that the request certainly was not sent; null: it may have been sent. */
     private static Throwable notConnected(Throwable error) {
         Throwable found = null;
         for (Throwable t = error; t != null; t = t.getCause()) {
             if (t instanceof UnresolvedAddressException || t instanceof UnknownHostException) {
-                return t; // the JDK has it below a ConnectException
+                return t; // the JDK wraps it in a ConnectException
             }
             if (found == null
                     && (t instanceof ConnectException
@@ -257,12 +257,12 @@ final class Transport {
         return found;
     }
 
-    /** Reads a body, whole or in lines. Of lines, nothing is left. */
+    /** Reads a body, whole or in lines. Lines are not kept. */
     private static final class Body implements HttpResponse.BodySubscriber<byte[]> {
         private final CompletableFuture<byte[]> whole = new CompletableFuture<>();
         private final ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         private final Wire.Lines lines = new Wire.Lines();
-        /** Null: it is read whole. */
+        /** Null: the body is read whole. */
         private final Consumer<byte[]> onLine;
 
         private Flow.Subscription subscription;
@@ -279,7 +279,7 @@ final class Transport {
         @Override
         public void onSubscribe(Flow.Subscription subscription) {
             this.subscription = subscription;
-            if (whole.isDone()) { // it is refused
+            if (whole.isDone()) { // the body is refused
                 subscription.cancel();
             } else {
                 subscription.request(Long.MAX_VALUE);

@@ -3,9 +3,9 @@ package io.github.ratelimitd.client;
 import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
 
-/** Counts how often a call is tried. It is for one thread at a time. */
+/** Counts the attempts of a call. It is for one thread at a time. */
 final class Tries {
-    /** An instance that is restarted is back after it, or another one has its address. */
+    /** After it, a restarted instance is back, or another one has its address. */
     private static final Duration FIRST_WAIT = Duration.ofMillis(50);
 
     private static final Duration MAX_WAIT = Duration.ofSeconds(1);
@@ -15,16 +15,16 @@ final class Tries {
     private Duration wait = FIRST_WAIT;
 
     /**
-     * Begins to count.
+     * Makes a counter.
      *
-     * @param until when the call's time is over, by {@link System#nanoTime}
+     * @param until the end of the call's time, by {@link System#nanoTime}
      */
     Tries(int retries, long until) {
         this.left = retries;
         this.until = until;
     }
 
-    /** Returns how long to wait before another try; null: there is none, or a failure such as this does not pass. */
+    /** Returns how long to wait before another attempt; null: there is none, or the failure is permanent. */
     Duration again(Failure failure, long now) {
         Duration pause = waitAfter(failure);
         if (left == 0 || pause == null || pause.toNanos() >= until - now) {
@@ -35,7 +35,7 @@ final class Tries {
         return pause;
     }
 
-    /** Returns as long as the service says, and longer by chance: callers that failed together come back apart. */
+    /** Returns the wait that the service says, and a random bit more, so that callers that failed together return separately. */
     private Duration waitAfter(Failure failure) {
         if (failure.kind() == Failure.Kind.CONNECTION) {
             return between(wait.dividedBy(2), wait);

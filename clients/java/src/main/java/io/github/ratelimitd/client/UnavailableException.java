@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** The service does not decide: it cannot be reached, is late or broken, or its store is away. */
+/** The service does not decide: it can't be reached, is late or broken, or its store is down. */
 public final class UnavailableException extends CallException {
     private static final long serialVersionUID = 1;
 

@@ -1,6 +1,6 @@
 package io.github.ratelimitd.client;
 
-/** Says why a body is none that ratelimitd gives. It repeats nothing of the body. */
+/** Says why a body is not ratelimitd's. It repeats nothing of the body. */
 final class Unreadable extends RuntimeException {
     private static final long serialVersionUID = 1;
 

@@ -12,12 +12,12 @@ import java.util.function.Supplier;
 
 /** One take that waits for room. */
 final class Waiting implements Lines.Caller {
-    /** After a denial without a wait: two that met at the limit. */
+    /** The wait after a denial without one, by which two instances competed for the last unit. */
     private static final Duration MIN_PAUSE = Duration.ofMillis(10);
-    /** By which callers of several processes come back apart, at most. */
+    /** The longest random wait, by which callers of several processes return separately. */
     private static final Duration MAX_JITTER = Duration.ofSeconds(1);
 
-    /** The result. When it completes, in whatever way, the caller has left the line. */
+    /** The result. Once it completes, the caller has left the line. */
     final CompletableFuture<Decision> result = new CompletableFuture<>();
 
     private final Lines lines;
@@ -30,11 +30,11 @@ final class Waiting implements Lines.Caller {
     private Future<?> underWay;
 
     private Decision denial;
-    /** It is the first of its line. */
+    /** Whether it is the first of its line. */
     private boolean first;
-    /** It has left, as there is no room before its deadline. */
+    /** Whether it has left because there is no room before its deadline. */
     private boolean late;
-    /** A take is under way, which may count. */
+    /** Whether a take is under way, which may count. */
     private volatile boolean asking;
 
     Waiting(Lines lines, Asking.Clock clock, String key, Duration within, Supplier<CompletableFuture<Decision>> take) {
@@ -142,7 +142,7 @@ final class Waiting implements Lines.Caller {
         } finally {
             lock.unlock();
         }
-        if (result.isDone()) { // by its caller, in the meantime
+        if (result.isDone()) { // its caller has ended it
             next.cancel(false);
         }
     }

@@ -9,7 +9,7 @@ import java.util.regex.Pattern;
 
 /** Reads answers of the service. Any other answer is {@link Unreadable}. */
 final class Wire {
-    /** The Retry-After of a 503, which results of a batch do not have. */
+    /** The Retry-After of a 503, because results of a batch have none. */
     private static final Duration BATCH_RETRY_AFTER = Duration.ofSeconds(1);
 
     private static final Pattern OPERATION = Pattern.compile("^operations\\[\\d+]\\.");
@@ -43,7 +43,7 @@ final class Wire {
         return new Line((int) index, resultOf(m));
     }
 
-    /** Reads an answer that is no decision. */
+    /** Reads an answer without a decision. */
     static Failure readProblem(Outcome.Reply reply) {
         return problemOf(Members.of(Json.read(reply.body())), reply.status(), reply.retryAfter(), "");
     }
@@ -53,7 +53,7 @@ final class Wire {
         return new Answer.Explained(explanationOf(Json.read(reply.body())));
     }
 
-    /** Reads a result of a batch, and turns it into the answer that its call would have had alone. */
+    /** Reads a result of a batch, and turns it into the answer to a lone call. */
     private static Answer resultOf(Members m) {
         int status = m.status();
         Duration retryAfter = status == 503 ? BATCH_RETRY_AFTER : Duration.ZERO;
@@ -173,11 +173,11 @@ final class Wire {
         return new Explanation.Block(m.time("until"), m.integer("strikes"));
     }
 
-    /** Splits lines of bytes that come in parts. */
+    /** Splits bytes that arrive in parts into lines. */
     static final class Lines {
         private byte[] rest = {};
 
-        /** Returns the lines that end in part, without their ends. */
+        /** Returns the lines that end in part, without their line ends. */
         List<byte[]> add(byte[] part) {
             List<byte[]> lines = new ArrayList<>();
             int from = 0;
@@ -192,7 +192,7 @@ final class Wire {
             return lines;
         }
 
-        /** Returns how long the line is that has not ended. */
+        /** Returns the length of the unfinished line. */
         int restLength() {
             return rest.length;
         }

@@ -9,19 +9,19 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Addresses of IP: the caller behind proxies that are trusted. */
+/** IP addresses: finds the caller behind trusted proxies. */
 final class Addresses {
-    /** What stands for a connection by a unix socket, which has no address. nginx writes {@code unix:} for one. */
+    /** Stands for a connection through a unix socket, which has no address. nginx writes {@code unix:} for one. */
     static final String UNIX = "unix";
 
-    private static final byte[] UNIX_PEER = {}; // as no address has no bytes
+    private static final byte[] UNIX_PEER = {}; // no address has no bytes
     private static final Pattern BRACKETED = Pattern.compile("\\[(.*)](:\\d+)?");
     private static final Pattern V4 = Pattern.compile("(0|[1-9]\\d{0,2})(\\.(0|[1-9]\\d{0,2})){3}");
     private static final Pattern V6 = Pattern.compile("[0-9a-fA-F:]*:[0-9a-fA-F:]*(\\d{1,3}(\\.\\d{1,3}){3})?");
 
-    // Networks of IPv6 in which each address stands for one of IPv4, which a /64 would count as one.
+    // IPv6 networks in which each address stands for an IPv4 address; as a /64, all would count as one.
     private static final byte[] TRANSLATED = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, 0, 0}; // RFC 2765, section 2.1
-    private static final byte[] COMPATIBLE = new byte[12]; // RFC 4291, section 2.5.5.1; :: and ::1 are none
+    private static final byte[] COMPATIBLE = new byte[12]; // RFC 4291, section 2.5.5.1; except :: and ::1
     private static final byte[] NAT64 = {0, 0x64, -1, (byte) 0x9b, 0, 0, 0, 0, 0, 0, 0, 0}; // RFC 6052, section 2.1
     private static final byte[] NAT64_LOCAL = {0, 0x64, -1, (byte) 0x9b, 0, 1}; // RFC 8215: networks of any length
     private static final byte[] SIX_TO_FOUR = {0x20, 0x02}; // RFC 3056, section 2
@@ -44,9 +44,9 @@ final class Addresses {
     }
 
     /**
-     * Makes what finds callers.
+     * Makes an object that finds callers.
      *
-     * @param trusted proxies whose X-Forwarded-For is believed: addresses, networks and {@link #UNIX}
+     * @param trusted proxies whose X-Forwarded-For is trusted: addresses, networks and {@link #UNIX}
      * @throws IllegalArgumentException that names the one that is neither
      */
     Addresses(List<String> trusted) {
@@ -54,10 +54,10 @@ final class Addresses {
     }
 
     /**
-     * Returns the caller: the address of the connection or, while that is a trusted proxy's, the one that it forwards
-     * for. Of IPv6, a /64 is one caller.
+     * Returns the caller: the address of the connection or, while that is a trusted proxy's, the one for which it
+     * forwards. Of IPv6, a /64 is one caller.
      *
-     * @return null: a trusted proxy says something else than an address
+     * @return null: a trusted proxy sent something other than an address
      */
     String callerOf(String connection, List<String> forwardedFor) {
         byte[] peer = peer(connection);
@@ -102,7 +102,7 @@ final class Addresses {
         byte[] written = bytesOf(parts[0]);
         boolean sound = written != null && (parts.length == 1 || parts.length == 2 && parts[1].matches("\\d{1,3}"));
         if (sound) {
-            // Written as IPv4 in IPv6, it is a network of IPv4, whose bits are the last ones.
+            // Written as IPv4 in IPv6, it is an IPv4 network, whose bits are the last ones.
             byte[] address = unmapped(written);
             int bits = parts.length == 1 ? 8 * written.length : Integer.parseInt(parts[1]);
             int own = bits - 8 * (written.length - address.length);
@@ -128,7 +128,7 @@ final class Addresses {
         return 0xff00 >> Math.max(0, Math.min(8, bits - 8 * i)) & 0xff;
     }
 
-    /** Reads an address with a port or without; null: it is none. */
+    /** Reads an address with a port or without; null: it is not an address. */
     private static byte[] parse(String text) {
         Matcher bracketed = BRACKETED.matcher(text);
         String bare = bracketed.matches() ? bracketed.group(1) : text.replaceFirst("^([^:]*):\\d+$", "$1");
@@ -136,7 +136,7 @@ final class Addresses {
         return address == null ? null : unmapped(address);
     }
 
-    /** Returns 4 or 16 bytes; null: the text is no address. */
+    /** Returns 4 or 16 bytes; null: the text is not an address. */
     private static byte[] bytesOf(String text) {
         boolean v4 = V4.matcher(text).matches();
         if (!v4 && !V6.matcher(text).matches()) {
@@ -164,7 +164,7 @@ final class Addresses {
         return isMapped ? last4(address) : address;
     }
 
-    /** Returns who is counted. Trust never goes by it: anybody may have a tunnel that ends at any address. */
+    /** Returns the counted identifier. It never decides trust, because anybody can have a tunnel that ends at any address. */
     private static String callerOf(byte[] address) {
         if (address.length == 4) {
             return text(address);
@@ -196,7 +196,7 @@ final class Addresses {
         return Arrays.copyOfRange(address, address.length - 4, address.length);
     }
 
-    /** Returns an address as RFC 5952 writes it. */
+    /** Returns an address in the form of RFC 5952. */
     private static String text(byte[] address) {
         if (address.length == 4) {
             return (address[0] & 0xff) + "." + (address[1] & 0xff) + "." + (address[2] & 0xff) + "." + (address[3] & 0xff);

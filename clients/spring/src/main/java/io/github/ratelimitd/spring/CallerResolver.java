@@ -1,6 +1,6 @@
 package io.github.ratelimitd.spring;
 
-/** Names the caller of a request. A bean of this type is used by {@code bean:NAME}. It must not block. */
+/** Names the caller of a request. {@code bean:NAME} uses a bean of this type. It must not block. */
 @FunctionalInterface
 public interface CallerResolver {
     /**

@@ -11,11 +11,11 @@ import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Names the callers that are counted, as the other ways into ratelimitd do. */
+/** Names the counted callers, like the other entrances of ratelimitd. */
 final class Callers {
-    /** In front of the address of a caller that is not known otherwise. */
+    /** Before the address of a caller without another name. */
     private static final String UNIDENTIFIED = "ip\n";
-    /** In front of a name that could pass for an address: nobody uses up the limit of an address by it. */
+    /** Before a name that looks like an address, so that no caller can use up an address's limit with it. */
     private static final String NAMED = "name\n";
 
     private static final String HASHED = "sha256\n";
@@ -27,7 +27,7 @@ final class Callers {
     private final Function<String, CallerResolver> beans;
 
     /**
-     * Makes what names callers.
+     * Makes an object that names callers.
      *
      * @param beans finds a resolver by its name, or throws an exception
      */
@@ -39,14 +39,14 @@ final class Callers {
     /** A way to name a caller. */
     @FunctionalInterface
     interface By {
-        /** Returns null where a trusted proxy hides the caller. */
+        /** Returns the name, or null if a trusted proxy hides the caller. */
         String callerOf(LimitedRequest request);
     }
 
     /**
-     * Reads what is written in {@code by}.
+     * Reads the text of {@code by}.
      *
-     * @throws IllegalArgumentException if it names nobody
+     * @throws IllegalArgumentException if it is not a way to name a caller
      */
     By by(String text) {
         if (text.equals("ip")) {
@@ -103,13 +103,13 @@ final class Callers {
         return token != null || authorizations.size() > 1 ? null : only(keys);
     }
 
-    /** Of several values, nobody knows which one counts for what comes after. */
+    /** With several values, it is unknown which one later services use. */
     private static String only(List<String> values) {
         return values.size() == 1 ? utf8(values.get(0)) : null;
     }
 
     /**
-     * Returns a header's value as UTF-8. Servers read its bytes as Latin-1; a name is the same identifier as in front of
+     * Returns a header's value as UTF-8. Servers read its bytes as Latin-1. So a name is the same identifier as for
      * programs in other languages.
      */
     private static String utf8(String value) {

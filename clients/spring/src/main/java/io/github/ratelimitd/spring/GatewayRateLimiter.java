@@ -47,7 +47,7 @@ final class GatewayRateLimiter extends AbstractRateLimiter<GatewayRateLimiter.Co
         }
 
         /**
-         * Returns what a request costs.
+         * Returns the cost of a request.
          *
          * @return units
          */
@@ -56,7 +56,7 @@ final class GatewayRateLimiter extends AbstractRateLimiter<GatewayRateLimiter.Co
         }
 
         /**
-         * Sets what a request costs.
+         * Sets the cost of a request.
          *
          * @param cost units, 1 or more
          */
@@ -76,7 +76,7 @@ final class GatewayRateLimiter extends AbstractRateLimiter<GatewayRateLimiter.Co
         return Mono.fromFuture(() -> limiter.decideAsync(null, List.of(rule))).map(GatewayRateLimiter::response);
     }
 
-    /** Returns what the gateway's filter knows to answer: 200 or 429. Other answers are errors to it. */
+    /** Returns 200 or 429, the answers that the gateway's filter knows. Other answers are errors. */
     private static Response response(Verdict verdict) {
         if (verdict.passes() || verdict.status() == 429) {
             Map<String, String> headers = verdict.passes() ? verdict.headers() : Verdict.withoutBody(verdict.headers());

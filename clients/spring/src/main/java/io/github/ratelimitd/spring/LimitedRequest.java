@@ -3,7 +3,7 @@ package io.github.ratelimitd.spring;
 import java.util.List;
 import java.util.Optional;
 
-/** A request, as far as limits look at it. */
+/** The parts of a request that limits use. */
 public interface LimitedRequest {
     /**
      * Returns the method.
@@ -30,14 +30,14 @@ public interface LimitedRequest {
     /**
      * Returns the name of the caller that the application authenticated.
      *
-     * @return empty: nobody is logged in
+     * @return empty: no user is logged in
      */
     Optional<String> principal();
 
     /**
      * Returns the address of the connection.
      *
-     * @return {@code unix} for a unix socket of Tomcat; empty: it is not known
+     * @return {@code unix} for a unix socket of Tomcat; empty: unknown
      */
     Optional<String> address();
 }

@@ -18,7 +18,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 
-/** Decides about requests, whatever the framework: its adapters do the rest. */
+/** Decides about requests, in any framework: its adapters do the rest. */
 final class Limiter {
     /** The attribute of a request that passed, with its {@link Decision}: a handler may refund its receipt. */
     static final String DECISION = "ratelimitd.decision";
@@ -42,15 +42,15 @@ final class Limiter {
     }
 
     /**
-     * What is taken for a request.
+     * A rule for requests.
      *
      * @param policy its name
      * @param by the caller that is counted
      * @param cost units
-     * @param limit brings the limit of a request
+     * @param limit returns the limit of a request
      */
     record Rule(String policy, Callers.By by, long cost, LimitResolver limit) {
-        /** Makes a rule whose policy says the limit. */
+        /** Makes a rule with the policy's limit. */
         Rule(String policy, Callers.By by, long cost) {
             this(policy, by, cost, request -> OptionalLong.empty());
         }
@@ -65,7 +65,7 @@ final class Limiter {
         }
     }
 
-    /** Learns what became of requests. */
+    /** Counts the outcomes of requests. */
     @FunctionalInterface
     interface Outcomes {
         /**
@@ -92,7 +92,7 @@ final class Limiter {
         }
     }
 
-    /** Blocks until it is known what becomes of a request. Without rules, it passes. */
+    /** Blocks until a request is decided. Without rules, it passes. */
     Verdict decide(LimitedRequest request, List<Rule> rules) {
         Call call = callOf(request, rules);
         if (call == null) {
@@ -119,7 +119,7 @@ final class Limiter {
     /**
      * Releases the units of a decision that count while its request is under way.
      *
-     * @return completes once they are released, or that has failed; never with an exception
+     * @return completes once they are released or that has failed, never with an exception
      */
     CompletableFuture<Void> release(Decision decision) {
         return client.refundAsync(decision.release().orElseThrow()).exceptionally(error -> {
@@ -190,7 +190,7 @@ final class Limiter {
         return Verdict.of(decision);
     }
 
-    /** A request that ratelimitd refuses would get around its limit if it passed. */
+    /** A request that ratelimitd refuses must not pass, because it would evade its limit. */
     private Verdict verdictAfter(Call call, CallException error) {
         if (error instanceof CostTooLargeException) {
             return Verdict.refused(413, "Request Entity Too Large", "It costs more than its limit can ever hold.");

@@ -5,21 +5,21 @@ import io.github.ratelimitd.client.Decision;
 import io.github.ratelimitd.client.Demand;
 import io.github.ratelimitd.client.RatelimitdClient;
 
-/** Asks whether ratelimitd decides, by a check, which records nothing. Frameworks' versions report it each in their way. */
+/** Checks a policy to find out whether ratelimitd decides. That records nothing. Each version of Spring Boot reports it in its own way. */
 final class Probe {
     private final RatelimitdClient client;
     private final String policy;
 
-    /** Makes a probe. An empty policy: none is known. */
+    /** Makes a probe. policy is empty if none is known. */
     Probe(RatelimitdClient client, String policy) {
         this.client = client;
         this.policy = policy;
     }
 
     /**
-     * What a probe found.
+     * The result of a probe.
      *
-     * @param decides null: it is not known
+     * @param decides null: unknown
      */
     record Finding(Boolean decides, String detail) {}
 

@@ -9,10 +9,10 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Limits the requests that a handler of Spring MVC or WebFlux gets. On a class, it is for all handlers that have none of
- * their own. Several on one handler stand or fall together: one call takes them all, or none.
+ * Limits the requests to a handler of Spring MVC or WebFlux. On a class, it applies to all handlers without one of
+ * their own. One call takes all annotations of a handler, or none.
  *
- * <p>The verdict falls before the request's body is read. A denied request is answered 429 with a problem of RFC 9457.
+ * <p>The request is decided before its body is read. A denied request gets a 429 with a problem of RFC 9457.
  */
 @Documented
 @Inherited
@@ -31,32 +31,32 @@ public @interface RateLimited {
      * Returns the caller that is counted.
      *
      * @return {@code ip}, {@code principal}, {@code header:NAME}, {@code api-key}, or {@code bean:NAME} of a {@link
-     *     CallerResolver}. Empty: as {@code ratelimitd.by} says.
+     *     CallerResolver}. Empty: {@code ratelimitd.by}.
      */
     String by() default "";
 
     /**
-     * Returns what a request costs.
+     * Returns the cost of a request.
      *
      * @return units, 1 or more
      */
     long cost() default 1;
 
     /**
-     * Returns what brings the limit, under a policy that takes its limit from requests.
+     * Returns the source of the limit, under a policy that takes its limit from requests.
      *
-     * @return {@code bean:NAME} of a {@link LimitResolver}. Empty: the policy's default holds.
+     * @return {@code bean:NAME} of a {@link LimitResolver}. Empty: the policy's default.
      */
     String limit() default "";
 
-    /** Several on one handler or class. */
+    /** Several annotations on one handler or class. */
     @Documented
     @Inherited
     @Retention(RetentionPolicy.RUNTIME)
     @Target({ElementType.METHOD, ElementType.TYPE})
     @interface Several {
         /**
-         * Returns all of them.
+         * Returns all annotations.
          *
          * @return two or more
          */

@@ -27,15 +27,15 @@ import org.springframework.web.servlet.config.annotation.WebMvcConfigurer;
 import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandlerMapping;
 
 /**
- * Limits requests of web applications, as the properties below {@code ratelimitd} and {@link RateLimited} say. A {@link
- * RatelimitdClient} that the application defines is used instead of the one of the properties.
+ * Limits requests of web applications by the properties below {@code ratelimitd} and by {@link RateLimited}. A {@link
+ * RatelimitdClient} that the application defines replaces the one of the properties.
  */
 @AutoConfiguration(
         afterName = "org.springframework.boot.autoconfigure.ssl.SslAutoConfiguration",
         beforeName = "org.springframework.cloud.gateway.config.GatewayAutoConfiguration")
 @EnableConfigurationProperties(RatelimitdProperties.class)
 public class RatelimitdAutoConfiguration {
-    /** As Spring Boot decides about its own indicators, whose annotation for that has moved between its versions. */
+    /** Applies like to Spring Boot's own indicators, whose annotation for that has moved between versions. */
     private static final String HEALTH_ENABLED =
             "${management.health.ratelimitd.enabled:${management.health.defaults.enabled:true}}";
 
@@ -165,11 +165,11 @@ public class RatelimitdAutoConfiguration {
     @ConditionalOnWebApplication(type = Type.REACTIVE)
     @ConditionalOnClass(name = "org.springframework.cloud.gateway.filter.ratelimit.AbstractRateLimiter")
     static class OfGateway {
-        /** It is the primary one, as the gateway cannot choose between this and the one of Redis. */
+        /** This limiter is the primary one, because the gateway can't choose between it and the one of Redis. */
         @Bean("ratelimitd")
         @Primary
         GatewayRateLimiter ratelimitdGatewayRateLimiter(Limiter limiter, ObjectProvider<ConfigurationService> service) {
-            return new GatewayRateLimiter(limiter, service.getIfAvailable()); // a gateway that is disabled has none
+            return new GatewayRateLimiter(limiter, service.getIfAvailable()); // a disabled gateway has none
         }
 
         @Bean

@@ -9,20 +9,20 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
 /**
  * The configuration, below {@code ratelimitd}.
  *
- * @param urls addresses of ratelimitd, tried in turn
+ * @param urls addresses of ratelimitd, used in turn
  * @param token the bearer token of requests to ratelimitd; none by default
- * @param sslBundle the name of the SSL bundle that has ratelimitd's authorities, and the certificate of this application;
+ * @param sslBundle the name of the SSL bundle with ratelimitd's authorities and this application's certificate;
  *     none by default
- * @param timeout of a call to ratelimitd, with all its tries
- * @param retries how often a call that failed is sent again where that cannot count twice
- * @param onUnavailable what the client's own calls give while no ratelimitd answers
- * @param trustedProxies addresses and networks of proxies whose X-Forwarded-For is believed; unix is a proxy that connects
- *     to Tomcat by a unix socket
- * @param by the caller that is counted where a route or an annotation does not say: ip, principal, api-key, header:NAME or
+ * @param timeout the time of a call to ratelimitd, with all its attempts
+ * @param retries how often a failed call is repeated if it can't count twice
+ * @param onUnavailable the result of the client's own calls while no ratelimitd answers
+ * @param trustedProxies addresses and networks of proxies whose X-Forwarded-For is trusted; unix is a proxy that connects
+ *     to Tomcat through a unix socket
+ * @param by the counted caller if a route or an annotation does not say: ip, principal, api-key, header:NAME or
  *     bean:NAME
- * @param failClosed whether requests are answered 503 while nobody decides; otherwise they pass
- * @param healthPolicy the policy that the health check asks for; that of the first route by default
- * @param routes what limits which requests: all that match, together
+ * @param failClosed whether requests without a decision get a 503; otherwise they pass
+ * @param healthPolicy the policy of the health check; by default that of the first route
+ * @param routes the limits of requests; all that match apply together
  */
 @ConfigurationProperties("ratelimitd")
 record RatelimitdProperties(
@@ -38,15 +38,15 @@ record RatelimitdProperties(
         String healthPolicy,
         @DefaultValue List<Route> routes) {
     /**
-     * What limits some requests.
+     * The limit of some requests.
      *
      * @param path a pattern within the application, such as /api/**
-     * @param methods such as POST; all by default. GET is HEAD, too.
+     * @param methods such as POST; all by default. GET includes HEAD.
      * @param policy the name of the policy
-     * @param by the caller that is counted; as ratelimitd.by says by default
+     * @param by the counted caller; by default ratelimitd.by
      * @param cost units
-     * @param limit what brings the limit, under a policy that takes its limit from requests: bean:NAME; the policy's default
-     *     holds by default
+     * @param limit the source of the limit, under a policy that takes its limit from requests: bean:NAME; by default the policy's
+     *     default
      */
     record Route(
             String path,
@@ -56,7 +56,7 @@ record RatelimitdProperties(
             @DefaultValue("1") long cost,
             String limit) {}
 
-    /** Returns the policy that the health check asks for; empty: none is known. */
+    /** Returns the policy of the health check; empty: none is known. */
     String checkedPolicy() {
         if (healthPolicy != null) {
             return healthPolicy;

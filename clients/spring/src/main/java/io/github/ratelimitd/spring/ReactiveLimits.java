@@ -19,7 +19,7 @@ import org.springframework.web.server.WebFilter;
 import org.springframework.web.server.WebFilterChain;
 import reactor.core.publisher.Mono;
 
-/** Limits of WebFlux: routes by a filter, annotations by an adapter of handlers. */
+/** Limits of WebFlux: a filter limits routes, and an adapter of handlers limits by annotations. */
 final class ReactiveLimits {
     private ReactiveLimits() {}
 
@@ -42,7 +42,7 @@ final class ReactiveLimits {
         public Mono<Void> filter(ServerWebExchange exchange, WebFilterChain chain) {
             PathContainer path = exchange.getRequest().getPath().pathWithinApplication();
             List<Limiter.Rule> limits = rules.ofRoutes(exchange.getRequest().getMethod().name(), path);
-            UnderWay underWay = new UnderWay(limiter); // that of annotations, too
+            UnderWay underWay = new UnderWay(limiter); // shared with annotations
             exchange.getAttributes().put(UnderWay.ATTRIBUTE, underWay);
             Mono<Void> answer = limits.isEmpty()
                     ? chain.filter(exchange)
@@ -83,7 +83,7 @@ final class ReactiveLimits {
     /** Decides, and answers a request that does not pass. */
     private static Mono<Boolean> decide(Limiter limiter, ServerWebExchange exchange, List<Limiter.Rule> limits) {
         UnderWay underWay = exchange.getRequiredAttribute(UnderWay.ATTRIBUTE);
-        // A client that is gone does not cancel the call: its units may count.
+        // A client that disconnects does not cancel the call, because its units may count.
         return viewOf(exchange)
                 .flatMap(view -> Mono.fromFuture(
                         () -> limiter.decideAsync(view, limits).thenApply(underWay::hold), true))
@@ -102,7 +102,7 @@ final class ReactiveLimits {
                 });
     }
 
-    /** Returns a view of a request, once it is known who is logged in. */
+    /** Returns a view of a request, once its user is known. */
     static Mono<LimitedRequest> viewOf(ServerWebExchange exchange) {
         return exchange.getPrincipal()
                 .map(Principal::getName)
@@ -125,7 +125,7 @@ final class ReactiveLimits {
         @Override
         public List<String> headers(String name) {
             List<String> found = new ArrayList<>();
-            // Of what reads several values, this alone is in Spring 6 and in 7.
+            // The only method for several values that both Spring 6 and Spring 7 have.
             exchange.getRequest().getHeaders().forEach((header, values) -> {
                 if (header.equalsIgnoreCase(name)) {
                     found.addAll(values);

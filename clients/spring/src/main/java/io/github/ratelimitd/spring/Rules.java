@@ -15,7 +15,7 @@ import org.springframework.web.method.HandlerMethod;
 import org.springframework.web.util.pattern.PathPattern;
 import org.springframework.web.util.pattern.PathPatternParser;
 
-/** What limits a request: routes of the configuration, and annotations of handlers. */
+/** The rules for requests: routes of the configuration, and annotations of handlers. */
 final class Rules {
     private final Callers callers;
     private final Callers.By usual;
@@ -25,7 +25,7 @@ final class Rules {
 
     private record Route(PathPattern path, Set<String> methods, Limiter.Rule rule) {
         boolean has(String method, PathContainer asked) {
-            // A handler of GET serves HEAD, too.
+            // A handler of GET also serves HEAD.
             boolean fits = methods.isEmpty() || methods.contains(method) || method.equals("HEAD") && methods.contains("GET");
             return fits && path.matches(asked);
         }
@@ -35,7 +35,7 @@ final class Rules {
      * Reads the rules of the configuration.
      *
      * @param limits finds a resolver by its name, or throws an exception
-     * @throws IllegalArgumentException that names the member that is wrong
+     * @throws IllegalArgumentException that names the wrong member
      */
     Rules(RatelimitdProperties properties, Callers callers, Function<String, LimitResolver> limits) {
         this.callers = callers;
@@ -73,12 +73,12 @@ final class Rules {
         return new Limiter.Rule(policy, caller, cost, limits.apply(limit.substring("bean:".length())));
     }
 
-    /** Returns the rules of all routes that a request is for. */
+    /** Returns the rules of all routes that match a request. */
     List<Limiter.Rule> ofRoutes(String method, PathContainer path) {
         return routes.stream().filter(route -> route.has(method, path)).map(Route::rule).toList();
     }
 
-    /** Returns the rules of a handler's annotations; empty: it has none. */
+    /** Returns the rules of a handler's annotations; empty: none. */
     List<Limiter.Rule> of(Object handler) {
         return handler instanceof HandlerMethod method ? ofHandlers.computeIfAbsent(method, this::read) : List.of();
     }

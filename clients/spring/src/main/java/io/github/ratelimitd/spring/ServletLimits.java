@@ -20,7 +20,7 @@ import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.servlet.HandlerInterceptor;
 import org.springframework.web.util.ServletRequestPathUtils;
 
-/** Limits of servlets: routes by a filter, annotations by an interceptor of Spring MVC. */
+/** Limits of servlets: a filter limits routes, and an interceptor of Spring MVC limits by annotations. */
 final class ServletLimits {
     private ServletLimits() {}
 
@@ -44,7 +44,7 @@ final class ServletLimits {
                 throws ServletException, IOException {
             RequestPath path = ServletRequestPathUtils.parseAndCache(request);
             PathContainer asked = path.pathWithinApplication();
-            UnderWay underWay = new UnderWay(limiter); // that of annotations, too
+            UnderWay underWay = new UnderWay(limiter); // shared with annotations
             request.setAttribute(UnderWay.ATTRIBUTE, underWay);
             try {
                 if (passes(limiter, request, asked.value(), response, rules.ofRoutes(request.getMethod(), asked))) {
@@ -60,7 +60,7 @@ final class ServletLimits {
         }
     }
 
-    /** Ends what is under way with an answer that another thread gives. */
+    /** Ends a request when the answer of another thread ends. */
     private record AtEnd(UnderWay underWay) implements AsyncListener {
         @Override
         public void onComplete(AsyncEvent event) {
@@ -69,7 +69,7 @@ final class ServletLimits {
 
         @Override
         public void onStartAsync(AsyncEvent event) {
-            event.getAsyncContext().addListener(this); // which the container has forgotten
+            event.getAsyncContext().addListener(this); // the container has forgotten it
         }
 
         @Override
@@ -93,7 +93,7 @@ final class ServletLimits {
         public boolean preHandle(HttpServletRequest request, HttpServletResponse response, Object handler)
                 throws IOException {
             if (request.getDispatcherType() == DispatcherType.ASYNC) {
-                return true; // the rest of a request that has been counted
+                return true; // the continuation of a counted request
             }
             List<Limiter.Rule> limits = rules.of(handler);
             String path = request.getRequestURI().substring(request.getContextPath().length());
@@ -145,7 +145,7 @@ final class ServletLimits {
         @Override
         public Optional<String> address() {
             String address = request.getRemoteAddr();
-            // Tomcat says so of a unix socket; a connection by TCP has a port.
+            // Tomcat reports a unix socket like this; a TCP connection has a port.
             boolean unix = request.getRemotePort() == 0 && "127.0.0.1".equals(address);
             return Optional.ofNullable(unix ? Addresses.UNIX : address);
         }

@@ -7,7 +7,7 @@ import java.util.concurrent.CompletableFuture;
 
 /** Holds the units of a request that count while it is under way, and releases them at its end. */
 final class UnderWay {
-    /** The attribute of a request that has it. */
+    /** The attribute of a request with this object. */
     static final String ATTRIBUTE = UnderWay.class.getName();
 
     private final Limiter limiter;
@@ -18,7 +18,7 @@ final class UnderWay {
         this.limiter = limiter;
     }
 
-    /** Holds what a verdict's decision took, and returns the verdict. Units that come after the end are released at once. */
+    /** Holds the units of a verdict's decision, and returns the verdict. Units after the end are released at once. */
     Verdict hold(Verdict verdict) {
         Decision decision = verdict.decision();
         if (decision != null && decision.release().isPresent() && !held(decision)) {
@@ -34,7 +34,7 @@ final class UnderWay {
     /**
      * Ends the request.
      *
-     * @return completes once its units are released, or that has failed; never with an exception
+     * @return completes once its units are released or that has failed, never with an exception
      */
     CompletableFuture<Void> end() {
         return CompletableFuture.allOf(ended().stream().map(limiter::release).toArray(CompletableFuture[]::new));

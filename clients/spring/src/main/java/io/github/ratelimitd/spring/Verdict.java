@@ -10,15 +10,15 @@ import java.util.Optional;
 import java.util.function.Function;
 
 /**
- * What becomes of a request.
+ * The verdict on a request.
  *
  * @param status of the answer; 0: the request passes
- * @param headers of the answer, also of one that a handler gives
+ * @param headers of the answer, even if a handler answers
  * @param body of the answer
- * @param decision what ratelimitd said of a request that passes; null: nobody decided
+ * @param decision ratelimitd's decision on a request that passes; null: none
  */
 record Verdict(int status, Map<String, String> headers, String body, Decision decision) {
-    /** A request that nobody decided passes. */
+    /** A request without a decision passes. */
     static final Verdict UNDECIDED = new Verdict(0, Map.of(), "", null);
 
     private static final String TYPES = "https://iana.org/assignments/http-problem-types#";
@@ -40,7 +40,7 @@ record Verdict(int status, Map<String, String> headers, String body, Decision de
         return problem(429, "Quota Exceeded", detail, headersOf(decision), TYPES + "quota-exceeded");
     }
 
-    /** Returns the headers of an answer that another writes the body of. */
+    /** Returns the headers of an answer whose body is written elsewhere. */
     static Map<String, String> withoutBody(Map<String, String> headers) {
         Map<String, String> copy = new LinkedHashMap<>(headers);
         copy.remove("Content-Type");
@@ -81,7 +81,7 @@ record Verdict(int status, Map<String, String> headers, String body, Decision de
         return out.toString();
     }
 
-    /** Returns the headers of ratelimitd's own answers. A decision that nobody made has none. */
+    /** Returns the headers of ratelimitd's own answers. A client that fails open has none. */
     static Map<String, String> headersOf(Decision d) {
         Map<String, String> headers = new LinkedHashMap<>();
         if (d.limits().isEmpty()) {
@@ -101,7 +101,7 @@ record Verdict(int status, Map<String, String> headers, String body, Decision de
     }
 
     /**
-     * Returns after how long there are more units, as ratelimitd's own answers do. Empty: no wait helps, or that is
+     * Returns the time until there are more units, as in ratelimitd's own answers. Empty: no wait helps, or that is
      * later than Retry-After.
      */
     private static Optional<Duration> moreAfter(Decision d, LimitDecision l) {
