@@ -12,10 +12,9 @@ import (
 )
 
 // A page shows one call in several languages as blocks that follow each other, each under
-// the name of its language. They are programs: the test runs those of a group against the
-// server that the page has started at 127.0.0.1:8080, and compares what they do. Blocks without a name are
-// compiled alone. The folder testdata/calls says what all of them find around them, such
-// as sendCode.
+// the name of its language. They are programs: the test runs the blocks of a group against
+// the server that the page has started at 127.0.0.1:8080, and compares their actions. Blocks without a name are
+// compiled alone. The folder testdata/calls declares what all of them use, such as sendCode.
 
 // snippet is a block of Go, TypeScript, Python or Java of a page.
 type snippet struct {
@@ -23,7 +22,7 @@ type snippet struct {
 	language string // go, ts, python or java
 	group    int    // of the page; 0: it is compiled alone
 	text     string
-	program  []string // what runs it, once it is compiled
+	program  []string // the command that runs the compiled block
 }
 
 var (
@@ -50,7 +49,7 @@ func snippetsOf(page, text string) (all []*snippet) {
 	return all
 }
 
-// compileSnippets makes programs of snippets, which find a ratelimitd where RATELIMITD_SERVER says.
+// compileSnippets makes programs of snippets, which use the ratelimitd at RATELIMITD_SERVER.
 func compileSnippets(t *testing.T, all []*snippet) {
 	t.Helper()
 	for _, language := range languages {
@@ -96,19 +95,19 @@ func compileGo(t *testing.T, some []*snippet) {
 		s.program = []string{dir + "/pages", fmt.Sprint(i)}
 		build = append(build, path)
 	}
-	tell(t, "go", exec.Command("go", build...))
+	mustRun(t, "go", exec.Command("go", build...))
 }
 
-// compileTypeScript checks the types of all snippets in one go. Within the folder of the
-// client, they find it by its name, and the frameworks that it is tested with.
+// compileTypeScript checks the types of all snippets in one run. It runs within the client's folder, where they can
+// import the client and the frameworks of its tests.
 func compileTypeScript(t *testing.T, some []*snippet) {
 	t.Helper()
 	client := absolute(t, "../clients/typescript")
 	if !installed(t, client+"/node_modules/.bin/tsc") {
 		return
 	}
-	tell(t, "the client", inFolder(client, exec.Command("npm", "run", "--silent", "prepare")))
-	dir, err := os.MkdirTemp(client+"/dist", "pages-") // which git leaves out
+	mustRun(t, "the client", inFolder(client, exec.Command("npm", "run", "--silent", "prepare")))
+	dir, err := os.MkdirTemp(client+"/dist", "pages-") // which git ignores
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,10 +119,10 @@ func compileTypeScript(t *testing.T, some []*snippet) {
 		writeFile(t, filepath.Join(dir, s.file(i)+".ts"), "import \"./around.js\";\n"+s.text+"\nexport {};\n")
 		s.program = []string{"node", filepath.Join(dir, "out", s.file(i)+".js")}
 	}
-	tell(t, "ts", exec.Command(client+"/node_modules/.bin/tsc", "-p", dir))
+	mustRun(t, "ts", exec.Command(client+"/node_modules/.bin/tsc", "-p", dir))
 }
 
-// compilePython checks the types of all snippets in one go.
+// compilePython checks the types of all snippets in one run.
 func compilePython(t *testing.T, some []*snippet) {
 	t.Helper()
 	client := absolute(t, "../clients/python")
@@ -142,7 +141,7 @@ func compilePython(t *testing.T, some []*snippet) {
 	}
 	cmd := inFolder(dir, exec.Command(python, check...))
 	cmd.Env = append(os.Environ(), "MYPYPATH="+client+"/src")
-	tell(t, "python", cmd)
+	mustRun(t, "python", cmd)
 }
 
 // compileJava compiles each snippet as the body of a method.
@@ -152,7 +151,7 @@ func compileJava(t *testing.T, some []*snippet) {
 	if !installed(t, client+"/target/classes") {
 		return
 	}
-	tell(t, "the client", inFolder(client, exec.Command("mvn", "-q", "-B", "-o", "compile")))
+	mustRun(t, "the client", inFolder(client, exec.Command("mvn", "-q", "-B", "-o", "compile")))
 	dir := t.TempDir()
 	classes := client + "/target/classes" + string(filepath.ListSeparator) + dir
 	compile := []string{"-Xlint:all,-auxiliaryclass", "-Werror", "-cp", classes, "-d", dir, absolute(t, "testdata/calls/around.java")}
@@ -165,10 +164,10 @@ func compileJava(t *testing.T, some []*snippet) {
 		s.program = []string{"java", "-cp", classes, name}
 		compile = append(compile, path)
 	}
-	tell(t, "java", exec.Command("javac", compile...))
+	mustRun(t, "java", exec.Command("javac", compile...))
 }
 
-// installed says whether a tool of the clients is there. `make clients` installs them.
+// installed reports whether a tool of the clients is installed. `make clients` installs them.
 func installed(t *testing.T, tool string) bool {
 	t.Helper()
 	_, err := os.Stat(tool)
@@ -186,8 +185,8 @@ func inFolder(dir string, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// tell runs a command, and shows its output if it fails.
-func tell(t *testing.T, what string, cmd *exec.Cmd) {
+// mustRun runs a command, and shows its output if it fails.
+func mustRun(t *testing.T, what string, cmd *exec.Cmd) {
 	t.Helper()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", what, err, out)
@@ -208,7 +207,7 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// speak runs the groups of a page, and compares what their languages do.
+// speak runs the groups of a page, and compares the actions of their languages.
 func (s *session) speak(all []*snippet) {
 	s.t.Helper()
 	did := map[int]map[string]string{}
@@ -218,7 +217,7 @@ func (s *session) speak(all []*snippet) {
 		}
 		cmd := exec.Command(snippet.program[0], snippet.program[1:]...)
 		cmd.Dir = s.dir
-		cmd.Env = append(slices.Clone(s.env), fmt.Sprintf("PAGE_CALLER=%d", i)) // each language counts for itself
+		cmd.Env = append(slices.Clone(s.env), fmt.Sprintf("PAGE_CALLER=%d", i)) // each language has counts of its own
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			s.t.Errorf("%v:\n%s\nand prints\n%s", err, snippet.text, out)
@@ -237,11 +236,11 @@ func (s *session) speak(all []*snippet) {
 		}
 	}
 	if !printed {
-		s.t.Error("no block calls anything that tells, such as sendCode")
+		s.t.Error("no block calls a function that prints, such as sendCode")
 	}
 }
 
-// TestSnippets makes sure that blocks are found and put into groups.
+// TestSnippets checks that blocks are found and put into groups.
 func TestSnippets(t *testing.T) {
 	page := "**curl**\n\n```console\n$ a\n```\n\n**Go**\n\n```go\nb\n```\n\n**Python**\n\n```python\nc\n```\n\nMore:\n\n```ts\nd\n```\n"
 	var got []string

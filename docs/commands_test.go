@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-var update = flag.Bool("update", false, "write the outputs of commands, and the generated pages, anew")
+var update = flag.Bool("update", false, "rewrite the outputs of commands and the generated pages")
 
 func TestMain(m *testing.M) { cassandratest.Main(m) }
 
@@ -67,11 +67,11 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 		})
 	}
 	if commands < 20 {
-		t.Errorf("%d commands found: pages have lost theirs, or they are not found here", commands)
+		t.Errorf("%d commands found: pages have lost theirs, or this test does not find them", commands)
 	}
 }
 
-// build returns the folder of a ratelimitd that was built from this tree.
+// build returns the folder of a ratelimitd built from this tree.
 func build(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -81,13 +81,13 @@ func build(t *testing.T) string {
 	return bin
 }
 
-// session is a reader who follows one page: a folder of files, servers that run, and
-// ports and a Cassandra in the place of those that the page names.
+// session is a reader who follows one page: a folder of files, running servers, and ports and a Cassandra that replace
+// those of the page.
 type session struct {
 	t       *testing.T
 	dir     string
 	env     []string
-	toReal  *strings.Replacer // the page's text, as this machine prints it
+	toReal  *strings.Replacer // from the page's text to that of this machine
 	toPage  *strings.Replacer // and back
 	servers map[string]*server
 }
@@ -108,7 +108,7 @@ func newSession(t *testing.T, bin, page string) *session {
 		here, back = append(here, address, free), append(back, free, address)
 	}
 	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RATELIMITD_") })
-	writeFile(t, filepath.Join(s.dir, ".curlrc"), "no-progress-meter\n") // which a terminal does not show either
+	writeFile(t, filepath.Join(s.dir, ".curlrc"), "no-progress-meter\n") // because pages show no progress
 	s.env = append(s.env, "CURL_HOME="+s.dir, "PATH="+bin+":"+os.Getenv("PATH"),
 		"RATELIMITD_LISTEN="+there["127.0.0.1:8080"], "RATELIMITD_SERVER=http://"+there["127.0.0.1:8080"])
 	if strings.Contains(page, "--store cassandra") {
@@ -126,7 +126,7 @@ func newSession(t *testing.T, bin, page string) *session {
 	return s
 }
 
-// copyFiles has the reader begin in a copy of folder, without what is in folders of it.
+// copyFiles copies the files of folder, without its subfolders, into the reader's folder.
 func (s *session) copyFiles(folder string) {
 	s.t.Helper()
 	files, err := os.ReadDir(folder)
@@ -147,8 +147,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// freeAddress returns an address that nobody listens at. Where there is more than one loopback address it is of one
-// that is drawn: connections that others make in the meantime take ports of 127.0.0.1.
+// freeAddress returns a free address. With several loopback addresses it is a random one of them, because other
+// connections meanwhile take ports of 127.0.0.1.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.1:0", 1+rand.IntN(250), 1+rand.IntN(250)))
@@ -167,8 +167,7 @@ var (
 	command = regexp.MustCompile(`(?m)^\$ ((?:.*\\\n)*.*\n)`)
 )
 
-// play follows the page from its top. It returns the page with the outputs that were
-// really printed, as far as they differ from those shown.
+// play follows the page from its top. It returns the page with the printed outputs in place of those that differ.
 func (s *session) play(page string) string {
 	return replaceAll(block, page, func(found []string) string {
 		whole, language, title, body := found[0], found[1], found[2], found[3]
@@ -223,7 +222,7 @@ func (s *session) run(typed, shown string) string {
 		if !asks.MatchString(typed) || try == 30 {
 			break
 		}
-		time.Sleep(200 * time.Millisecond) // what instances tell each other takes a second at most
+		time.Sleep(200 * time.Millisecond) // instances learn of each other's changes within a second
 	}
 	if *update {
 		return got
@@ -232,7 +231,7 @@ func (s *session) run(typed, shown string) string {
 	return shown
 }
 
-// serve starts the server typed in place of one that listens at the same address.
+// serve starts the typed server, after it has stopped one at the same address.
 func (s *session) serve(typed, shown string) {
 	s.t.Helper()
 	listen := "default"
@@ -302,7 +301,7 @@ func (s *server) stop() {
 	_ = s.cmd.Wait()
 }
 
-// vary matches texts that differ at each run.
+// vary matches texts that differ in each run.
 var vary = []struct{ what, as string }{
 	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, "TIME"},
 	{`(?m)^(Date|X-Request-Id|Content-Length|Retry-After|X-Ratelimit-Reset): .*$`, "$1: …"},
@@ -320,7 +319,7 @@ var vary = []struct{ what, as string }{
 	{`\r`, ""},
 }
 
-// normal returns the text without what varies.
+// normal returns the text without the parts that vary.
 func normal(text string) string {
 	for _, v := range vary {
 		text = regexp.MustCompile(v.what).ReplaceAllString(text, v.as)
@@ -328,15 +327,14 @@ func normal(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// alike says whether shown is what was printed, but for what varies. An ellipsis is
-// whatever is there.
+// alike reports whether shown and printed are equal, except for the parts that vary. An ellipsis matches any text.
 func alike(shown, printed string) bool {
 	pattern := regexp.QuoteMeta(normal(shown))
 	pattern = strings.ReplaceAll(pattern, "…", "(?s:.*?)")
 	return regexp.MustCompile("^" + pattern + "$").MatchString(normal(printed))
 }
 
-// TestAlike makes sure that a page that shows something else is noticed.
+// TestAlike checks that a page with another output fails.
 func TestAlike(t *testing.T) {
 	const printed = "denied under per-hour of sms-send: retry after 59m58s\n"
 	for shown, want := range map[string]bool{

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// properNames are words with a capital within that no code has.
+// properNames are words with an inner capital that are not code.
 var properNames = map[string]bool{
 	"CloudFront": true, "ConfigMaps": true, "GiB": true, "GitHub": true, "HyperLogLog": true, "JavaScript": true,
 	"Murmur3Partitioner": true, "MurmurHash3": true, "OpenTelemetry": true, "PromQL": true, "SplitMix64": true, "uXXXX": true,
@@ -24,15 +24,15 @@ var properNames = map[string]bool{
 
 var (
 	codeWord = regexp.MustCompile(`[A-Za-z][A-Za-z0-9]+`)
-	// qualifiedName is a package and what it exports.
+	// qualifiedName is a package and an exported name.
 	qualifiedName = regexp.MustCompile(`(?:^|[^A-Za-z0-9_./"'-])([a-z][a-z0-9]*)\.([A-Z][A-Za-z0-9]+)`)
-	// linkedName is a link to something of the same package.
+	// linkedName is a link to a name of the same package.
 	linkedName = regexp.MustCompile(`\[\*?([A-Z][A-Za-z0-9]*)\]`)
-	// plainName is a word with a capital within.
+	// plainName is a word with an inner capital.
 	plainName = regexp.MustCompile("(?:^|[^A-Za-z0-9_./\"'`@:-])([A-Za-z]?[a-z0-9]+(?:[A-Z][a-z0-9]*)+)\\b")
 )
 
-// names are those of all Go code of the project.
+// names are the names in all Go code of the project.
 type names struct {
 	anywhere map[string]bool            // identifiers, and words in strings
 	declared map[string]map[string]bool // by the name of their package
@@ -114,7 +114,7 @@ func (n *names) read(files *token.FileSet, f *ast.File) {
 	}
 }
 
-// gone returns the names in c that nothing has.
+// gone returns the names in c that do not exist.
 func (n *names) gone(c *comment) (found []string) {
 	for _, m := range qualifiedName.FindAllStringSubmatch(c.text, -1) {
 		if declared, ok := n.declared[m[1]]; ok && !declared[m[2]] {
@@ -134,8 +134,7 @@ func (n *names) gone(c *comment) (found []string) {
 	return found
 }
 
-// TestNamesInComments holds that comments name what there is: a name that was moved or changed leaves a comment that sends
-// its reader nowhere.
+// TestNamesInComments checks that names in comments exist: after a name was moved or changed, its comments mislead.
 func TestNamesInComments(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one goroutine reads all Go files")
@@ -144,14 +143,14 @@ func TestNamesInComments(t *testing.T) {
 	for i := range all.comments {
 		c := &all.comments[i]
 		for _, name := range all.gone(c) {
-			t.Errorf("%s: the comment names %s, which is nowhere in the code: write the name that it has now, with its package "+
+			t.Errorf("%s: the comment names %s, which does not exist: write its current name, with its package "+
 				"where that is another one. A proper name belongs to properNames in docs/comments_test.go", c.at, name)
 		}
 	}
-	const other, plain = "no" + "SuchName", "No" + "SuchName" // else they were here
+	const other, plain = "no" + "SuchName", "No" + "SuchName" // otherwise this file would have them
 	for text, want := range map[string]string{
 		"// it wraps limiter." + plain:       "limiter." + plain, // a package of ours
-		"// it wraps policy.Policy, io.Gone": "",                 // what there is, and a package of others
+		"// it wraps policy.Policy, io.Gone": "",                 // an existing name, and another module's package
 		"// " + other + " is of " + plain:    other + " " + plain,
 		"// it makes a [Bogus]":              "[Bogus]",
 		"// a GiB, see TestNamesInComments":  "", // a proper name, and a test

@@ -1,5 +1,5 @@
-// Package docs_test holds what the pages of this folder say of the code against the
-// code: the tests, metrics, flags and headings that they name.
+// Package docs_test compares the pages of this folder with the code: the tests, metrics, flags and headings that they
+// name.
 package docs_test
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// TestNamedTestsExist makes sure that no page goes by a test that is gone.
+// TestNamedTestsExist checks that the tests that pages name exist.
 func TestNamedTestsExist(t *testing.T) {
 	tests := sources(t, "_test.go")
 	suite := sources(t, "storetest.go")
@@ -30,11 +30,11 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	if found < 200 {
-		t.Errorf("%d tests are named: the tables are gone, or are not found here", found)
+		t.Errorf("%d tests are named: the tables are gone, or this test does not find them", found)
 	}
 }
 
-// TestNamedMetricsExist makes sure that nobody is told to watch a metric that is gone.
+// TestNamedMetricsExist checks that the metrics that pages name exist.
 func TestNamedMetricsExist(t *testing.T) {
 	known := make(map[string]bool)
 	for _, m := range metrics(t) {
@@ -68,7 +68,7 @@ func TestTermsAreTypes(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n## ")
 	found := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)`").FindAllStringSubmatch(table, -1)
 	if len(found) < 20 {
-		t.Errorf("%d types are named: the table is gone, or is not found here", len(found))
+		t.Errorf("%d types are named: the table is gone, or this test does not find it", len(found))
 	}
 	for _, f := range found {
 		declared := false
@@ -84,7 +84,7 @@ func TestTermsAreTypes(t *testing.T) {
 	}
 }
 
-// histogramPart ends the name of a series that a histogram has.
+// histogramPart is the end of the name of a histogram's series.
 var histogramPart = regexp.MustCompile(`_(bucket|sum|count)$`)
 
 var fileMember = regexp.MustCompile(`(?m)^\s*(?:\{"([a-z_]+)", |"([a-z-]+)": +func\()`)
@@ -101,18 +101,18 @@ func TestMembersAreInTheReference(t *testing.T) {
 		for _, file := range files {
 			members := fileMember.FindAllStringSubmatch(read(t, filepath.Join("../internal", file)), -1)
 			if len(members) == 0 {
-				t.Errorf("%s has no members that are found here", file)
+				t.Errorf("no members are found in %s", file)
 			}
 			for _, m := range members {
 				if name := m[1] + m[2]; !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, name+":") {
-					t.Errorf("%s says nothing of %s", page, name)
+					t.Errorf("%s does not mention %s", page, name)
 				}
 			}
 		}
 	}
 }
 
-// TestPoliciesAreValid reads the files of policies, and the limits, that pages show.
+// TestPoliciesAreValid reads the policy files and the limits that pages show.
 func TestPoliciesAreValid(t *testing.T) {
 	found := 0
 	for _, page := range pages(t) {
@@ -140,7 +140,7 @@ func TestPoliciesAreValid(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 
-// TestLinksLeadSomewhere follows all links within the repository, to their headings.
+// TestLinksLeadSomewhere checks all links within the repository, including their headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	for _, page := range append(pages(t), "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../client/README.md") {
 		for _, l := range link.FindAllStringSubmatch(read(t, page), -1) {
@@ -163,7 +163,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 var noAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-// headings returns the anchors of a page, as they are made on GitHub.
+// headings returns the anchors of a page, in GitHub's form.
 func headings(page string) map[string]bool {
 	anchors := make(map[string]bool)
 	for line := range strings.Lines(page) {
@@ -200,7 +200,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// sources returns all files of the project whose names end so.
+// sources returns all files of the project whose names end in suffix.
 func sources(t *testing.T, suffix string) string {
 	t.Helper()
 	var all strings.Builder

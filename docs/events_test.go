@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/events"
 )
 
-// examplesOfEvents are the events of reference/events.md: when each is told, whether by one instance for all, and its data.
+// examplesOfEvents are the events of reference/events.md: when each is sent, whether one instance sends it for all, and
+// its data.
 func examplesOfEvents() map[events.Type]struct {
 	when   string
 	forAll bool
@@ -52,7 +53,7 @@ func examplesOfEvents() map[events.Type]struct {
 	}
 }
 
-// TestEventsAreUpToDate compares reference/events.md with the types of events, and what their data looks like.
+// TestEventsAreUpToDate compares reference/events.md with the types of events and their data.
 func TestEventsAreUpToDate(t *testing.T) {
 	b := &strings.Builder{}
 	b.WriteString(`# Events
@@ -90,7 +91,7 @@ func TestEventsAreUpToDate(t *testing.T) {
 	compare(t, "reference/events.md", b.String())
 }
 
-// TestPageSaysOneSignature checks that the signature that the page computes is that of its header.
+// TestPageSaysOneSignature checks that the page's command computes the signature of its header.
 func TestPageSaysOneSignature(t *testing.T) {
 	page := read(t, "howto/events.md")
 	_, after, _ := strings.Cut(page, "webhook-signature: v1,")

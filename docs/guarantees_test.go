@@ -24,9 +24,8 @@ const (
 	burst  = 8
 )
 
-// TestWhatEachAlgorithmAdmits has crowds come at random, and holds what passed in any
-// interval of a window's length, and in each fixed window, against the table of
-// guarantees.md.
+// TestWhatEachAlgorithmAdmits sends random crowds, and compares the units that passed in any interval of a window's
+// length, and in each fixed window, with the table of guarantees.md.
 func TestWhatEachAlgorithmAdmits(t *testing.T) {
 	for _, test := range []struct {
 		limit         policy.Limit
@@ -58,7 +57,7 @@ func TestWhatEachAlgorithmAdmits(t *testing.T) {
 	}
 }
 
-// admittedOf returns when a crowd's takes were admitted.
+// admittedOf returns the times of a crowd's admitted takes.
 func admittedOf(t *testing.T, l policy.Limit, r *rand.Rand) (admitted []store.Instant) {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -104,12 +103,12 @@ func mostInAWindow(admitted []store.Instant) (most int) {
 	return most
 }
 
-// apart is one process's way to a store that it shares with others.
+// apart is the connection of one process to a store that it shares with others.
 type apart struct {
 	store store.Store
 
 	mu    sync.Mutex                 // held while fails is called
-	fails func(w *store.Write) error // nil: nothing does
+	fails func(w *store.Write) error // nil: no write fails
 }
 
 func (a *apart) Read(ctx context.Context, q *store.Query) (store.State, error) {
@@ -179,8 +178,8 @@ func wantUsed(t *testing.T, e *limiter.Engine, policy string, want int64, when s
 	}
 }
 
-// TestOrphanStaysCharged has a process die between the denial of a call and the taking
-// back of what its other demand had counted: too few pass, until the window ends.
+// TestOrphanStaysCharged lets a process die after the denial of a call, before it removes the units of the call's other
+// demand: too few pass until the window ends.
 func TestOrphanStaysCharged(t *testing.T) {
 	for _, algorithm := range []string{"fixed-window", "sliding-log"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -212,7 +211,7 @@ func TestOrphanStaysCharged(t *testing.T) {
 	}
 }
 
-// TestRecordOfSeveralIsNotUndone has the store refuse one of two demands.
+// TestRecordOfSeveralIsNotUndone lets the store refuse one of two demands.
 func TestRecordOfSeveralIsNotUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, refused := &apart{store: embedded.New(nil)}, false
@@ -228,7 +227,7 @@ func TestRecordOfSeveralIsNotUndone(t *testing.T) {
 		_, err := e.Do(t.Context(), &call)
 		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
-			t.Errorf("%v: want unknown, as some of it counts", err)
+			t.Errorf("%v: want unknown, because a part counts", err)
 		}
 	})
 }
@@ -253,7 +252,7 @@ func TestIdempotencyKeysAreKnownLongEnough(t *testing.T) {
 	}
 }
 
-// TestReservationOfADeadProcess stays charged in a counter until its window ends.
+// TestReservationOfADeadProcess checks that its units stay charged in a counter until the window ends.
 func TestReservationOfADeadProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := embedded.New(nil)
@@ -273,7 +272,7 @@ func TestReservationOfADeadProcess(t *testing.T) {
 		defer stop()
 		held := do(t, dying, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody("p")}, Reserve: 2 * time.Second})
 		if held.Reservation == "" {
-			t.Fatalf("nothing is held: %+v", held.Decision)
+			t.Fatalf("no units are held: %+v", held.Decision)
 		}
 		dead.Store(true)
 		time.Sleep(time.Minute)

@@ -10,7 +10,7 @@ import (
 
 const module = "github.com/ratelimitd/ratelimitd/"
 
-// TestPackagesAreUpToDate compares contributing/packages.md with the packages that there are.
+// TestPackagesAreUpToDate compares contributing/packages.md with the existing packages.
 func TestPackagesAreUpToDate(t *testing.T) {
 	b := &strings.Builder{}
 	b.WriteString(`# Packages
@@ -52,7 +52,7 @@ func packagesOf(t *testing.T, folder, patterns string) string {
 	return string(out)
 }
 
-// ownOf returns those of imports that are of this project, by their short names.
+// ownOf returns the imports within this project, by their short names.
 func ownOf(imports string) string {
 	var own []string
 	for _, path := range strings.Fields(imports) {

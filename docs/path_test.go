@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// linesToRead is the most lines of the pages and files that design.md has a newcomer read.
+// linesToRead is the most lines of the pages and files that design.md asks a newcomer to read.
 const linesToRead = 4_500
 
 // TestReadingPathIsShort counts the lines of the pages and files that "Read it in an hour" names. A file that has moved
@@ -24,7 +24,7 @@ func TestReadingPathIsShort(t *testing.T) {
 		named = append(named, filepath.Join("../internal/limiter", file[1]))
 	}
 	if !found || pages < 4 || len(named) < pages+10 {
-		t.Fatalf("it names no more than %v", named)
+		t.Fatalf("it names only %v", named)
 	}
 	lines := 0
 	for _, file := range named {
@@ -33,7 +33,7 @@ func TestReadingPathIsShort(t *testing.T) {
 		t.Logf("%4d %s", n, file)
 	}
 	if lines > linesToRead {
-		t.Errorf("they have %d lines, want at most %d: what could a newcomer leave out?", lines, linesToRead)
+		t.Errorf("they have %d lines, want at most %d: what could a newcomer skip?", lines, linesToRead)
 	}
 	t.Logf("%4d in all", lines)
 }

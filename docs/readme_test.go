@@ -9,7 +9,7 @@ import (
 )
 
 // TestSpeedOfReadme holds the figures of the README's row about speed, of one Cassandra node and of three, against the runs
-// that performance.md has.
+// of performance.md.
 func TestSpeedOfReadme(t *testing.T) {
 	row := regexp.MustCompile(`(?m)^\| decisions a second of three instances .*$`).FindString(read(t, "../README.md"))
 	page := read(t, "performance.md")

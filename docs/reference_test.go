@@ -36,8 +36,7 @@ Every flag of a server has an environment variable and a key in the ` + "`--conf
 	compare(t, "reference/flags.md", b.String())
 }
 
-// writeFlags writes the section of a command. Flags that were explained as those of
-// another command are only named.
+// writeFlags writes the section of a command. It only names flags that the section of another command explains.
 func writeFlags(b *strings.Builder, command string, flags []option, explained map[option]string) {
 	if len(flags) == 0 {
 		return
@@ -63,13 +62,13 @@ func writeFlags(b *strings.Builder, command string, flags []option, explained ma
 	}
 }
 
-// option is a flag, as the help tells it.
+// option is a flag in the form of the help.
 type option struct{ name, takes, normally, meaning string }
 
 var (
 	optionLine  = regexp.MustCompile(`(?m)^ +(?:-\w, +)?(--[a-z-]+)(?: (\S+))?  +(\S.*)$`)
 	normally    = regexp.MustCompile(` \(default:? ([^()]+(?:\([^()]*\)[^()]*)?)\)$`)
-	wrapped     = regexp.MustCompile(`\n {20,}`) // what goes on in the next line
+	wrapped     = regexp.MustCompile(`\n {20,}`) // a continuation on the next line
 	commandLine = regexp.MustCompile(`(?m)^  ([a-z-]+)  +\S`)
 )
 
@@ -284,7 +283,7 @@ func texts(e ast.Expr, lists map[string][]string) (all []string) {
 	return all
 }
 
-// compare compares a page with the wanted text, or writes it.
+// compare compares a page with the wanted text, or writes the page.
 func compare(t *testing.T, page, want string) {
 	t.Helper()
 	if *update {

@@ -1,6 +1,5 @@
-// Command site lays out the pages of this repository as a site's generator reads them: all
-// Markdown files in their folders, with links to other files led to GitHub, the same call in
-// several languages as tabs, and the groups of pages as navigation.
+// Command site prepares the pages of this repository for a site's generator: all Markdown files in their folders, with
+// links to other files on GitHub, the same call in several languages as tabs, and the groups of pages as navigation.
 //
 //	go run ./docs/site bin/site # then zensical build --strict --config-file bin/site/mkdocs.yml
 package main
@@ -30,7 +29,7 @@ func main() {
 	}
 }
 
-// layOut writes mkdocs.yml and the folder pages into folder, in place of those of before.
+// layOut replaces mkdocs.yml and the folder pages in folder.
 func (s *site) layOut(folder string) error {
 	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "docs/images").Output()
 	if err != nil {
@@ -56,7 +55,7 @@ func (s *site) layOut(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "mkdocs.yml"), []byte(string(config)+s.nav()), 0o644)
 }
 
-// site is the pages and pictures, by their paths from the top of the repository.
+// site has the pages and pictures by their paths from the top of the repository.
 type site struct {
 	files  map[string]bool
 	titles map[string]string // of pages
@@ -106,7 +105,7 @@ func (s *site) links(file, page string) string {
 
 var inLanguage = regexp.MustCompile("(?ms)^\\*\\*(curl|Go|TypeScript|Python|Java)\\*\\*\n\n(```.*?^```)$")
 
-// tabs makes tabs of blocks that follow each other, each under the name of its language.
+// tabs makes tabs of consecutive blocks under the names of their languages.
 func tabs(page string) string {
 	return inLanguage.ReplaceAllStringFunc(page, func(whole string) string {
 		found := inLanguage.FindStringSubmatch(whole)
@@ -114,7 +113,7 @@ func tabs(page string) string {
 	})
 }
 
-// groups are those of the navigation, with the pages of each in their order: patterns of path.Match.
+// groups are the groups of the navigation, each with patterns (path.Match) of its pages in their order.
 var groups = []struct {
 	name  string
 	pages []string
@@ -129,7 +128,7 @@ var groups = []struct {
 	{"Contributing", []string{"CONTRIBUTING.md", "docs/contributing/*.md"}},
 }
 
-// nav returns the navigation, as mkdocs.yml has it. Pages of one pattern are in the order of their titles.
+// nav returns the navigation in the form of mkdocs.yml. Pages of one pattern are in the order of their titles.
 func (s *site) nav() string {
 	b := &strings.Builder{}
 	b.WriteString("nav:\n")

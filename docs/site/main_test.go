@@ -26,7 +26,7 @@ func TestTabs(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsInTheNavigation makes sure that a page of a new folder is not forgotten.
+// TestEveryPageIsInTheNavigation checks that the navigation has all pages, including those of new folders.
 func TestEveryPageIsInTheNavigation(t *testing.T) {
 	t.Chdir("../..")
 	s := site{files: map[string]bool{}, titles: map[string]string{}}
@@ -38,7 +38,7 @@ func TestEveryPageIsInTheNavigation(t *testing.T) {
 		for _, pattern := range g.pages {
 			found := s.matching(pattern)
 			if listed += len(found); len(found) == 0 {
-				t.Errorf("no page is like %s", pattern)
+				t.Errorf("no page matches %s", pattern)
 			}
 		}
 	}

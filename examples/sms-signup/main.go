@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case "serve":
 		flags.StringVar(&s.listen, "listen", "127.0.0.1:8090", "HTTP `address`; port 0 takes any free one")
 	case "play":
-		flags.Uint64Var(&s.seed, "seed", 1, "of who asks for what, and when")
+		flags.Uint64Var(&s.seed, "seed", 1, "of the visitors' random choices")
 		flags.IntVar(&s.refuse, "refuse", 0, "every so many messages the gateway refuses one")
 		flags.IntVar(&s.lose, "lose", 0, "every so many messages the gateway loses one, and says so in the end")
 		flags.DurationVar(&s.over, "over", defaultOver, "how long the sign-ups are spread over; 0: as fast as they are answered")

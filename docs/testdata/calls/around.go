@@ -1,4 +1,4 @@
-// What blocks of Go find around them on a page. Each is the body of one of pages.
+// The names that a page's Go blocks use. Each block is the body of an entry of pages.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	caller  = os.Getenv("PAGE_CALLER") // a number that no other block has
+	caller  = os.Getenv("PAGE_CALLER") // a number of this block alone
 	phone   = fmt.Sprintf("+4915112345%03s", caller)
 	address = "203.0.113." + caller
 	mail    = "anna" + caller + "@example.com"
@@ -45,7 +45,7 @@ func do(what string) bool {
 	return true
 }
 
-func sendCode(string) bool                     { return !do("send the code") } // the gateway refuses it
+func sendCode(string) bool                     { return !do("send the code") } // the gateway refuses the code
 func callWithCode(string)                      { do("call, and read the code out") }
 func createAccount(string)                     { do("create the account") }
 func passwordIsRight(string) bool              { return do("check the password") }
@@ -55,7 +55,7 @@ func deny()                                    { do("deny") }
 func alarm(error)                              { do("raise an alarm") }
 func login(http.ResponseWriter, *http.Request) {}
 
-// pages are the blocks, by their numbers.
+// pages are the blocks by their numbers.
 var pages = map[string]func(context.Context) error{}
 
 func main() {
