@@ -88,7 +88,7 @@ func newFront(t *testing.T, file string, set settings) *front {
 		t.Fatal(err)
 	}
 	set.listen.Connections, set.listen.Drain = cmp.Or(set.listen.Connections, 100), cmp.Or(set.drain, 10*time.Second)
-	f.serve(envoy.NewListener(f.server, listener, set.listen))
+	f.serve(envoy.NewListener(f.server, listener, set.listen), listener.Addr())
 	return f
 }
 
@@ -105,11 +105,11 @@ func (f *front) load(file string) {
 	f.server.SetMapping(parsed.Envoy)
 }
 
-func (f *front) serve(l *envoy.Listener) {
+func (f *front) serve(l *envoy.Listener, address net.Addr) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.stop, f.ended = cancel, make(chan error, 1)
 	go func() { f.ended <- l.Run(ctx) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) keys.Identifi
 
 func (r *rule) appendEntry(b []byte, entries []*pb.RateLimitDescriptor_Entry, i int) []byte {
 	b = append(append(b, r.escapedBy[i]...), '=')
-	return appendEscaped(b, r.value(entries, i))
+	return append(b, escapes.Replace(r.value(entries, i))...)
 }
 
 // remoteAddress is the key of the entry in which Envoy sends the client's address.
@@ -75,27 +75,5 @@ func bounded(text string) keys.Identifier {
 	return keys.Identifier(text)
 }
 
-// special are the bytes that separate the parts of identifiers, and the escape.
-const special = "%/="
-
-func escape(text string) string { return string(appendEscaped(nil, text)) }
-
-// appendEscaped appends text with its special bytes as %XX.
-func appendEscaped(b []byte, text string) []byte {
-	for {
-		i := strings.IndexAny(text, special)
-		if i < 0 {
-			return append(b, text...)
-		}
-		b = append(b, text[:i]...)
-		switch text[i] {
-		case '%':
-			b = append(b, "%25"...)
-		case '/':
-			b = append(b, "%2F"...)
-		default:
-			b = append(b, "%3D"...)
-		}
-		text = text[i+1:]
-	}
-}
+// escapes writes the bytes that separate the parts of identifiers, and the escape, as %XX.
+var escapes = strings.NewReplacer("%", "%25", "/", "%2F", "=", "%3D")

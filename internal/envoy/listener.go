@@ -95,9 +95,6 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 	return l
 }
 
-// Addr returns the address that it listens on.
-func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
-
 // Open returns how many connections are open.
 func (l *Listener) Open() int { return l.listener.Len() }
 

@@ -69,7 +69,7 @@ func newMapping(file *policyfile.Envoy) *mapping {
 	m := &mapping{headers: file.Headers, domains: make(map[string]*domain, len(file.Domains))}
 	for i := range file.Domains {
 		from := &file.Domains[i]
-		d := &domain{name: from.Name, escaped: escape(from.Name), together: from.Together}
+		d := &domain{name: from.Name, escaped: escapes.Replace(from.Name), together: from.Together}
 		d.steps = d.stepsOf(from.Descriptors, nil)
 		m.domains[from.Name] = d
 	}
@@ -117,7 +117,7 @@ func (d *domain) ruleOf(path []*policyfile.EnvoyDescriptor) *rule {
 	}
 	r.shown = cmp.Or(r.shown, e.Policy)
 	for i, step := range path {
-		r.escapedBy = append(r.escapedBy, escape(step.Key))
+		r.escapedBy = append(r.escapedBy, escapes.Replace(step.Key))
 		if step.Shared {
 			r.standIns = append(r.standIns, make([]string, len(path)-len(r.standIns))...)
 			r.standIns[i] = step.Value

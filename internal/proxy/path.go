@@ -22,7 +22,8 @@ func meaningsOf(u *url.URL) (meanings [][]string) {
 	meanings = append(meanings, segmentsOf(path))
 	escaped := strings.ToLower(u.EscapedPath())
 	if strings.Contains(escaped, "%2f") {
-		meanings = append(meanings, segmentsOf(decoded(strings.ReplaceAll(escaped, "%2f", "%00"))))
+		whole, _ := url.PathUnescape(strings.ReplaceAll(escaped, "%2f", "%00")) // net/http has checked the escapes
+		meanings = append(meanings, segmentsOf(strings.ToLower(whole)))
 	}
 	for _, again := range decodings(u.Path)[1:] {
 		meanings = append(meanings, segmentsOf(strings.ToLower(again)))
@@ -93,15 +94,6 @@ func rewritten(meanings [][]string, as func(segment string) string) (others [][]
 		others = append(others, segmentsOf(strings.Join(other, "/")))
 	}
 	return others
-}
-
-// decoded returns an escaped path with its escapes decoded, in lower case.
-func decoded(escaped string) string {
-	path, err := url.PathUnescape(escaped)
-	if err != nil {
-		return escaped // never: net/http has read it
-	}
-	return strings.ToLower(path)
 }
 
 // leadsAway reports whether a path has segments such as "..", which applications may or may not follow, so that its

@@ -82,35 +82,12 @@ func callerOf(flags trace.TraceFlags) context.Context {
 
 // extract returns ctx with p as its parent.
 func (p Parent) extract(ctx context.Context) context.Context {
-	return propagation.TraceContext{}.Extract(ctx, &p)
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{headerParent: p.Traceparent, headerState: p.Tracestate})
 }
 
 // parentOf returns the span of ctx.
-func parentOf(ctx context.Context) (p Parent) {
-	propagation.TraceContext{}.Inject(ctx, &p)
-	return p
+func parentOf(ctx context.Context) Parent {
+	headers := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, headers)
+	return Parent{headers[headerParent], headers[headerState]}
 }
-
-// Get returns one of the headers.
-func (p *Parent) Get(name string) string {
-	switch name {
-	case headerParent:
-		return p.Traceparent
-	case headerState:
-		return p.Tracestate
-	}
-	return ""
-}
-
-// Set sets one of the headers.
-func (p *Parent) Set(name, value string) {
-	switch name {
-	case headerParent:
-		p.Traceparent = value
-	case headerState:
-		p.Tracestate = value
-	}
-}
-
-// Keys returns the names of the headers.
-func (*Parent) Keys() []string { return []string{headerParent, headerState} }

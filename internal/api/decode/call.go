@@ -72,16 +72,11 @@ func (c *Call) Read(v Value, names []string) error {
 	case !seen.Has("demands"):
 		c.Demands = c.one[:]
 		return seen.Require(KeyNames...)
-	case hasDemand(seen):
+	case slices.ContainsFunc(demandNames, seen.Has):
 		return Wrong("demands", "Give either demands, or policy, identifier, cost and limit; not both.")
 	}
 	c.Listed = true
 	return nil
-}
-
-// hasDemand reports whether a body has members of a demand itself.
-func hasDemand(seen Members) bool {
-	return slices.ContainsFunc(demandNames, seen.Has)
 }
 
 // checkConfirm returns an error unless a confirmation has a receipt and nothing else.
@@ -178,7 +173,10 @@ func readDemands(v Value, settles bool) ([]limiter.Demand, error) {
 func DemandPath(i int) string { return "demands[" + strconv.Itoa(i) + "]." }
 
 // ReadDemand reads the member called name of a demand into d.
-func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
+func ReadDemand(d *limiter.Demand, name string, v Value) error { return readDemand(d, name, v, false) }
+
+// readDemand is ReadDemand for a demand whose cost may be 0 if it settles a reservation.
+func readDemand(d *limiter.Demand, name string, v Value, settles bool) (err error) {
 	switch name {
 	case "policy":
 		d.Policy, err = v.Text()
@@ -187,20 +185,13 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 		id, err = v.Text()
 		d.Identifier = keys.Identifier(id)
 	case "cost":
-		d.Cost, err = v.Integer(1, policy.MaxCost)
+		if !settles {
+			d.Cost, err = v.Integer(1, policy.MaxCost)
+		} else if d.Cost, err = v.Integer(0, policy.MaxCost); d.Cost == 0 {
+			d.Cost = limiter.CostNothing
+		}
 	case "limit":
 		d.Limit, err = v.Integer(1, policy.MaxLimit)
-	}
-	return err
-}
-
-// readDemand is ReadDemand for a demand whose cost may be 0 if it settles a reservation.
-func readDemand(d *limiter.Demand, name string, v Value, settles bool) (err error) {
-	if !settles || name != "cost" {
-		return ReadDemand(d, name, v)
-	}
-	if d.Cost, err = v.Integer(0, policy.MaxCost); d.Cost == 0 {
-		d.Cost = limiter.CostNothing
 	}
 	return err
 }
