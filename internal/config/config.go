@@ -156,7 +156,7 @@ func applyMap(f *yamlfile.File, flags *pflag.FlagSet, opts *Options) {
 // setFromFile sets flag to the value of n, unless the command line or the environment has set it. A map in place of a
 // value is a mistake in any case.
 func setFromFile(f *yamlfile.File, n *yamlfile.Node, flag *pflag.Flag) {
-	list, takesList := flag.Value.(pflag.SliceValue)
+	list, takesList := flag.Value.(interface{ Replace([]string) error })
 	switch {
 	case n.Kind == yamlfile.List && takesList:
 		items, ok := texts(f, n)

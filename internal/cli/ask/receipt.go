@@ -1,7 +1,6 @@
 package ask
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,34 +31,22 @@ func takeReceipt(p *command.Process, cmd *cobra.Command, call *receiptCall) {
 		if err != nil {
 			return err
 		}
-		done, why, err := call.ask(cmd.Context(), asker.Client(), receipt)
-		switch {
-		case err != nil:
+		if !utf8.ValidString(receipt) {
+			return errors.New("that is not a RECEIPT: use the one in the answer")
+		}
+		q := &remote.Question{Route: call.route, Body: map[string]string{"receipt": receipt}, Aftermath: call.aftermath}
+		a, err := asker.Client().Ask(cmd.Context(), q)
+		if err != nil {
 			return err
-		case why != "":
-			fmt.Fprintln(cmd.OutOrStdout(), call.refused+remote.Printable(why))
+		}
+		if done := call.done(a); done != "" {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), done)
+			return err
+		}
+		if p := a.Problem(); p != nil && a.Status == http.StatusNotFound && p.Field == "receipt" {
+			fmt.Fprintln(cmd.OutOrStdout(), call.refused+remote.Printable(p.Detail))
 			return command.ErrNo
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
-		return err
+		return asker.Client().Refused(cmd.Context(), q, a)
 	}
-}
-
-// ask sends receipt, and returns the outcome, or the server's reason why nothing was done.
-func (c *receiptCall) ask(ctx context.Context, client *remote.Client, receipt string) (done, why string, err error) {
-	if !utf8.ValidString(receipt) {
-		return "", "", errors.New("that is not a RECEIPT: use the one in the answer")
-	}
-	q := &remote.Question{Route: c.route, Body: map[string]string{"receipt": receipt}, Aftermath: c.aftermath}
-	a, err := client.Ask(ctx, q)
-	if err != nil {
-		return "", "", err
-	}
-	if done = c.done(a); done != "" {
-		return done, "", nil
-	}
-	if p := a.Problem(); p != nil && a.Status == http.StatusNotFound && p.Field == "receipt" {
-		return "", p.Detail, nil
-	}
-	return "", "", client.Refused(ctx, q, a)
 }

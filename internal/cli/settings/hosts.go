@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hostList is a flag with a list of host[:port], which may be repeated and contain commas. It implements
-// pflag.SliceValue.
+// hostList is a flag with a list of host[:port], which may be repeated and contain commas. It implements pflag.Value, and
+// takes lists from the file of settings.
 type hostList struct {
 	list  []string
 	given bool // it has replaced the default
@@ -28,12 +28,6 @@ func (l *hostList) Set(text string) error {
 	}
 	return l.Replace(hosts)
 }
-
-// Append adds one host, in place of the default.
-func (l *hostList) Append(host string) error { return l.Set(host) }
-
-// GetSlice returns the hosts.
-func (l *hostList) GetSlice() []string { return l.list }
 
 // Replace puts hosts in place of all others.
 func (l *hostList) Replace(hosts []string) error {

@@ -190,11 +190,6 @@ func progressText(read, size, lines int64, since time.Duration) string {
 	}
 	const width = 30
 	done := int(min(1, float64(read)/float64(size)) * width)
-	bar := make([]byte, width)
-	for i := range bar {
-		if bar[i] = '.'; i < done {
-			bar[i] = '#'
-		}
-	}
+	bar := strings.Repeat("#", done) + strings.Repeat(".", width-done)
 	return fmt.Sprintf("[%s] %d %%, %s", bar, 100*read/size, text)
 }

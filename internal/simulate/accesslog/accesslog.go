@@ -201,10 +201,10 @@ func oneOf(names []string) string {
 
 // Unreadable is a line that could not be read.
 type Unreadable struct {
-	File string
-	Line int    // from 1 on
-	Why  string // in a few words, without parts of the line
-	Text string // the line, cut to maxShown bytes: it may hold identifiers
+	File string `json:"file"`
+	Line int    `json:"line"`           // from 1 on
+	Why  string `json:"why"`            // in a few words, without parts of the line
+	Text string `json:"text,omitempty"` // the line, cut to maxShown bytes: it may hold identifiers
 
 	noAddress bool
 }

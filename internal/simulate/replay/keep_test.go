@@ -74,7 +74,7 @@ func TestSampledCallers(t *testing.T) {
 	if len(c.index) > maxSampled || twice < all*99/100 || twice > all*101/100 {
 		t.Errorf("%d kept, %d estimated of %d", len(c.index), twice, all)
 	}
-	p := &PolicyResult{callers: c, Trials: [][]Trial{{{Limit: 5000}}}, exact: []bool{true}}
+	p := &PolicyResult{callers: c, Trials: [][]Trial{{{Number: 5000}}}, exact: []bool{true}}
 	if number, denied, ok := p.Spares(0, .01); !ok || number < 985 || number > 993 || denied < all*8/1000 || denied > all/100 || !p.Sampled() {
 		t.Errorf("%d spares 99 %%, but for %d", number, denied)
 	}
@@ -164,8 +164,8 @@ func TestDerivedTwice(t *testing.T) {
 	}
 	want := map[int64]int64{1: 3, 2: 2, 3: 2, 4: 1}
 	for _, trial := range p.Trials[0] {
-		if trial.Denied != want[trial.Limit] {
-			t.Errorf("%d denied if it is %d, want %d", trial.Denied, trial.Limit, want[trial.Limit])
+		if trial.Denied != want[trial.Number] {
+			t.Errorf("%d denied if it is %d, want %d", trial.Denied, trial.Number, want[trial.Number])
 		}
 	}
 }
@@ -200,8 +200,8 @@ func TestNumbersOfThePast(t *testing.T) {
 		t.Errorf("of %d calls of countries %v are denied, and %v are tried", country.Requests, country.DeniedBy, country.Trials[0])
 	}
 	for _, trial := range p.Trials[0] {
-		if want := 4 + map[int64]int64{1: 1}[trial.Limit]; trial.Denied != want {
-			t.Errorf("%d denied if it is %d, want %d", trial.Denied, trial.Limit, want)
+		if want := 4 + map[int64]int64{1: 1}[trial.Number]; trial.Denied != want {
+			t.Errorf("%d denied if it is %d, want %d", trial.Denied, trial.Number, want)
 		}
 	}
 }

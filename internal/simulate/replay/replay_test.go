@@ -223,10 +223,10 @@ func TestTrialsAreRunsOfSuchAFile(t *testing.T) {
 			}
 			for i, trials := range result.Trials {
 				for _, trial := range trials {
-					want, refused := with(t, policies, n, i, trial.Limit, events)
+					want, refused := with(t, policies, n, i, trial.Number, events)
 					compared++
 					if got := deniedBy(want, i) + refused; trial.Denied != got {
-						t.Errorf("seed %d: %+v: limit %d: %d denied if it is %d, and %d by such a file", seed, p, i, trial.Denied, trial.Limit, got)
+						t.Errorf("seed %d: %+v: limit %d: %d denied if it is %d, and %d by such a file", seed, p, i, trial.Denied, trial.Number, got)
 					}
 				}
 				for _, beyond := range []float64{0, .2, .5} {
@@ -317,8 +317,8 @@ func TestShadowSaysWhatItWouldDeny(t *testing.T) {
 	}
 	wants := map[int64]int64{1: 3, 2: 2, 3: 1, 4: 0, 6: 0}
 	for _, trial := range got.Trials[1] {
-		if want := wants[trial.Limit]; trial.Denied != want {
-			t.Errorf("the shadow would deny %d if it were %d, want %d", trial.Denied, trial.Limit, want)
+		if want := wants[trial.Number]; trial.Denied != want {
+			t.Errorf("the shadow would deny %d if it were %d, want %d", trial.Denied, trial.Number, want)
 		}
 	}
 	if number, hit, ok := got.Spares(1, 0); number != 4 || hit != 0 || !ok {

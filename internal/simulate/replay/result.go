@@ -39,10 +39,10 @@ type PolicyResult struct {
 // unlimited is the number of reasons for denials beside limits.
 const unlimited = 2
 
-// Trial is a limit as it would be with another number.
+// Trial is a number that a limit might have.
 type Trial struct {
-	Limit  int64
-	Denied int64 // requests; if callers are sampled, as many as those of the sample stand for
+	Number int64 `json:"number"`
+	Denied int64 `json:"denied"` // requests that the policy then denies; an estimate if callers are sampled
 }
 
 // result returns the outcomes of p's events so far.
@@ -163,7 +163,7 @@ func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, 
 	for n, trial := range p.Trials[limit] {
 		denied = p.callers.sum(func(c *caller) bool { return c.limits[limit].denied>>n&1 == 1 })
 		if denied <= most {
-			return trial.Limit, denied, true
+			return trial.Number, denied, true
 		}
 	}
 	return 0, 0, false
@@ -182,7 +182,7 @@ func (p *PolicyResult) sparesExactly(limit int, beyond float64) (number, denied 
 	number = peaks[at]
 	above, _ := slices.BinarySearch(peaks, number+1)
 	trials := p.Trials[limit]
-	if number > trials[len(trials)-1].Limit {
+	if number > trials[len(trials)-1].Number {
 		return 0, 0, false
 	}
 	return number, int64(len(peaks)-above) * p.callers.weight(), true

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"slices"
 	"time"
 
 	"github.com/axiomhq/hyperloglog"
@@ -13,7 +14,6 @@ type Series struct {
 	Start store.Instant // of the first bin
 	Width time.Duration // of each bin
 	Bins  []*Bin        // in the order of time; nil: without events
-	width int           // index into widths
 }
 
 // Bin has the outcomes of the events within a span of time, by the names of policies.
@@ -49,7 +49,7 @@ func (s *Series) at(at store.Instant) *Bin {
 	if len(s.Bins) == 0 {
 		s.Start = floor(at, s.Width)
 	}
-	for at.Sub(s.Start) >= maxBins*s.Width && s.width+1 < len(widths) {
+	for at.Sub(s.Start) >= maxBins*s.Width && s.Width < widths[len(widths)-1] {
 		s.widen()
 	}
 	n := min(int(at.Sub(s.Start)/s.Width), maxBins-1)
@@ -68,24 +68,13 @@ func floor(at store.Instant, width time.Duration) store.Instant {
 
 // widen merges the bins into wider ones.
 func (s *Series) widen() {
-	s.width++
-	wider := &Series{Width: widths[s.width], width: s.width}
-	wider.Start = floor(s.Start, wider.Width)
-	for i, bin := range s.Bins {
-		if bin == nil {
-			continue
-		}
-		n := int(s.Start.Add(time.Duration(i)*s.Width).Sub(wider.Start) / wider.Width)
-		for len(wider.Bins) <= n {
-			wider.Bins = append(wider.Bins, nil)
-		}
-		if wider.Bins[n] == nil {
-			wider.Bins[n] = bin
-		} else {
-			wider.Bins[n].add(bin)
+	narrow := *s
+	*s = Series{Width: widths[slices.Index(widths, s.Width)+1]}
+	for i, bin := range narrow.Bins {
+		if bin != nil {
+			s.at(narrow.Start.Add(time.Duration(i) * narrow.Width)).add(bin)
 		}
 	}
-	*s = *wider
 }
 
 func (b *Bin) of(policy string, limits int) *BinCounts {

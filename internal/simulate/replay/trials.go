@@ -176,7 +176,7 @@ func limitsWith(limits []policy.Limit, i int, number int64) []policy.Limit {
 func (t *limitTrials) start() []Trial {
 	all := make([]Trial, len(t.numbers))
 	for i, number := range t.numbers {
-		all[i].Limit = number
+		all[i].Number = number
 	}
 	return all
 }

@@ -44,34 +44,26 @@ func (l *LeftOut) Refuse(err error) {
 
 // Report is the result of a simulation. --json prints it as JSON.
 type Report struct {
-	Logs       []string     `json:"logs"`
-	From       time.Time    `json:"from"`    // of the first line
-	To         time.Time    `json:"to"`      // of the last
-	Lines      int64        `json:"lines"`   // readable ones
-	Decided    int64        `json:"decided"` // of these
-	LeftOut    LeftOut      `json:"left_out"`
-	Unreadable int64        `json:"unreadable"`
-	NoAddress  int64        `json:"unreadable_no_address"` // unreadable lines without one address that is the client's
-	Listed     int64        `json:"addresses_listed"`      // lines with several addresses, of which the first is the client's
-	Forwarded  int64        `json:"addresses_forwarded"`   // lines with X-Forwarded-For beside the client's address
-	Examples   []Unreadable `json:"unreadable_examples"`
-	Late       int64        `json:"late"` // lines that were further out of order than ReorderMS
-	ReorderMS  int64        `json:"reorder_ms"`
-	BinSeconds int64        `json:"bin_seconds"`
-	Policies   []*Policy    `json:"policies"`
-	Compared   bool         `json:"compared"`           // there are policies to compare with
-	Unjudged   []string     `json:"unjudged,omitempty"` // policies that depend on confirmations, which logs don't have
-	NoLimit    int64        `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
-	Defaults   []string     `json:"defaults,omitempty"` // policies that take their limit from lines, if no flag names its field
-	Untimed    []string     `json:"untimed,omitempty"`  // policies that depend on requests' ends, which logs don't have
-}
-
-// Unreadable is a line that can't be read.
-type Unreadable struct {
-	File string `json:"file"`
-	Line int    `json:"line"`
-	Why  string `json:"why"`
-	Text string `json:"text,omitempty"` // with --show-identifiers only
+	Logs       []string               `json:"logs"`
+	From       time.Time              `json:"from"`    // of the first line
+	To         time.Time              `json:"to"`      // of the last
+	Lines      int64                  `json:"lines"`   // readable ones
+	Decided    int64                  `json:"decided"` // of these
+	LeftOut    LeftOut                `json:"left_out"`
+	Unreadable int64                  `json:"unreadable"`
+	NoAddress  int64                  `json:"unreadable_no_address"` // unreadable lines without one address that is the client's
+	Listed     int64                  `json:"addresses_listed"`      // lines with several addresses, of which the first is the client's
+	Forwarded  int64                  `json:"addresses_forwarded"`   // lines with X-Forwarded-For beside the client's address
+	Examples   []accesslog.Unreadable `json:"unreadable_examples"`   // their text with --show-identifiers only
+	Late       int64                  `json:"late"`                  // lines that were further out of order than ReorderMS
+	ReorderMS  int64                  `json:"reorder_ms"`
+	BinSeconds int64                  `json:"bin_seconds"`
+	Policies   []*Policy              `json:"policies"`
+	Compared   bool                   `json:"compared"`           // there are policies to compare with
+	Unjudged   []string               `json:"unjudged,omitempty"` // policies that depend on confirmations, which logs don't have
+	NoLimit    int64                  `json:"no_limit,omitempty"` // lines without the limit that a policy takes from them
+	Defaults   []string               `json:"defaults,omitempty"` // policies that take their limit from lines, if no flag names its field
+	Untimed    []string               `json:"untimed,omitempty"`  // policies that depend on requests' ends, which logs don't have
 }
 
 // Policy has the outcomes of the events that a policy was asked for.
@@ -110,7 +102,7 @@ type Limit struct {
 	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing; the counts are of events that it would deny and the others admit
 	Denied    int64            `json:"denied"`
 	Spares    []Spare          `json:"spares"`
-	Curve     []Trial          `json:"curve"`
+	Curve     []replay.Trial   `json:"curve"`
 }
 
 // InFile describes the number of l in the file.
@@ -132,12 +124,6 @@ type Spare struct {
 	CallersHit int64   `json:"callers_hit"`       // the callers that are denied with this number in the file
 	AtMost     bool    `json:"at_most,omitempty"` // a lower number may do, too: only some were tried
 	Beyond     bool    `json:"beyond,omitempty"`  // no tried number spares so many
-}
-
-// Trial is a number that a limit might have, and the number of requests that its policy denies with it in the file.
-type Trial struct {
-	Number int64 `json:"number"`
-	Denied int64 `json:"denied"`
 }
 
 // Worst is one of the callers with the most denials.
@@ -184,11 +170,10 @@ func New(result *replay.Result, about Report, examples []accesslog.Unreadable, s
 	}
 	r.BinSeconds = int64(result.Series.Width / time.Second)
 	for _, u := range examples {
-		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}
-		if showIdentifiers {
-			shown.Text = u.Text
+		if !showIdentifiers {
+			u.Text = ""
 		}
-		r.Examples = append(r.Examples, shown)
+		r.Examples = append(r.Examples, u)
 	}
 	for _, name := range slices.Sorted(maps.Keys(result.Policies)) {
 		r.Policies = append(r.Policies, newPolicy(result, result.Policies[name], r.Compared, show))
@@ -246,9 +231,7 @@ func newLimit(p *replay.PolicyResult, i int) Limit {
 		number, hit, ok := p.Spares(i, 1-share)
 		made.Spares = append(made.Spares, Spare{Share: share, Number: number, CallersHit: hit, AtMost: ok && !p.Exact(i), Beyond: !ok})
 	}
-	for _, t := range p.Trials[i] {
-		made.Curve = append(made.Curve, Trial{t.Limit, t.Denied})
-	}
+	made.Curve = p.Trials[i]
 	return made
 }
 
