@@ -11,7 +11,6 @@ import (
 	grpccreds "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
@@ -20,14 +19,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
-	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // peers are the parts by which an instance decides together with others. The zero value suits an instance that has a
 // store of its own.
 type peers struct {
 	cluster  *cluster.Cluster
-	engine   *limiter.Engine // that decides; known once it runs
+	engine   *limiter.Engine // that decides; set before run
 	pool     *peer.Pool
 	listener net.Listener // nil: others can't reach this instance
 	address  string       // under which others reach it
@@ -149,23 +147,19 @@ func (p *peers) metrics() []prometheus.Collector {
 	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
 }
 
-// run returns a stage that joins the other members once settings are agreed on, decides calls that they hand on, and
+// runPeers returns a stage that joins the other members once settings are agreed on, decides calls that they hand on, and
 // reports counts to them.
-func (p *peers) run(
-	engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, reports func(question []byte) []byte,
-	registry *prometheus.Registry,
-) stage {
+func (s *service) runPeers() stage {
+	p := s.peers
 	if p.cluster == nil {
 		return untilDone
 	}
-	p.engine = engine
-	member := afterAwait(settings, together(p.cluster.Run, settings.Run))
-	stages := []stage{member, p.pool.Run}
+	member, calls := afterAwait(s.agreed, together(p.cluster.Run, s.agreed.Run)), p.pool.Run
 	if p.listener != nil {
-		server := peer.NewServer(p.listener, p.creds, engine, p.cluster, tracer)
-		server.Reports = reports
-		server.TurnedAway = metrics.NewPeerConnections(registry, server.Connections, grpcbound.Bounds)
-		stages = []stage{member, together(p.pool.Run, server.Run)}
+		server := peer.NewServer(p.listener, p.creds, s.engine, p.cluster, s.telemetry.Tracer())
+		server.Reports = s.report
+		server.TurnedAway = metrics.NewPeerConnections(s.registry, server.Connections, grpcbound.Bounds)
+		calls = together(p.pool.Run, server.Run)
 	}
-	return func(ctx context.Context) error { return inOrder(ctx, stages...) }
+	return func(ctx context.Context) error { return inOrder(ctx, member, calls) }
 }

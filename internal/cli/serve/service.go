@@ -168,6 +168,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		options.Together = tracing.Together
 	}
 	s.engine = limiter.New(s.store.store, options)
+	s.peers.engine = s.engine
 	if s.store.onMove != nil {
 		s.store.onMove(s.engine.MoveTo)
 	}
@@ -228,8 +229,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	peers := s.peers.run(s.engine, s.agreed, s.telemetry.Tracer(), s.report, s.registry)
-	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, together(s.measured.Run, s.runWatcher),
+	err := inOrder(ctx, servers, s.runUI, reloads, s.runPeers(), s.engine.Run, s.store.run, together(s.measured.Run, s.runWatcher),
 		s.events.sender.Run, s.telemetry.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
