@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/clients/conformance"
 )
 
-// TestAddressesTellClients reads the table of addresses, of connections and as proxies forward them.
+// TestAddressesTellClients reads the table of addresses, as those of connections and as forwarded by proxies.
 func TestAddressesTellClients(t *testing.T) {
 	trusted, err := origin.ParseProxies("10.0.0.0/8")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package conformance has the tables that the tests of several packages read. The tests here play
-// the cases of all clients.
+// Package conformance has tables for the tests of several packages. Its own tests play the cases of all clients.
 package conformance
 
 import (
@@ -11,7 +10,7 @@ import (
 //go:embed addresses.json
 var addresses []byte
 
-// Address is an address, as X-Forwarded-For has it, and the caller that it identifies.
+// Address is an address in the form of X-Forwarded-For, and the caller that it identifies.
 type Address struct {
 	Address, Caller string
 	Why             string

@@ -1,5 +1,5 @@
-// Package conformance_test has the Go client and its middleware play the cases that every client
-// plays, against a real server. README.md describes them.
+// Package conformance_test plays the cases of all clients with the Go client and its middleware, against a real server.
+// README.md describes them.
 package conformance_test
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// patience is how long a busy machine may take for what takes milliseconds.
+// patience is a deadline for work of milliseconds on a busy machine.
 const patience = time.Minute
 
-// step is a step of a case. Its texts that begin with a dollar are names.
+// step is a step of a case. Texts that begin with a dollar are names.
 type step struct {
 	Do             string            `json:"do"`
 	Demands        []demand          `json:"demands"`
@@ -108,7 +108,7 @@ func (c *testCase) run(t *testing.T, service string) {
 		t.Errorf("%d requests, want %d", requests.Load(), *c.Requests)
 	}
 	if c.FailedOpen != nil && (limits.FailedOpen() != *c.FailedOpen || told != int(*c.FailedOpen)) { //nolint:gosec // few
-		t.Errorf("%d failed open and %d were told, want %d", limits.FailedOpen(), told, *c.FailedOpen)
+		t.Errorf("%d failed open and %d were reported, want %d", limits.FailedOpen(), told, *c.FailedOpen)
 	}
 }
 
@@ -127,19 +127,19 @@ func (c *testCase) options(told func(client.Call, error)) *client.Options {
 	return o
 }
 
-// other starts a server that is asked instead of ratelimitd, and returns its URL.
+// other starts a server in place of ratelimitd, and returns its URL.
 func (c *testCase) other(t *testing.T, requests *atomic.Int64) string {
 	over := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int(requests.Add(1)) - 1
 		script, scripted := c.Service.([]any)
-		if !scripted { // it is silent
+		if !scripted { // the server is silent
 			<-over
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		answer, ok := script[min(n, len(script)-1)].(map[string]any)
-		if !ok { // it is cut
+		if !ok { // the answer is cut
 			panic(http.ErrAbortHandler)
 		}
 		writeAnswer(w, answer)
@@ -268,7 +268,7 @@ func demandsOf(demands []demand) []client.Demand {
 	return list
 }
 
-// kinds are the kinds of errors, the more special ones first.
+// kinds are the kinds of errors, the more specific ones first.
 var kinds = []struct {
 	err  error
 	name string
@@ -346,7 +346,7 @@ func limitOf(l *client.LimitDecision) map[string]any {
 	return limit
 }
 
-// explained returns what explain gave as the suite has it.
+// explained returns an explanation in the form of the suite.
 func explained(t *testing.T, e *client.Explanation, err error) any {
 	if err != nil {
 		return view(t, nil, err)
@@ -372,7 +372,7 @@ func wait(d time.Duration) any {
 	return d.Milliseconds()
 }
 
-// nobody returns a URL at which nothing listens.
+// nobody returns a URL where no service listens.
 func nobody(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

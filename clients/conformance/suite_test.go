@@ -32,7 +32,7 @@ func serve(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
-		_ = server.Wait() // says that it was killed
+		_ = server.Wait() // the error is that it was killed
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
@@ -59,8 +59,7 @@ func readCases[C any](t *testing.T, file string) []C {
 	return cases
 }
 
-// names says what $name stands for: a value that a step saved, or else a text that no other case
-// has.
+// names returns the value of $name: one that a step saved, or else a text of this case alone.
 type names struct {
 	values map[string]string
 	prefix string
@@ -104,7 +103,7 @@ func (n *names) replace(value any) any {
 	return value
 }
 
-// plain returns value as JSON has it.
+// plain returns value after a round trip through JSON.
 func plain(t *testing.T, value any) (v any) {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -117,7 +116,7 @@ func plain(t *testing.T, value any) (v any) {
 	return v
 }
 
-// match checks that got has all that want has.
+// match checks that got has all members of want.
 func match(t *testing.T, got, want any, where string) {
 	t.Helper()
 	switch w := want.(type) {
@@ -147,7 +146,7 @@ func matchMembers(t *testing.T, got any, want map[string]any, where string) {
 	t.Helper()
 	if present, ok := want["$present"]; ok {
 		if (got != nil && got != "") != present {
-			t.Errorf("%s: %v, want it there: %v", where, got, present)
+			t.Errorf("%s: %v, want present: %v", where, got, present)
 		}
 		return
 	}

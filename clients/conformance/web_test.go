@@ -36,7 +36,7 @@ type webCase struct {
 	Undecided uint64 `json:"undecided"`
 }
 
-// rules are what each path is limited by.
+// rules are the rules of each path.
 var rules = map[string][]httplimit.Rule{
 	"/{$}":        {httplimit.Use("web")},
 	"/closed":     {httplimit.Use("closed")},
@@ -103,7 +103,7 @@ func (c *webCase) run(t *testing.T, service string) {
 	}
 }
 
-// TestAddresses has the middleware identify the callers of the table of addresses.
+// TestAddresses identifies the callers of the table of addresses with the middleware.
 func TestAddresses(t *testing.T) {
 	identify := httplimit.IP(netip.MustParsePrefix("127.0.0.0/8"))
 	for _, c := range conformance.Addresses(t) {
@@ -146,8 +146,7 @@ func checkBody(t *testing.T, body []byte, want map[string]any) {
 
 var dollar = regexp.MustCompile(`\$\w+`)
 
-// webNames returns what replaces $name: an address or a subnet that no other case has, or else a
-// name.
+// webNames returns the value of $name: an address, a subnet or a name of this case alone.
 func webNames() func(string) string {
 	suffix := fmt.Sprintf("-%x", rand.Uint64())
 	values := map[string]string{

@@ -1,16 +1,16 @@
-// Compiles src into dist, for import and for require. The TypeScript that package.json names need not be installed: npm
-// packs a fresh clone, and links a folder, without its development dependencies.
+// Compiles src into dist, for import and for require. The TypeScript of package.json may be missing, because npm packs a
+// fresh clone, and links a folder, without its development dependencies.
 import { execSync } from "node:child_process";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 
 process.chdir(import.meta.dirname);
 const { typescript } = JSON.parse(readFileSync("package.json", "utf8")).devDependencies;
 
-// How npm was called does not concern npx: `npm pack --dry-run` compiles, too.
+// npx must not inherit npm's flags: `npm pack --dry-run` compiles, too.
 const foreign = /^npm_config_(dry_run|global|location|omit|include|ignore_scripts|prefix|local_prefix|workspaces?)$/;
 const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !foreign.test(name)));
 
-// The types are checked by the first run.
+// The first run checks the types.
 const cjs = "--noCheck --module commonjs --moduleResolution node10 --verbatimModuleSyntax false --outDir dist/cjs";
 
 rmSync("dist", { recursive: true, force: true });

@@ -14,7 +14,7 @@ django.setup()
 
 @pytest.fixture(scope="session")
 def shared_service() -> Iterator[Service]:
-    """A ratelimitd for tests that leave it as it is."""
+    """A ratelimitd for tests that do not stop it."""
     service = Service()
     yield service
     service.kill()

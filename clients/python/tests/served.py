@@ -1,4 +1,4 @@
-"""Apps that the tests have real servers serve, limited by the ratelimitd at RATELIMITD_URL."""
+"""Apps for real servers, limited by the ratelimitd at RATELIMITD_URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same as served.py, of Django."""
+"""The apps of served.py in Django."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF="urls", SECRET_KEY="tests", USE_TZ=True)
 django.setup()
 
-import urls  # noqa: E402 (Django must be configured before)
+import urls  # noqa: E402 (Django must be configured first)
 from ratelimitd import AsyncClient, Client, Options  # noqa: E402
 from ratelimitd.django import LimiterOptions, limiter  # noqa: E402
 

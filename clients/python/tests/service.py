@@ -1,4 +1,4 @@
-"""Services that the tests ask: ratelimitd itself, and what is none."""
+"""The services of the tests: ratelimitd itself, and others in its place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Service:
         return line.removeprefix("listening on ").strip()
 
     def kill(self) -> None:
-        """Ends the process as a crash does."""
+        """Kills the process, like a crash."""
         self._process.kill()
         self._process.communicate()
 
@@ -46,7 +46,7 @@ class Service:
         self._serve(urlsplit(self.url).netloc)
 
     def pause(self) -> None:
-        """Returns once it stands still: its threads run on for a while after the signal."""
+        """Stops it, and returns once it has stopped: its threads run on after the signal."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
@@ -55,12 +55,12 @@ class Service:
 
 
 def serve(server: HTTPServer) -> None:
-    """Serves until shutdown, which waits for half a second otherwise."""
+    """Serves until shutdown, with a shorter poll interval than the default of half a second."""
     server.serve_forever(poll_interval=0.01)
 
 
 class Scripted:
-    """An HTTP service that answers as a case says, the last answer again and again."""
+    """An HTTP service that answers as a case says, and repeats the last answer."""
 
     def __init__(self, script: Any) -> None:
         self.requests = 0

@@ -39,7 +39,7 @@ def read_cases(name: str) -> list[Any]:
 
 
 def options_of(case: Any, **more: Any) -> Options:
-    """The options that a case asks for. Nothing that passes is written."""
+    """The options of a case. Tests that pass write nothing."""
     given = {"logger": QUIET, "timeout": 20.0, **more}
     for name, value in case.get("client", {}).items():
         if name.endswith("_ms"):
@@ -73,7 +73,7 @@ Asker = Callable[..., Awaitable[Any]]
 
 
 def _asker(client: AsyncClient | Client) -> Asker:
-    """Returns what calls a method of client, be it of threads or of an event loop."""
+    """Returns a function that calls a method of a client of threads or of an event loop."""
 
     async def ask(method: str, *args: Any, **kwargs: Any) -> Any:
         if isinstance(client, AsyncClient):
@@ -134,7 +134,7 @@ def _call(c: Any) -> Call | Confirm:
     return Call(c["op"], demands, reserve=reserve, idempotency_key=c.get("idempotency_key"))
 
 
-# The kinds of errors, the more special ones first.
+# The kinds of errors, the more specific ones first.
 KINDS = {
     UnknownPolicyError: "unknown_policy",
     CostTooLargeError: "cost_too_large",
@@ -148,7 +148,7 @@ KINDS = {
 
 
 def view(outcome: Any) -> Any:
-    """Returns what a call gave as the suite has it."""
+    """Returns the result of a call in the form of the suite."""
     if outcome is None:
         return {"done": True}
     if isinstance(outcome, list):
@@ -185,7 +185,7 @@ def _named(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_matches(got: Any, want: Any, where: str) -> None:
-    """Checks that got has all that want has."""
+    """Checks that got has all members of want."""
     if isinstance(want, list):
         assert isinstance(got, list), f"{where}: {got}, want {want}"
         assert len(got) == len(want), f"{where}: {got}, want {want}"

@@ -1,4 +1,4 @@
-"""What a client makes of its options, its environment and its event loop."""
+"""How a client uses its options, its environment and its event loop."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_a_busy_event_loop_has_time_to_connect(shared_service: Service) -> None:
             await asyncio.sleep(0)
             for _ in range(3):
                 await asyncio.sleep(0)
-                time.sleep(0.5)  # noqa: ASYNC251 - what others on the loop compute
+                time.sleep(0.5)  # noqa: ASYNC251 - stands for other work on the loop
             return (await call).allowed
 
     assert asyncio.run(ask())
 
 
 def _said(service: Service, *script: str) -> str:
-    """Returns what Python warns of in a script."""
+    """Returns Python's warnings about a script."""
     first = "import asyncio, gc, sys, threading, ratelimitd as r; demand = r.Demand('chaos', 'a')"
     command = [sys.executable, "-W", "always", "-c", "\n".join([first, *script]), service.url]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
@@ -179,7 +179,7 @@ class Broken(httpx2.AsyncBaseTransport):
         raise RuntimeError("somebody")
 
 
-def test_whatever_a_transport_raises_the_client_can_fail_open() -> None:
+def test_a_client_can_fail_open_after_any_error_of_a_transport() -> None:
     options = Options(
         timeout=60, on_unavailable="fail-open", transport=Broken, logger=QUIET, max_failures=1
     )
@@ -187,7 +187,7 @@ def test_whatever_a_transport_raises_the_client_can_fail_open() -> None:
         assert [client.take(DEMAND).degraded for _ in range(3)] == [True] * 3
 
 
-def test_what_a_callback_raises_does_not_decide(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_callbacks_do_not_change_decisions(caplog: pytest.LogCaptureFixture) -> None:
     def raises(call: Call, _: Exception) -> None:
         raise KeyError(call.demands[0].identifier)
 

@@ -1,4 +1,4 @@
-"""Who is counted: the same caller as at every other way into ratelimitd."""
+"""The counted caller is the same as at the other entrances of ratelimitd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_addresses(case: Any) -> None:
         ("127.0.0.1", ["unix"], "203.0.113.7", "127.0.0.1"),
         ("::ffff:10.0.0.1", ["10.0.0.0/8"], "203.0.113.7", "203.0.113.7"),
         ("10.0.0.1", ["::ffff:10.0.0.0/104"], "203.0.113.7", "203.0.113.7"),
-        # Anybody has an address of IPv6 in which that of a proxy is.
+        # Anybody can have an IPv6 address that contains a proxy's address.
         ("2002:a00:1::1", ["10.0.0.0/8"], "203.0.113.7", "10.0.0.1"),
         ("64:ff9b::10.0.0.1", ["10.0.0.0/8"], "203.0.113.7", "10.0.0.1"),
         ("10.0.0.1", ["10.0.0.1"], "203.0.113.7%eth0", None),
@@ -63,7 +63,7 @@ def _who(peer: str | None, trusted: Sequence[str], forwarded_for: str) -> str | 
         (b"j\xf6rg", "sha256\n" + hashlib.sha256(b"j\xf6rg").hexdigest()),
     ],
 )
-def test_a_name_is_utf_8_as_at_every_other_way_in(raw: bytes, want: str) -> None:
+def test_a_name_is_utf_8_as_at_other_entrances(raw: bytes, want: str) -> None:
     view = View(None, None, lambda _: [raw.decode("latin-1")])
     assert identify("header:X-User", view, parse_proxies([])) == want
 
@@ -85,7 +85,7 @@ def test_a_name_is_utf_8_as_at_every_other_way_in(raw: bytes, want: str) -> None
 def test_wrong_options_are_refused(
     wrong: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    client: Any = None  # which nobody asks
+    client: Any = None  # it gets no calls
     with pytest.raises(error, match=told):
         limiter(client, LimiterOptions(**wrong))
 
@@ -97,7 +97,7 @@ def test_wrong_rules_are_refused() -> None:
         limiter(client)(Rule("web", cost=cost))
 
 
-def test_a_rule_brings_the_limit_of_its_request() -> None:
+def test_a_rule_has_the_limit_of_its_request() -> None:
     made = Limiter[Any](LimiterOptions(by=lambda _: "alice"))
     rules: list[Rule[Any]] = [
         Rule("web", limit=lambda request: request),
@@ -112,7 +112,7 @@ def test_a_rule_brings_the_limit_of_its_request() -> None:
         limiter(client)(Rule("web", limit=limit))
 
 
-def test_what_identifies_is_a_text() -> None:
+def test_an_identifier_is_a_text() -> None:
     by: Any = lambda _: 7  # noqa: E731
     with pytest.raises(TypeError, match="by returned int: it must return a str, or None"):
         identify(by, View(None, None, lambda _: []), parse_proxies([]))

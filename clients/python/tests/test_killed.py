@@ -137,6 +137,6 @@ def test_the_thread_of_a_client_ends_with_it(shared_service: Service) -> None:
     with pytest.raises(ClosedError):
         client.check(Demand("chaos", "thread"))
     del client
-    gc.collect()  # an error that was raised holds on to the frames that it came through
+    gc.collect()  # a raised error keeps its frames alive
     thread.join(20)
     assert not thread.is_alive()

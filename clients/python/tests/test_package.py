@@ -1,4 +1,4 @@
-"""What PyPI shows of the package."""
+"""The package's page on PyPI."""
 
 from __future__ import annotations
 

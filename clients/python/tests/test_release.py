@@ -1,4 +1,4 @@
-"""Units under concurrent limits count while a request is under way, and not any longer."""
+"""Units under concurrent limits count only while a request is under way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE = 30.0  # seconds
 
 
 class Slot:
-    """The one unit of a caller, and the client by which the apps of a test take it."""
+    """The one unit of a caller, and the client with which a test's apps take it."""
 
     def __init__(self, service: Service) -> None:
         self._demand = Demand("slots", str(uuid.uuid4()))
@@ -198,7 +198,7 @@ def test_units_count_until_the_response_of_wsgi_ends(slot: Slot, app: str) -> No
         stream.close()
         assert slot.is_free()
         left = transport.handle_request(get("/stream"))
-        chunks = left.iter_raw()  # which closes what it leaves
+        chunks = left.iter_raw()  # it closes the response at its end
         assert next(chunks) == b"held "
         assert not slot.is_free()
         left.close()

@@ -1,4 +1,4 @@
-"""Routes of the ASGI middleware fit what the app's own router leads to a handler."""
+"""Routes of the ASGI middleware match the requests that the app's router passes to a handler."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_outer_app_has_the_whole_path(shared_service: Service) -> None:
 
 
 @pytest.mark.parametrize("path", ["/login%0A", "/login", "/%6Cogin"])
-def test_no_spelling_of_a_path_gets_around_its_limit(shared_service: Service, path: str) -> None:
+def test_no_spelling_of_a_path_evades_its_limit(shared_service: Service, path: str) -> None:
     routes = [Route("/login", _ok, methods=["POST"])]
     app = Starlette(routes=routes)
     assert _status(app, "POST", path) == 200, "it does not reach the handler anyway"
@@ -144,7 +144,7 @@ def test_no_spelling_of_a_path_gets_around_its_limit(shared_service: Service, pa
     assert _status(app, "POST", path) == 429
 
 
-def test_of_several_limits_the_innermost_is_told(shared_service: Service) -> None:
+def test_headers_are_those_of_the_innermost_limit(shared_service: Service) -> None:
     app = Starlette(routes=[Route("/", _ok)])
     app.add_middleware(RateLimit, **_options(shared_service, {"/": "web-user"}))
     app.add_middleware(RateLimit, **_options(shared_service, {"/": "chaos"}))

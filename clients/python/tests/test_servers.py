@@ -1,4 +1,4 @@
-"""Real servers, and what they tell an app of a request."""
+"""Real servers, and the requests that they pass to an app."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 
 @contextlib.contextmanager
 def serving(service: Service, said: str, *command: str, **options: Any) -> Iterator[str]:
-    """Runs a server of an app of served.py, and gives the rest of the line that it says."""
+    """Runs a server for an app of served.py, and gives the rest of its first line."""
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
@@ -123,7 +123,7 @@ def test_the_handshake_of_a_websocket_is_limited(service: Service) -> None:
 
 
 def _shake_hands(url: str, user: dict[str, str]) -> httpx2.Response:
-    """Asks on a connection of its own, as the server closes it afterwards."""
+    """Asks on a connection of its own, because the server closes it afterwards."""
     with httpx2.stream("GET", url, headers={**HANDSHAKE, **user}, timeout=60) as response:
         if response.status_code != 101:
             response.read()

@@ -19,7 +19,7 @@ DEMAND = Demand("sms-send", "somebody")
 
 
 class Noting:
-    """A service that notes which trace each request is in, and answers nothing of use."""
+    """A service that notes the trace of each request. Its answers are useless."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[str | None, str | None]] = []
@@ -58,7 +58,7 @@ def service() -> Iterator[Noting]:
 
 @contextmanager
 def span(n: int, *, sampled: bool) -> Iterator[None]:
-    """Has the caller be in a span of its own, beside which there is baggage."""
+    """Puts the caller into a span of its own, with baggage."""
     state = trace.TraceState([("vendor", "state")])
     flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if sampled else trace.TraceFlags.DEFAULT)
     parent = trace.SpanContext(n, n, is_remote=False, trace_flags=flags, trace_state=state)

@@ -26,7 +26,7 @@ from ratelimitd import AsyncClient, Client, Options
 from service import Service
 from suite import QUIET, read_cases
 
-# What each path is limited by: policies, and arguments of Rule.
+# The limits of each path: policies, and arguments of Rule.
 ROUTES: dict[str, list[str | tuple[Any, ...]]] = {
     "/": ["web"],
     "/closed": [("closed",)],
@@ -121,7 +121,7 @@ def async_django_app(url: str, options: dict[str, Any]) -> httpx2.AsyncBaseTrans
         return HttpResponse(served(on_django.decision_of(request)))
 
     urls.serve({path: limit(rules_at(path))(serve) for path in ROUTES})
-    app: Any = ASGIHandler()  # whose types say dict where httpx2 says mapping
+    app: Any = ASGIHandler()  # its types have dict, and httpx2's have mapping
     return httpx2.ASGITransport(app)
 
 
@@ -181,8 +181,7 @@ async def _play(send: Sender, requests: list[Any]) -> None:
 
 
 def _names() -> Callable[[str], str]:
-    """Returns what replaces ``$name``: an address or a subnet that no other case has, or else a
-    name."""
+    """Returns the value of ``$name``: an address, a subnet or a name of this case alone."""
     suffix = uuid.uuid4()
     values = {
         "address": f"10.{'.'.join(str(random.randrange(256)) for _ in range(3))}",
@@ -234,7 +233,7 @@ def test_the_client_of_django_is_of_the_views_kind() -> None:
         on_django.limiter(_client("http://127.0.0.1:1"))("web")(view)
 
 
-def test_of_several_limits_the_innermost_is_told(shared_service: Service) -> None:
+def test_headers_are_those_of_the_innermost_limit(shared_service: Service) -> None:
     from django.http import HttpRequest, HttpResponse
 
     client = _client(shared_service.url)
@@ -282,7 +281,7 @@ async def _handshake(service: Service, first: str, extensions: Any) -> list[Any]
     return sent
 
 
-def test_what_a_callback_raises_does_not_decide() -> None:
+def test_errors_of_callbacks_do_not_change_decisions() -> None:
     def raises(*_: Any) -> None:
         raise KeyError
 

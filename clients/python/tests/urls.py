@@ -11,6 +11,6 @@ urlpatterns: list[URLPattern] = []
 
 
 def serve(views: Mapping[str, Callable[..., Any]]) -> None:
-    """Has the app serve these views, by their paths, and no others."""
+    """Makes the app serve only these views, by their paths."""
     urlpatterns[:] = [path(at.removeprefix("/"), view) for at, view in views.items()]
     clear_url_caches()

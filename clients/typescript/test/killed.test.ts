@@ -6,7 +6,7 @@ import { Service, Web } from "./service.js";
 
 const quiet = { info: () => {}, error: () => {} };
 
-/** Makes takes until `stopped`, and counts what becomes of them. */
+/** Makes takes until `stopped`, and counts their outcomes. */
 class Traffic {
   readonly counts = { allowed: 0, denied: 0, no: 0, unknown: 0 };
   slowestMs = 0;
@@ -45,7 +45,7 @@ class Traffic {
   }
 }
 
-test("a server that is slowed down: calls end in time, and none counts twice", async () => {
+test("a slow server: calls end in time, and none counts twice", async () => {
   const service = await Service.start();
   const client = new Client(service.url, { timeoutMs: 400, retries: 2, logger: quiet });
   const traffic = new Traffic(client, "slowed");
@@ -57,7 +57,7 @@ test("a server that is slowed down: calls end in time, and none counts twice", a
       service.resume();
       await sleep(300);
     }
-    const until = performance.now() + 20_000; // a probe finds it back
+    const until = performance.now() + 20_000; // a probe finds that it is back
     while (traffic.counts.denied === 0 && performance.now() < until) await sleep(50);
     traffic.stop();
     await callers;
@@ -73,7 +73,7 @@ test("a server that is slowed down: calls end in time, and none counts twice", a
   }
 });
 
-test("a server that is killed: calls fail clearly meanwhile, and are decided once it is back", async () => {
+test("a killed server: calls fail with the right errors until it is back, and are decided again", async () => {
   const service = await Service.start();
   const client = new Client(service.url, { timeoutMs: 1000, probeIntervalMs: 200, logger: quiet });
   const ask = (identifier: string) => client.take({ policy: "chaos", identifier });
@@ -99,7 +99,7 @@ test("a server that is killed: calls fail clearly meanwhile, and are decided onc
   }
 });
 
-test("a caller that aborts is told whether its call may count", async () => {
+test("a caller that aborts learns whether its call may count", async () => {
   const silent = await Web.serve(() => {});
   const client = new Client(silent.url, { timeoutMs: 20_000 });
   const take = (signal: AbortSignal) => client.take({ policy: "chaos", identifier: "a" }, { signal }).catch((e) => e);

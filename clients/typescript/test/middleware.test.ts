@@ -1,4 +1,4 @@
-/** Middleware where something else goes wrong than in the cases that all languages play. */
+/** Failures of middleware that the cases for all languages don't have. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -31,7 +31,7 @@ before(async () => {
 });
 after(() => service.kill());
 
-/** A client whose calls nobody decides: what they ask for is told by `onUndecided`. */
+/** A client without a service: `onUndecided` reports its calls. */
 const nobody = new Client("http://127.0.0.1:1", { logger: quiet });
 
 /** Serves while `use` runs. */
@@ -49,7 +49,7 @@ async function get(url: string, init?: RequestInit): Promise<[status: number, bo
   return [response.status, await response.text()];
 }
 
-/** Returns an app of Express that limits by rules, and the errors that its error handler was given. */
+/** Returns an app of Express that limits by rules, and the errors that its error handler got. */
 function expressApp(limit: onExpress.Middleware<ExpressRequest>, ...first: express.RequestHandler[]) {
   const app = express();
   const errors: Error[] = [];
@@ -87,13 +87,13 @@ describe("an answer that is sent before the decision", () => {
     test(`stays as it is, under ${policy}`, async () => {
       const { app, errors, served } = expressApp(limits()(policy), answered);
       assert.deepEqual(await serving(app, (url) => get(url)), [503, "too late"]);
-      await client.take({ policy: "web", identifier: randomUUID() }); // which is answered after the other
+      await client.take({ policy: "web", identifier: randomUUID() }); // its answer comes after the other's
       assert.deepEqual(errors, []);
       assert.equal(served(), 0);
     });
   }
 
-  test("stays as it is by connect-timeout", async () => {
+  test("is not changed after connect-timeout", async () => {
     const { promise: decided, resolve: decide } = withResolvers<void>();
     const silent = await Web.serve(() => {});
     const slow = new Client(silent.url, { timeoutMs: 400, logger: quiet });
@@ -110,20 +110,20 @@ describe("an answer that is sent before the decision", () => {
     assert.equal(served(), 0);
   });
 
-  test("goes on where it has begun and the request passes", async () => {
+  test("continues if it has begun and the request passes", async () => {
     const { app, errors } = expressApp(limits()("web"), begun);
     assert.deepEqual(await serving(app, (url) => get(url)), [200, "begun "]);
     assert.deepEqual(errors, []);
   });
 
-  test("ends with an error where it has begun and the request is denied", async () => {
+  test("ends with an error if it has begun and the request is denied", async () => {
     const { app, errors, served } = expressApp(limits()("closed"), begun);
     assert.deepEqual(await serving(app, (url) => get(url)), [200, "begun error"]);
     assert.match(String(errors), /a 429 came too late/);
     assert.equal(served(), 0);
   });
 
-  test("stays as it is in Fastify", async () => {
+  test("is not changed in Fastify", async () => {
     const app = fastify();
     const limit = onFastify.limiter(client, { by: () => randomUUID() });
     for (const policy of ["web", "closed"]) {
@@ -205,7 +205,7 @@ test("a client that disconnects before the decision does no harm", async () => {
   );
 });
 
-/** Options in which each callback throws or rejects, and what a request is answered then. */
+/** Options in which each callback throws or rejects, and the answer to a request then. */
 const boom = () => {
   throw new TypeError("+4915112345678");
 };
@@ -230,7 +230,7 @@ const badOfWeb: typeof bad = [
   ["address that rejects", { address: reject }, 500],
 ];
 
-/** Answers one request in each framework, whose middleware asks nobody. */
+/** Answers one request in each framework, with middleware that has no service. */
 const frameworks: Record<string, (options: object) => Promise<number>> = {
   express: async (options) => {
     const { app } = expressApp(onExpress.limiter<ExpressRequest>(nobody, { logger: quiet, ...options })("web"));
@@ -263,7 +263,7 @@ const frameworks: Record<string, (options: object) => Promise<number>> = {
     try {
       return (await handler(new Request("http://127.0.0.1/"))).status;
     } catch {
-      return 500; // by Next
+      return 500; // the status of Next's answer
     }
   },
 };
@@ -275,7 +275,7 @@ describe("a callback that throws", () => {
     }
   }
 
-  test("is told, without its message", async () => {
+  test("is reported without its message", async () => {
     const lines: string[] = [];
     const logger = { info: () => {}, error: (line: string) => lines.push(line) };
     await frameworks.node?.({ onUndecided: boom, logger });
@@ -295,7 +295,7 @@ describe("a callback that throws", () => {
     }
   });
 
-  test("may be the handler itself: it is answered 500 and told, and does not run again", async () => {
+  test("may be the handler itself: the answer is 500, the error is reported, and it does not run again", async () => {
     for (const handler of [boom, reject]) {
       const lines: string[] = [];
       const logger = { info: () => {}, error: (line: string) => lines.push(line) };
@@ -343,7 +343,7 @@ test("a rule's limit is a function of the request", async () => {
   );
 });
 
-/** Returns the identifier that a request asks for, whose middleware is given to `send`. */
+/** Returns the identifier of a request that `send` makes through the given middleware. */
 async function identifierOf(
   options: onExpress.LimiterOptions<onExpressRequest>,
   send: (limit: onExpress.Middleware<onExpressRequest>) => Promise<unknown>,
@@ -361,7 +361,7 @@ const serve = (limit: onExpress.Middleware<onExpressRequest>): RequestListener =
   return (request, response) => limit(request, response, () => response.end());
 };
 
-describe("requests that are not of a server of Node", () => {
+describe("requests from other sources than Node's server", () => {
   test("inject of Fastify", async () => {
     const app = fastify();
     const limit = onFastify.limiter(client, { by: "api-key", trustedProxies: ["127.0.0.1"] });
@@ -443,7 +443,7 @@ describe("headers", () => {
         },
       ),
     );
-  test("count as the application has left them", async () => {
+  test("count in the form in which the application leaves them", async () => {
     const set = (request: IncomingMessage) => {
       request.headers["x-user"] = "verified";
     };
@@ -483,7 +483,7 @@ describe("addresses", () => {
     });
   }
 
-  test("nobody is trusted because of the address that a tunnel ends at", async () => {
+  test("the end of a tunnel gives no trust", async () => {
     for (const tunnel of ["2002:7f00:1::1", "64:ff9b::127.0.0.1", "2001::80ff:fffe", "::127.0.0.1"]) {
       const socket = { remoteAddress: tunnel };
       assert.equal(await forwarded(["127.0.0.0/8"], "203.0.113.7", socket), "127.0.0.1", tunnel);
@@ -514,12 +514,12 @@ describe("addresses", () => {
     assert.equal(await byUnix(["10.0.0.0/8"], "203.0.113.7"), "unknown");
   });
 
-  test("a connection that has ended is no unix socket", async () => {
+  test("a connection that has ended is not a unix socket", async () => {
     const ended = { remoteAddress: undefined, server: { address: () => ({ address: "127.0.0.1", port: 1 }) } };
     assert.equal(await forwarded(["unix"], "203.0.113.7", ended), "unknown");
   });
 
-  test("a proxy that is none is refused", () => {
+  test("an invalid proxy is refused", () => {
     const wrong = [
       "10.0.0.1/8",
       "10.0.0.0/33",
@@ -544,7 +544,7 @@ describe("addresses", () => {
   });
 });
 
-test("rules that are wrong are refused before any request", () => {
+test("wrong rules are refused before any request", () => {
   const limit = onExpress.limiter(nobody);
   for (const cost of [Number.NaN, 1.5, "2" as never]) {
     assert.throws(() => limit({ policy: "web", cost }), /cost is/);
@@ -558,7 +558,7 @@ test("rules that are wrong are refused before any request", () => {
   assert.throws(() => limit(undefined as never), TypeError);
 });
 
-test("the answer of an upgrade is left as it is", async () => {
+test("the answer of an upgrade is not changed", async () => {
   const upgrade = { status: 101, headers: new Headers(), body: null, bodyUsed: false } as Response; // as in Deno
   const limit = onNext.limiter(client, { ...fresh(), address: () => undefined });
   assert.equal(await limit("web", () => upgrade)(new Request("http://127.0.0.1/")), upgrade);

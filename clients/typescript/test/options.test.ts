@@ -26,7 +26,7 @@ describe("options", () => {
     }
   }
 
-  test("may be the longest time that timers have", async () => {
+  test("may have the longest time of timers", async () => {
     const options = { timeoutMs: 2 ** 31 - 1, probeIntervalMs: 2 ** 31 - 1, logger: quiet };
     await assert.rejects(new Client(url, options).take({ policy: "a", identifier: "b" }), {
       name: "UnavailableError",
@@ -34,7 +34,7 @@ describe("options", () => {
     });
   });
 
-  test("that are undefined have their defaults", async () => {
+  test("that are undefined have defaults", async () => {
     const names = ["timeoutMs", "retries", "maxFailures", "fetch", "headers", "onUnavailable", "onFailedOpen"];
     const unset = Object.fromEntries(names.map((name) => [name, undefined])) as ClientOptions;
     const client = new Client(url, { ...unset, logger: quiet });
@@ -42,7 +42,7 @@ describe("options", () => {
   });
 });
 
-test("a cost that JSON cannot say is refused", async () => {
+test("a cost that JSON can't express is refused", async () => {
   const client = new Client(url);
   for (const cost of [Number.NaN, Number.POSITIVE_INFINITY, "2" as never]) {
     const demand = { policy: "a", identifier: "b" };
@@ -55,7 +55,7 @@ test("a cost that JSON cannot say is refused", async () => {
   }
 });
 
-test("a limit that JSON cannot say is refused", async () => {
+test("a limit that JSON can't express is refused", async () => {
   const client = new Client(url);
   for (const limit of [Number.NaN, Number.POSITIVE_INFINITY, "2" as never]) {
     const demand = { policy: "a", identifier: "b" };
@@ -72,7 +72,7 @@ describe("fetch", () => {
   });
   after(() => service.kill());
 
-  test("that caches as Next does gives each call its own decision", async () => {
+  test("that caches like Next's gives each call its own decision", async () => {
     const { fetch } = globalThis;
     const cache = new Map<string, Response>();
     globalThis.fetch = async (input, init) => {
@@ -97,7 +97,7 @@ describe("fetch", () => {
     }
   });
 
-  test("that throws what Next throws for itself hands it on, also of a client that fails open", async () => {
+  test("that throws Next's own errors passes them on, even if the client fails open", async () => {
     for (const onUnavailable of ["fail-closed", "fail-open"] as const) {
       const fetch = async () => {
         throw Object.assign(new Error("Dynamic server usage"), { digest: "DYNAMIC_SERVER_USAGE" });
@@ -110,7 +110,7 @@ describe("fetch", () => {
     }
   });
 
-  test("that gives no response is no answer", async () => {
+  test("without a response gives no answer", async () => {
     for (const response of [undefined, null, {}]) {
       const fetch = async () => response as never;
       await assert.rejects(new Client(url, { fetch, logger: quiet }).take({ policy: "a", identifier: "b" }), {

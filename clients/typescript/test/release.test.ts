@@ -1,4 +1,4 @@
-/** Units under concurrent limits count while a request is under way, and not any longer. */
+/** Units under concurrent limits count only while a request is under way. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -49,7 +49,7 @@ async function mustBeFreeSoon(): Promise<void> {
   }
 }
 
-/** The text of an answer. A stream sends it in parts, and the second once the test has read the first. */
+/** The text of an answer. A stream sends it in two parts, the second once the test has read the first. */
 const text = async () => ((await isFree()) ? "free " : "held ");
 let goOn: () => void = () => {};
 async function* parts(): AsyncGenerator<string> {
@@ -92,12 +92,12 @@ async function stream(response: NodeAnswer): Promise<void> {
   response.end();
 }
 
-/** Headers of an answer that Hono's server for Node does not hold back until its end. */
+/** Headers with which Hono's server for Node sends an answer before its end. */
 const streamed = { "Content-Type": "application/octet-stream" };
 
 const options = () => ({ by: () => caller, logger: quiet });
 
-/** Starts an app of a framework. Its errors are those that handlers threw. */
+/** Starts an app of a framework. Its `errors` are those of handlers. */
 const frameworks: Record<string, (errors: unknown[]) => Promise<Web>> = {
   "express 5": (errors) => ofExpress(express(), errors),
   "express 4": (errors) => ofExpress(express4(), errors),
@@ -261,7 +261,7 @@ test("a unit is released at the end of an answer by HTTP/2", async () => {
   }
 });
 
-test("a unit is released where the answer was sent, or its client is gone, before the decision", async () => {
+test("a unit is released if the answer was sent, or its client left, before the decision", async () => {
   const limit = onExpress.limiter(client, options())("slots");
   for (const over of [{ writableFinished: true }, { destroyed: true }, { stream: { destroyed: true } }]) {
     const response = { statusCode: 200, setHeader: () => {}, end: () => {}, ...over };
@@ -270,7 +270,7 @@ test("a unit is released where the answer was sent, or its client is gone, befor
   }
 });
 
-test("a unit is released before the handler's error goes on", async () => {
+test("a unit is released before the handler's error is passed on", async () => {
   const limit = onNext.limiter(client, { ...options(), address: () => undefined });
   await assert.rejects(async () => limit("slots", fail)(new Request("http://127.0.0.1/")), /held/);
   assert.equal(await isFree(), true);
@@ -302,7 +302,7 @@ test("Next's middleware does not see the end of a request that it passes on: the
   assert.equal(await isFree(), false);
 });
 
-test("a release that fails harms no request, and is told", async () => {
+test("a failed release harms no request, and is reported", async () => {
   const lines: string[] = [];
   const logger = { info: () => {}, error: (line: string) => lines.push(line) };
   const own = await Service.start();

@@ -1,4 +1,4 @@
-/** Runs what is packed in each runtime that the client is for. workerd stands for those of the edge. */
+/** Runs the packed client in each runtime that it supports. workerd stands for edge runtimes. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -49,12 +49,15 @@ describe("runtimes", () => {
   }
 });
 
-/** Runs a program, which fails where the smoke test does. */
+/** Runs a program, which fails if the smoke test does. */
 async function run(program: string, args: readonly string[]): Promise<void> {
   await promisify(execFile)(program, args, { timeout: 120_000 });
 }
 
-/** The configuration of a workerd that has the client's modules, and no API of Node. It cannot tell a lost connection from none. That of older dates refuses the option `cache` of fetch. */
+/**
+ * The configuration of a workerd with the client's modules, without Node's API. It can't distinguish a lost connection from
+ * none. With older compatibility dates, fetch refuses the option `cache`.
+ */
 function worker(urls: Urls, date: string): string {
   const dist = `${process.cwd()}/node_modules/ratelimitd/dist`;
   const files = readdirSync(dist).filter((name) => name.endsWith(".js"));

@@ -1,4 +1,4 @@
-/** Services that the tests ask: ratelimitd itself, and what is none. */
+/** The services of the tests: ratelimitd itself, and others in its place. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
@@ -33,7 +33,7 @@ export class Service {
     return new Service(url, process, flags);
   }
 
-  /** Ends the process as a crash does. */
+  /** Kills the process, like a crash. */
   async kill(): Promise<void> {
     const process = this.#process;
     if (process !== undefined) {
@@ -49,11 +49,11 @@ export class Service {
     [, this.#process] = await serve(new URL(this.url).host, this.flags);
   }
 
-  /** Stops it, and resolves once it stands still: its threads run on for a while after the signal. */
+  /** Stops the process, and resolves once it has stopped: its threads run for a while after the signal. */
   async pause(): Promise<void> {
     const process = this.#process;
     process?.kill("SIGSTOP");
-    while (process?.pid !== undefined && !(await standsStill(process.pid))) await sleep(1);
+    while (process?.pid !== undefined && !(await isStopped(process.pid))) await sleep(1);
   }
 
   resume(): void {
@@ -62,7 +62,7 @@ export class Service {
 }
 
 /** Reports whether all threads of a process are stopped. */
-async function standsStill(pid: number): Promise<boolean> {
+async function isStopped(pid: number): Promise<boolean> {
   const threads = await readdir(`/proc/${pid}/task`);
   const stats = threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, "utf8").catch(() => "")); // it ended
   return (await Promise.all(stats)).every((stat) => stat.includes(") T "));

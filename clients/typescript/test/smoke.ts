@@ -1,12 +1,12 @@
-/** Asks by the client what shows that it works in a runtime. It needs no more than the client does. */
+/** Makes the calls that show that the client works in a runtime. It has only the dependencies of the client. */
 import { Client, type ClientOptions, type Recorded, UnavailableError } from "ratelimitd";
 
 export interface Urls {
-  /** Of a ratelimitd of the suite's policies. */
+  /** The URL of a ratelimitd with the suite's policies. */
   readonly service: string;
-  /** Where nothing listens. */
+  /** A URL where no service listens. */
   readonly nobody: string;
-  /** Of what never answers. */
+  /** The URL of a service that never answers. */
   readonly silent: string;
 }
 

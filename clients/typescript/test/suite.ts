@@ -67,7 +67,7 @@ export function readCases<T = Case>(name: string): T[] {
   return JSON.parse(readFileSync(`${suiteDir}/cases/${name}.json`, "utf8"));
 }
 
-/** Makes the client that a case asks for. Nothing that passes is written. */
+/** Makes the client of a case. Tests that pass write nothing. */
 export function clientOf(url: string, { client = {} }: Case, more: ClientOptions = {}): Client {
   const quiet = { info: () => {}, error: () => {} };
   return new Client(url, { logger: quiet, timeoutMs: 20_000, ...(camelCased(client) as ClientOptions), ...more });
@@ -85,7 +85,7 @@ export async function play(client: Client, { steps }: Case): Promise<void> {
   }
 }
 
-/** What `$name` stands for: a value that a step saved, or else a text that no other case has. */
+/** The value of `$name`: one that a step saved, or else a text of this case alone. */
 class Names {
   readonly #values = new Map<string, string>();
   readonly #prefix = randomUUID();
@@ -176,7 +176,7 @@ async function ask(client: Client, step: Step): Promise<unknown> {
   }
 }
 
-/** The kinds of errors, the more special ones first. */
+/** The kinds of errors, the more specific ones first. */
 const kinds = [
   ["unknown_policy", UnknownPolicyError],
   ["cost_too_large", CostTooLargeError],
@@ -197,7 +197,7 @@ function errorView(error: unknown): Json {
   return { error: { kind, op, recorded, status: problem?.status ?? null, field: problem?.field ?? null } };
 }
 
-/** Checks that `got` has all that `want` has. */
+/** Checks that `got` has all members of `want`. */
 function assertMatches(got: Json | undefined, want: Json, where: string): void {
   if (Array.isArray(want)) {
     assert.ok(Array.isArray(got) && got.length === want.length, `${where}: ${show(got)}, want ${show(want)}`);

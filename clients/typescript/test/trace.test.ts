@@ -10,7 +10,7 @@ const demand = { policy: "sms-send", identifier: "somebody" };
 const quiet = { info: () => {}, error: () => {} };
 const hex = (n: number, length: number) => n.toString(16).padStart(length, "0");
 
-/** A context within a span of its own, beside which there is baggage. */
+/** A context with a span of its own and with baggage. */
 function span(n: number, sampled: boolean): Context {
   const traceFlags = sampled ? TraceFlags.SAMPLED : TraceFlags.NONE;
   const within = trace.setSpanContext(ROOT_CONTEXT, { traceId: hex(n, 32), spanId: hex(n, 16), traceFlags });
@@ -21,7 +21,7 @@ function header(n: number, flags: string): string {
   return `00-${hex(n, 32)}-${hex(n, 16)}-${flags}`;
 }
 
-/** What the README shows. */
+/** The example of the README. */
 function traceContext() {
   const headers = {};
   propagation.inject(context.active(), headers);
@@ -100,7 +100,7 @@ describe("traces", () => {
     });
   }
 
-  it("what is no trace is not sent", async () => {
+  it("an invalid trace is not sent", async () => {
     for (const traceparent of ["", "a\nb", "00-1-2-01"]) {
       const odd = new Client(service.url, { logger: quiet, traceContext: () => ({ traceparent }) });
       await odd.take(demand).catch(() => {});

@@ -1,4 +1,4 @@
-// Imports and requires all of the package from a project, and reads what npm shows of it: uses.cjs FOLDER
+// Imports and requires the whole package from a project, and checks the package's page on npm: uses.cjs FOLDER
 const { readFileSync } = require("node:fs");
 const { createRequire } = require("node:module");
 const { join, resolve } = require("node:path");

@@ -40,7 +40,7 @@ interface WebCase {
   undecided?: number;
 }
 
-/** What each path is limited by. */
+/** The rules of each path. */
 const routes = {
   "/": "web",
   "/closed": "closed",
@@ -90,7 +90,7 @@ const frameworks: Record<string, (client: Client, options: Told) => Promise<Web>
         }
       }
     }
-    // As decorators do, which this is compiled without.
+    // Like decorators, which this build does not have.
     Nest.Controller()(Pages);
     Nest.Req()(Pages.prototype, "serve", 0);
     const serve = Object.getOwnPropertyDescriptor(Pages.prototype, "serve") as PropertyDescriptor;
@@ -162,7 +162,7 @@ for (const [name, start] of Object.entries(frameworks)) {
   });
 }
 
-/** Plays a case again that failed and took long: the waits that it expects are of whole seconds after its first request. */
+/** Repeats a case that failed and took long, because it expects waits of whole seconds after its first request. */
 async function unhurried(play: () => Promise<void>, more = 2): Promise<void> {
   const began = Date.now();
   try {
@@ -197,7 +197,7 @@ async function run(c: WebCase, start: (client: Client, options: Told) => Promise
   }
 }
 
-/** Returns what replaces `$name`: an address or a subnet that no other case has, or else a name. */
+/** Returns the value of `$name`: an address, a subnet or a name of this case alone. */
 function names(): (text: string) => string {
   const byte = () => randomInt(256);
   const group = () => (0x1000 + randomInt(0xefff)).toString(16);

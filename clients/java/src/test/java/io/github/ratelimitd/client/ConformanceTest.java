@@ -22,7 +22,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
-/** Plays the cases of the conformance suite, which its README describes, by calls that block and by futures. */
+/** Plays the cases of the conformance suite, which its README describes, with blocking calls and with futures. */
 class ConformanceTest {
     private static final List<String> FILES = List.of("calls", "errors", "together", "operators", "unavailable", "wait");
     private static Service service;
@@ -159,7 +159,7 @@ class ConformanceTest {
         return counts;
     }
 
-    /** Returns callers on virtual threads, where the JDK has them, or else on threads of the system. */
+    /** Returns callers on virtual threads if the JDK has them, or else on platform threads. */
     private static ExecutorService callers() {
         try {
             return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
@@ -371,7 +371,7 @@ class ConformanceTest {
         return wait.map(Duration::toMillis).orElse(null);
     }
 
-    /** Checks that got has all that want has. */
+    /** Checks that got has all members of want. */
     private static void assertMatches(Object want, Object got, String where) {
         if (want instanceof List<?> wants) {
             List<?> all = Assertions.assertInstanceOf(List.class, got, where);

@@ -72,7 +72,7 @@ class JsonTest {
         }
     }
 
-    /** Changes bytes of answers: each is read, or is unreadable, and what is read is written and read as the same. */
+    /** Changes bytes of answers: each is readable or unreadable, and readable ones are the same after a round trip. */
     @Test
     void brokenAnswersAreUnreadableAndNothingWorse() {
         long seed = System.nanoTime();
@@ -94,7 +94,7 @@ class JsonTest {
         }
     }
 
-    /** Replies of broken answers are answers or unreadable, too: none is a bug of the client. */
+    /** Broken replies are answers or unreadable, too, but never errors of the client. */
     @Test
     void brokenRepliesAreUnreadableAndNothingWorse() {
         long seed = System.nanoTime();
@@ -111,7 +111,7 @@ class JsonTest {
         try {
             read.apply(new Outcome.Reply(200, Duration.ZERO, false, body));
         } catch (Unreadable e) {
-            // as it should be
+            // as expected
         } catch (RuntimeException e) {
             fail("seed " + seed + ": " + new String(body, StandardCharsets.UTF_8), e);
         }

@@ -13,7 +13,7 @@ import java.util.Optional;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Names of services. Java finds their addresses in a file instead of DNS, each time: pom.xml says so. */
+/** Names of services. pom.xml makes Java read their addresses from a file, each time, instead of DNS. */
 class NamesTest {
     private static final Path NAMES = Path.of(System.getProperty("jdk.net.hosts.file"));
     private static final Demand DEMAND = new Demand("sms-send", "a");

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 
-/** What a client refuses, by names. */
+/** The options that a client refuses, by names. */
 class OptionsTest {
     private static final String URL = "http://127.0.0.1:1";
 

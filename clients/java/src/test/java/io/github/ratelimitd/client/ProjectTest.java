@@ -20,7 +20,7 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Files that belong together. */
+/** Files that must agree. */
 class ProjectTest {
     private static final Path CLIENT = Service.ROOT.resolve("clients/java");
 

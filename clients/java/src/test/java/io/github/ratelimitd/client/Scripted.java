@@ -21,9 +21,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/** A service that answers requests as a test says, the last answer again and again. */
+/** A service that answers requests as a test says, and repeats the last answer. */
 final class Scripted implements AutoCloseable {
-    /** What is done with a request. The connection ends where it throws. */
+    /** Handles a request. If it throws, the connection ends. */
     interface Answer {
         void to(Request request, OutputStream out) throws IOException, InterruptedException;
     }
@@ -65,7 +65,7 @@ final class Scripted implements AutoCloseable {
         return "http://127.0.0.1:" + listener.getLocalPort();
     }
 
-    /** Waits until so many requests have come. */
+    /** Waits for a number of requests. */
     void await(int n) throws InterruptedException {
         if (!arrived.tryAcquire(n, 30, TimeUnit.SECONDS)) {
             throw new AssertionError(requests.size() + " requests have come, want " + n);
@@ -83,7 +83,7 @@ final class Scripted implements AutoCloseable {
         };
     }
 
-    /** Answers by a decision that allows, to a batch as often as it has operations. */
+    /** Allows each operation of a request. */
     static Answer allow() {
         return (request, out) -> {
             String body = DECISION;
@@ -100,7 +100,7 @@ final class Scripted implements AutoCloseable {
             "{\"allowed\":true,\"policy\":\"sms-send\",\"limit\":3,\"remaining\":2,\"used\":1,\"reset_after_ms\":0,"
                     + "\"retry_after_ms\":0,\"limits\":[],\"mode\":\"enforce\",\"degraded\":false}";
 
-    /** Answers by a problem. */
+    /** Answers with a problem. */
     static Answer problem(int status, String recorded, String... headers) {
         Map<String, String> all = new TreeMap<>(Map.of("Content-Type", "application/problem+json"));
         for (int i = 0; i < headers.length; i += 2) {
@@ -134,7 +134,7 @@ final class Scripted implements AutoCloseable {
                 connections.add(connection);
                 run(() -> serve(connection));
             } catch (IOException e) {
-                return; // it is closed
+                return; // the server is closed
             }
         }
     }

@@ -42,7 +42,7 @@ final class Service implements AutoCloseable {
         return url;
     }
 
-    /** Ends the process as a crash does. */
+    /** Kills the process, like a crash. */
     void kill() {
         process.destroyForcibly().onExit().join();
     }
@@ -52,10 +52,10 @@ final class Service implements AutoCloseable {
         serve(url.replaceFirst("https?://", ""));
     }
 
-    /** Returns once it stands still: its threads run on for a while after the signal. */
+    /** Stops the process, and returns once it has stopped: its threads run for a while after the signal. */
     void pause() {
         signal("STOP");
-        while (!standsStill()) {
+        while (!allStopped()) {
             LockSupport.parkNanos(1_000_000);
         }
     }
@@ -78,15 +78,15 @@ final class Service implements AutoCloseable {
     }
 
     /** Reports whether all threads of the process are stopped. */
-    private boolean standsStill() {
+    private boolean allStopped() {
         try (Stream<Path> threads = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
-            return threads.allMatch(Service::standsStill);
+            return threads.allMatch(Service::isStopped);
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
     }
 
-    private static boolean standsStill(Path thread) {
+    private static boolean isStopped(Path thread) {
         try {
             return Files.readString(thread.resolve("stat")).contains(") T ");
         } catch (IOException e) {

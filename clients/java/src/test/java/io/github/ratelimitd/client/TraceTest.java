@@ -80,7 +80,7 @@ class TraceTest {
         }
     }
 
-    /** The context of a tracer that has ids which no header may have. */
+    /** The context of a tracer with ids that are invalid in headers. */
     private static final class Broken implements SpanContext {
         @Override
         public String getTraceId() {

@@ -12,7 +12,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** Virtual threads, from Java 21 on. All of them share one thread of the system: pom.xml says so. */
+/** Virtual threads, from Java 21 on. pom.xml makes all of them share one platform thread. */
 class VirtualThreadsTest {
     @Test
     void callsThatWaitHoldUpNoOtherThread() throws Exception {
