@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 	"github.com/testcontainers/testcontainers-go"
@@ -29,8 +30,6 @@ const (
 		`printf 'memtable_allocation_type: offheap_objects\nauto_snapshot: false\n' >>$yaml && { grep -q ^memtable: $yaml || ` +
 		`echo 'memtable: ` + trieMemtables + `' >>$yaml; } && ` +
 		slackenAndRun
-	jvmOptions = "-Dcassandra.ring_delay_ms=2000 -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.consistent.rangemovement=false " +
-		schemaUnflushed
 )
 
 // configure edits one-line settings of the image, which has no environment variables for them, and then runs it.
@@ -107,13 +106,14 @@ func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, 
 		testcontainers.WithLogger(quiet),
 		testcontainers.WithEnv(map[string]string{"CASSANDRA_SEEDS": seed}),
 	}
-	script, java, heapMB := configure(sharedConfig), jvmOptions+" "+unoptimized, defaultHeapMB
+	script, java, heapMB := configure(sharedConfig), []string{schemaUnflushed, unoptimized}, defaultHeapMB
 	if tuned {
-		script, java, heapMB = tune, jvmOptions, tunedHeapMB
+		script, java, heapMB = tune, []string{schemaUnflushed}, tunedHeapMB
 	}
+	java = append(java, quickStart...)
 	options = append(options,
 		testcontainers.WithEntrypoint("bash", "-c", script, slack, "docker-entrypoint.sh", "cassandra", "-f"),
-		testcontainers.WithEnv(map[string]string{"JVM_OPTS": java, "MAX_HEAP_SIZE": strconv.Itoa(heapMB) + "M"}))
+		testcontainers.WithEnv(map[string]string{"JVM_OPTS": strings.Join(java, " "), "MAX_HEAP_SIZE": strconv.Itoa(heapMB) + "M"}))
 	if c.network != nil {
 		options = append(options, network.WithNetwork(nil, c.network))
 	}
