@@ -20,7 +20,7 @@ import (
 
 var errDown = errors.New("the store is down")
 
-// memory is a store of this process.
+// memory is a store in memory.
 type memory struct {
 	mu    sync.Mutex
 	down  bool
@@ -69,7 +69,7 @@ func (m *memory) setDown(down bool) {
 	m.down = down
 }
 
-// instance is one of those that have to agree.
+// instance is one of the instances that have to agree.
 type instance struct {
 	*agreement.Agreement
 	log bytes.Buffer
@@ -92,7 +92,7 @@ func (i *instance) join(t *testing.T) *instance {
 	return i
 }
 
-// disagreed returns the settings that others have otherwise.
+// disagreed returns the settings about which others disagree.
 func (i *instance) disagreed() (settings []string) {
 	counts := i.Disagreements()
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -111,8 +111,8 @@ func checksOf(ids ...string) []agreement.HashKey {
 	return agreement.HashKeysOf(all)
 }
 
-// TestHashKeysOutsideOfAChange goes through the steps of a change of the hash key, each a rolling
-// restart, and through what is none.
+// TestHashKeysOutsideOfAChange holds that each step of a change of the hash key, a rolling restart, is accepted, and that
+// other differences are not.
 func TestHashKeysOutsideOfAChange(t *testing.T) {
 	other := agreement.HashKeysOf([]keys.HashKey{{ID: "old", Secret: []byte("another secret by the same name")}})
 	for name, test := range map[string]struct {
@@ -149,7 +149,7 @@ func TestHashKeysOutsideOfAChange(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotPublished looks for a hash key in its statement.
+// TestSecretsAreNotPublished holds that a statement does not contain the hash key.
 func TestSecretsAreNotPublished(t *testing.T) {
 	store, secret := newMemory(), "0123456789abcdef"
 	checks := agreement.HashKeysOf([]keys.HashKey{{ID: "k", Secret: []byte(secret)}})
@@ -212,8 +212,8 @@ func TestWhatElseDisagrees(t *testing.T) {
 	}
 }
 
-// TestEnvoyIsAskedAlike checks that two instances state the same of a domain if they map all of it alike, whatever the
-// headers, and that one that does not serve it states nothing.
+// TestEnvoyIsAskedAlike holds that two instances state the same about a domain that they map alike, whatever the headers,
+// and that an instance without it states nothing.
 func TestEnvoyIsAskedAlike(t *testing.T) {
 	edge := func(header, policy string) *policyfile.Envoy {
 		return &policyfile.Envoy{
@@ -238,7 +238,7 @@ func TestEnvoyIsAskedAlike(t *testing.T) {
 	}
 }
 
-// TestDisagreementsComeAndGo has an instance notice another one that comes, and that it is gone.
+// TestDisagreementsComeAndGo holds that an instance notices another one that disagrees, and that it has gone.
 func TestDisagreementsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory()
@@ -279,7 +279,7 @@ func TestDisagreementsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestAwaitTriesAgain has a store that does not answer at first.
+// TestAwaitTriesAgain holds that Await waits for a store that does not answer at first.
 func TestAwaitTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory()
@@ -303,7 +303,7 @@ func TestAwaitTriesAgain(t *testing.T) {
 	})
 }
 
-// meeting is a store that answers once two have asked: what was published when each did.
+// meeting is a store that answers after two instances have asked, with the statements published before each asked.
 type meeting struct {
 	*memory
 	asked sync.WaitGroup
@@ -316,7 +316,7 @@ func (m *meeting) Published(ctx context.Context) ([][]byte, error) {
 	return all, err
 }
 
-// TestOfTwoThatJoinAtTheSameTimeOneIsRefused has both read at the same time.
+// TestOfTwoThatJoinAtTheSameTimeOneIsRefused holds that at least one of two instances that read at the same time is refused.
 func TestOfTwoThatJoinAtTheSameTimeOneIsRefused(t *testing.T) {
 	store := &meeting{memory: newMemory()}
 	store.asked.Add(2)

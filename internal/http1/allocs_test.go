@@ -8,8 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// TestPlainRequestsHardlyAllocate holds a request, with its answer, to what differs from
-// the one before: the *http.Request and its context.
+// TestPlainRequestsHardlyAllocate holds that a request and its answer only allocate the *http.Request and its context.
 func TestPlainRequestsHardlyAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates, too")
@@ -38,8 +37,7 @@ func TestPlainRequestsHardlyAllocate(t *testing.T) {
 
 var kind = []string{"text/plain"}
 
-// BenchmarkPlainRequest measures a request and its answer in memory, without the kernel's
-// part.
+// BenchmarkPlainRequest measures a request and its answer in memory, without system calls.
 func BenchmarkPlainRequest(b *testing.B) {
 	f := newFront(b, fast, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

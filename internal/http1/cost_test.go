@@ -25,9 +25,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// BenchmarkTake measures the processor time that a process takes for POST /v1/take over the
-// embedded store, by each of the two servers: 64 keep-alive connections over loopback, each of a
-// caller of its own. The clients are in another process, whose time does not count:
+// BenchmarkTake measures the processor time of a process for POST /v1/take over the embedded store, by each of the two
+// servers, on 64 keep-alive connections over loopback, each with its own caller. The clients are in another process, whose
+// time does not count:
 //
 //	go test ./internal/http1 -run '^$' -bench '^BenchmarkTake$' -benchtime 50000x -count 5
 func BenchmarkTake(b *testing.B) {
@@ -41,10 +41,10 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// servedBy is the variable of the environment that has this test's binary serve instead of testing.
+// servedBy is the environment variable by which this test's binary serves instead of testing.
 const servedBy = "RATELIMITD_BENCHMARK_SERVED_BY"
 
-// TestMain serves if it is the process that startServer starts.
+// TestMain serves in the process that startServer starts.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(servedBy); name != "" {
 		if err := serve(name, os.Stdin, os.Stdout); err != nil {
@@ -56,8 +56,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve serves takes until in ends. It writes its address to out, and then, for each line that it
-// reads, the processor time that it has taken.
+// serve serves takes until in ends. It writes its address to out, and then, for each line that it reads, its processor
+// time.
 func serve(name string, in io.Reader, out io.Writer) error {
 	engine := limiter.New(embedded.New(nil), nil)
 	if err := engine.SetPolicies([]policy.Policy{{Name: "api", Limits: []policy.Limit{
@@ -92,7 +92,7 @@ func serve(name string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// process is one that serves.
+// process is a process that serves.
 type process struct {
 	b       *testing.B
 	address string
@@ -100,7 +100,7 @@ type process struct {
 	out     *bufio.Scanner
 }
 
-// startServer starts a process that serves by the server of that name until the benchmark has ended.
+// startServer starts a process that serves by the server of this name until the benchmark ends.
 func startServer(b *testing.B, name string) *process {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -140,7 +140,7 @@ func (p *process) processorTime() time.Duration {
 	return time.Duration(taken)
 }
 
-// take sends n takes by 64 connections.
+// take sends n takes on 64 connections.
 func (p *process) take(n int) {
 	const connections = 64
 	var all sync.WaitGroup
@@ -154,8 +154,8 @@ func (p *process) take(n int) {
 	all.Wait()
 }
 
-// takeBy sends n takes of one caller by one connection, one after the other, with the head that Go's
-// client sends. Each answer is written at once, and so read at once.
+// takeBy sends n takes of one caller on one connection, one after the other, with the head of Go's client. Each answer is
+// written at once, and so read at once.
 func (p *process) takeBy(caller, n int) error {
 	conn, err := net.Dial("tcp", p.address)
 	if err != nil {

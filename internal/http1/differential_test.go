@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// FuzzConnection has http1 and net/http serve a connection by which the same bytes come, in
-// the same pieces. The handler must be asked the same, and the client must be told the same.
+// FuzzConnection serves connections with the same bytes, in the same pieces, by http1 and by net/http. Handlers must get
+// the same requests, and clients the same answers.
 func FuzzConnection(f *testing.F) {
 	for _, seed := range []string{
 		post("{}") + post("") + post(strings.Repeat("x", 5000)),
@@ -49,8 +49,7 @@ func FuzzConnection(f *testing.F) {
 	f.Fuzz(serveAlike)
 }
 
-// FuzzRequests is FuzzConnection with requests of a grammar: what a fuzzer of bytes seldom finds
-// is an alternative there.
+// FuzzRequests is FuzzConnection with requests of a grammar, whose alternatives a fuzzer of bytes seldom finds.
 func FuzzRequests(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(someChoices(seed, 400), someChoices(seed+1000, int(seed)%4), seed%8 == 0)
@@ -60,7 +59,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// TestCutAnywhere has requests that are sent at once come in two pieces, cut at each byte.
+// TestCutAnywhere cuts requests into two pieces, at each byte.
 func TestCutAnywhere(t *testing.T) {
 	for _, sent := range []string{
 		post("1") + post("") + "\r\n" + post("12345"),
@@ -78,8 +77,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestGrammarReachesBoth servers: of the requests that it draws, http1 answers many itself, and
-// hands many on, also within one connection.
+// TestGrammarReachesBoth holds that http1 answers many requests of the grammar itself, and hands many to net/http, also on
+// one connection.
 func TestGrammarReachesBoth(t *testing.T) {
 	own, handed, both := 0, 0, 0
 	for seed := range uint64(200) {
@@ -100,8 +99,7 @@ func TestGrammarReachesBoth(t *testing.T) {
 	}
 }
 
-// serveAlike fails unless http1 and net/http make the same of what comes by a connection, whose
-// end is an error if reset.
+// serveAlike fails unless http1 and net/http serve a connection alike. Its end is an error if reset.
 func serveAlike(t *testing.T, sent, pieces []byte, reset bool) {
 	t.Helper()
 	if len(sent) > 64<<10 {
@@ -115,7 +113,7 @@ func serveAlike(t *testing.T, sent, pieces []byte, reset bool) {
 			t.Errorf("%q: http1's handler was asked\n%+v\nnet/http's\n%+v", sent, got.asked, want.asked)
 		}
 		if reset {
-			return // the client hears nothing any more
+			return // the client reads nothing any more
 		}
 		if one, other := got.told(t), want.told(t); !slices.EqualFunc(one, other, tells.same) {
 			t.Errorf("%q: http1 answers\n%.2000s\nnet/http\n%.2000s", sent, fmt.Sprint(one), fmt.Sprint(other))
@@ -129,7 +127,7 @@ type asks struct {
 	header    http.Header
 	body      string
 	failed    bool // reading the body
-	own       bool // http1 asks, not net/http
+	own       bool // of http1, not of net/http
 	cancelled bool // while the handler waited, and the client had not left
 }
 
@@ -147,20 +145,20 @@ type tells struct {
 	last   bool
 }
 
-// same reports whether a tells what b does. It may say that it is the last where b does not:
-// http1 closes what a body was cut short on.
+// same reports whether a and b are the same answer. a may be the last one of its connection when b is not: http1 closes
+// connections after a body that broke off.
 func (a tells) same(b tells) bool {
 	a.last = a.last && b.last
 	return reflect.DeepEqual(a, b)
 }
 
-// talk is what came of a connection.
+// talk has the requests and answers of a connection.
 type talk struct {
 	asked []asks
 	out   []byte
 }
 
-// serveScript has a server serve one connection.
+// serveScript serves one connection by a server.
 func serveScript(t *testing.T, by func(*http.Server) server, comes coming) (of talk) {
 	t.Helper()
 	conn := &script{coming: comes, closed: make(chan struct{}), moved: make(chan struct{})}
@@ -187,7 +185,7 @@ func serveScript(t *testing.T, by func(*http.Server) server, comes coming) (of t
 	return of
 }
 
-// handlerWaits is longer than a client is left unwatched, and no multiple of a pause.
+// handlerWaits is longer than watchAfter, and not a multiple of a pause.
 const handlerWaits = 170 * time.Millisecond
 
 // read reads the body of r, all of it unless the path is /deaf or /part. With the path /wait, the
@@ -212,7 +210,7 @@ func (a *asks) read(r *http.Request) []byte {
 	return body
 }
 
-// answerAnyhow answers in one of the ways that there are, by the body's length.
+// answerAnyhow answers in one of several ways, by the length of the body.
 func answerAnyhow(w http.ResponseWriter, body []byte) {
 	const kinds = 6
 	w.Header().Set("Content-Type", "text/plain")
@@ -234,7 +232,7 @@ func answerAnyhow(w http.ResponseWriter, body []byte) {
 	}
 }
 
-// told returns the answers of which out is made.
+// told returns the answers in out.
 func (of talk) told(t *testing.T) (all []tells) {
 	t.Helper()
 	from := bufio.NewReader(bytes.NewReader(of.out))
@@ -265,22 +263,22 @@ func (of talk) told(t *testing.T) (all []tells) {
 	}
 }
 
-// coming is what comes by a connection.
+// coming has the bytes that a client sends.
 type coming struct {
 	left []byte
-	// pieces has for each piece how many bytes come together, 0: all, and in the highest bit
-	// whether that is after a pause. After the last one comes the first one. Empty: all comes at once.
+	// pieces has the number of bytes of each piece, 0 for the rest, and in the highest bit whether a pause comes before.
+	// After the last one, they begin anew. Empty: all bytes come at once.
 	pieces []byte
 	reset  bool // it ends with an error
 }
 
-// script is a connection by which what comes is known.
+// script is a connection with known bytes.
 type script struct {
 	coming
 
 	mu       sync.Mutex
 	pieceOf  int // pieces that have begun
-	piece    int // bytes that come of the present one
+	piece    int // bytes of the current one
 	due      time.Time
 	deadline time.Time
 	moved    chan struct{} // closed when deadline moves
@@ -290,7 +288,7 @@ type script struct {
 	closed   chan struct{}
 }
 
-// pauses are between pieces of a script. Meanwhile http1 begins to watch a client.
+// pauses are the times between pieces of a script, in which http1 begins to watch the connection.
 const pauses = 101 * time.Millisecond
 
 // Read returns the next piece, or as much as p has room for.
@@ -308,7 +306,7 @@ func (s *script) Read(p []byte) (int, error) {
 	}
 }
 
-// next is Read, unless nothing comes before due.
+// next is Read, with the deadline due.
 func (s *script) next(p []byte) (n int, due time.Duration, moved <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +339,7 @@ func (s *script) next(p []byte) (n int, due time.Duration, moved <-chan struct{}
 	return n, 0, nil, nil
 }
 
-// beginPiece says how much comes next, and when.
+// beginPiece begins the next piece, perhaps after a pause.
 func (s *script) beginPiece() {
 	s.piece, s.due = len(s.left), time.Now()
 	if len(s.pieces) == 0 {
@@ -371,10 +369,10 @@ func (s *script) Close() error {
 	return err
 }
 
-// LocalAddr is no address.
+// LocalAddr returns an address of no meaning.
 func (s *script) LocalAddr() net.Addr { return &net.IPAddr{} }
 
-// RemoteAddr is no address.
+// RemoteAddr returns an address of no meaning.
 func (s *script) RemoteAddr() net.Addr { return &net.IPAddr{} }
 
 // SetDeadline is SetReadDeadline.

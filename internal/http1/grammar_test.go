@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// draft draws requests from a grammar: bytes that a fuzzer has chosen say which of its
-// alternatives come. Where they have run out, each request is plain.
+// draft draws requests from a grammar, whose alternatives are chosen by the bytes of a fuzzer. After the last of these,
+// each request is plain.
 type draft struct {
 	choices []byte
 	out     bytes.Buffer
 }
 
-// mostRequests is how many are drawn for one connection at most.
+// mostRequests is the maximum of requests of one connection.
 const mostRequests = 5
 
-// drawStream returns what a client sends that choices describe: requests one after the other,
-// with something odd in some of them, cut short or with a byte changed now and then.
+// drawStream returns the bytes of a client by choices: requests one after the other, some of them with an oddity, sometimes
+// cut short or with a changed byte.
 func drawStream(choices []byte) []byte {
 	d := &draft{choices: choices}
 	for range 1 + d.below(mostRequests) {
@@ -55,10 +55,10 @@ func (d *draft) below(n int) int {
 	return c % max(n, 1)
 }
 
-// rarely reports true in so many percent of all cases.
+// rarely returns true in so many percent of all cases.
 func (d *draft) rarely(percent int) bool { return int(d.next())*100 >= (100-percent)*256 }
 
-// odd writes the plain text, or in so many percent of all cases one of the others.
+// odd writes the plain text or, in so many percent of all cases, one of the others.
 func (d *draft) odd(percent int, plain string, others ...string) {
 	if d.rarely(percent) {
 		plain = others[d.below(len(others))]
@@ -118,7 +118,7 @@ func (d *draft) field(name, value string) {
 	d.endLine()
 }
 
-// spoil returns text with something in it that hardly belongs there.
+// spoil returns text with an unusual character in it.
 func (d *draft) spoil(text string) string {
 	spoils := []string{"\x00", "\x01", "\r", "\n", "\t", " ", "\x7f", "\x80", "\xc3\xa4", "\"",
 		"(", ",", ";", "_", "=", "\r\n ", "\r\nX: y\r\n"}
@@ -141,7 +141,7 @@ func (d *draft) drawHost() {
 	}
 }
 
-// drawLength writes the Content-Length of a body that has so many bytes.
+// drawLength writes the Content-Length of a body of so many bytes.
 func (d *draft) drawLength(length string, chunked bool) {
 	others := []string{
 		"-1", "-0", "+" + length, length + "," + length, length + ", " + length, "0x" + length, length + ".0", length + "e0", "00" + length,
@@ -180,7 +180,7 @@ func (d *draft) drawEncoding(chunked bool) {
 	}
 }
 
-// drawField writes a line that says nothing of how long the request is.
+// drawField writes a line that does not affect the length of the request.
 func (d *draft) drawField() {
 	lines := [][2]string{
 		{"User-Agent", "a/1.0"},
@@ -249,7 +249,7 @@ func (d *draft) drawBody() (body string, chunked bool) {
 	lengths := []int{2, 0, 1, 3, 4, 5, 6, 100, 4000, 5000}
 	body = strings.Repeat("x", lengths[d.below(len(lengths))])
 	if body != "" && d.rarely(seldom) {
-		body = (post("") + strings.Repeat("x", len(body)))[:len(body)] // a request, to a server that reads it as one
+		body = (post("") + strings.Repeat("x", len(body)))[:len(body)] // a server may read it as a request
 	}
 	if !d.rarely(2 * sometimes) {
 		return body, false
@@ -265,7 +265,7 @@ func (d *draft) drawBody() (body string, chunked bool) {
 	return inner.out.String(), true
 }
 
-// chunk writes one, or the last with its trailers.
+// chunk writes a chunk, or the last one with its trailers.
 func (d *draft) chunk(length, data string) {
 	d.odd(seldom, length, "0"+length, "+"+length, "-"+length, "0x"+length, length+" ", " "+length, length+"0", "",
 		"FFFFFFFFFFFFFFFF", "10000000000000000", "x")
@@ -278,7 +278,7 @@ func (d *draft) chunk(length, data string) {
 	d.endLine()
 }
 
-// someChoices returns n of them that are always the same for a seed.
+// someChoices returns n choices, which are always the same for a seed.
 func someChoices(seed uint64, n int) []byte {
 	from := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time, on purpose
 	choices := make([]byte, n)

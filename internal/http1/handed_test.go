@@ -21,7 +21,7 @@ func (h *half) CloseWrite() error {
 	return nil
 }
 
-// TestBegun checks that Begun returns the connection that was accepted.
+// TestBegun holds that NetConn returns the accepted connection.
 func TestBegun(t *testing.T) {
 	accepted := new(half)
 	b := &begun{Conn: accepted}
@@ -39,7 +39,7 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestHandedTooLate closes a connection that net/http takes no more.
+// TestHandedTooLate holds that a connection is closed if net/http has stopped.
 func TestHandedTooLate(t *testing.T) {
 	s := &Server{Server: new(http.Server)}
 	if err := s.Shutdown(t.Context()); err != nil {

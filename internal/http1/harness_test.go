@@ -17,20 +17,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// server is what http.Server and http1.Server have in common.
+// server has the methods that http.Server and http1.Server have in common.
 type server interface {
 	Serve(l net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
 }
 
-// fast is the server of this package.
+// fast returns the server of this package.
 func fast(s *http.Server) server { return &http1.Server{Server: s} }
 
-// std is that of net/http alone.
+// std returns the server of net/http.
 func std(s *http.Server) server { return s }
 
-// byBoth runs a test with each of the two servers, in a synctest bubble.
+// byBoth runs a test by each of the two servers, in a synctest bubble.
 func byBoth(t *testing.T, test func(t *testing.T, by func(*http.Server) server)) {
 	for name, by := range map[string]func(*http.Server) server{"fast": fast, "std": std} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func byBoth(t *testing.T, test func(t *testing.T, by func(*http.Server) server))
 	}
 }
 
-// pipes is a listener of connections in memory, which know the time of a synctest bubble.
+// pipes is a listener of connections in memory, whose deadlines are of the time of a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -48,7 +48,7 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
 
-// Accept returns the other end of what dial returned.
+// Accept returns the other end of a connection from dial.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:
@@ -64,7 +64,7 @@ func (p *pipes) Close() error {
 	return nil
 }
 
-// Addr is no address.
+// Addr returns an address of no meaning.
 func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
 
 func (p *pipes) dial() net.Conn {
@@ -82,7 +82,7 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// front is a server under test, with a note of the states of its connections.
+// front is a server under test, with the states of its connections.
 type front struct {
 	t        testing.TB
 	server   server
@@ -94,7 +94,7 @@ type front struct {
 	states []http.ConnState
 }
 
-// newFront serves handler, by fast or std, until the test has ended.
+// newFront serves handler, by fast or std, until the test ends.
 func newFront(t testing.TB, by func(*http.Server) server, handler http.HandlerFunc, change ...func(*http.Server)) *front {
 	f := &front{t: t, listener: newPipes(), served: make(chan error, 1)}
 	s := &http.Server{Handler: handler, ErrorLog: log.New(&f.logged, "", 0), ConnState: f.note}
@@ -152,7 +152,7 @@ func (c *client) say(text string) {
 	}
 }
 
-// hear returns the next answer, whose body was read.
+// hear reads the next answer with its body.
 func (c *client) hear() (*http.Response, string) {
 	c.t.Helper()
 	res, err := http.ReadResponse(c.from, nil)
@@ -166,7 +166,7 @@ func (c *client) hear() (*http.Response, string) {
 	return res, string(body)
 }
 
-// wantAnswer hears an answer of 200 with this body.
+// wantAnswer reads an answer, which must be a 200 with this body.
 func (c *client) wantAnswer(want string) {
 	c.t.Helper()
 	if res, body := c.hear(); res.StatusCode != http.StatusOK || body != want {
@@ -174,8 +174,7 @@ func (c *client) wantAnswer(want string) {
 	}
 }
 
-// wantEnd hears that the connection ends without another byte, and returns how long that
-// took.
+// wantEnd waits for the end of the connection, which must come without another byte, and returns how long that took.
 func (c *client) wantEnd() time.Duration {
 	c.t.Helper()
 	start := time.Now()
@@ -185,10 +184,10 @@ func (c *client) wantEnd() time.Duration {
 	return time.Since(start)
 }
 
-// post is a plain request.
+// post returns a plain request.
 func post(body string) string { return postWith("", body) }
 
-// postWith is post with more lines in its head.
+// postWith returns a plain request with more lines in its head.
 func postWith(lines, body string) string {
 	return "POST /echo HTTP/1.1\r\nHost: test\r\n" + lines + "Content-Length: " + itoa(len(body)) + "\r\n\r\n" + body
 }

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// FuzzHead has http1 and net/http read the same bytes: what http1 takes for a plain request
-// is one to net/http, the same one, and as long. The second head comes by the same
-// connection as the first.
+// FuzzHead holds that net/http reads each plain request alike, and as long. The second head comes on the connection of the
+// first.
 func FuzzHead(f *testing.F) {
 	const plain = "POST /v1/take HTTP/1.1\r\nHost: test:80\r\nContent-Length: 2\r\nContent-Type: application/json\r\nA: b\r\n\r\n{}"
 	for _, second := range []string{
@@ -63,7 +62,7 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// compare fails unless net/http reads of b what h has.
+// compare fails unless net/http reads b as h has.
 func compare(t *testing.T, h *head, b []byte, n int) {
 	t.Helper()
 	from := bufio.NewReader(bytes.NewReader(append(slices.Clone(b[:n]), strings.Repeat("x", 1000)...)))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLongAnswerIsNotKept in memory after it was sent; a short one's memory is, for the next.
+// TestLongAnswerIsNotKept holds that the memory of a long answer is not kept after it was sent, and that of a short one is.
 func TestLongAnswerIsNotKept(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()

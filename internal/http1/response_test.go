@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestHeadOfAnAnswer has its lines in order, and the date of the second in which it was
-// sent.
+// TestHeadOfAnAnswer holds that a head has its lines in order, and the date of the second in which it was sent.
 func TestHeadOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) {
@@ -37,7 +36,7 @@ func TestHeadOfAnAnswer(t *testing.T) {
 	})
 }
 
-// TestParts come when they are flushed, and count as one answer.
+// TestParts holds that the parts of an answer are sent when they are flushed.
 func TestParts(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		c := newFront(t, by, func(w http.ResponseWriter, _ *http.Request) {
@@ -68,7 +67,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestPartsForAClientThatIsGone checks that a later Write returns an error, and that none of it is kept.
+// TestPartsForAClientThatIsGone holds that a later Write returns an error, and keeps nothing.
 func TestPartsForAClientThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, wrote := make(chan struct{}), make(chan error, 1)
@@ -88,8 +87,8 @@ func TestPartsForAClientThatIsGone(t *testing.T) {
 	})
 }
 
-// TestUnreadBody of more than is discarded ends the connection, but not before a client
-// that sends on has had the time to read its answer.
+// TestUnreadBody holds that a body longer than maxDiscarded ends the connection, but leaves a client that still sends the
+// time to read its answer.
 func TestUnreadBody(t *testing.T) {
 	for length, last := range map[int]bool{200_000: false, 400_000: true} {
 		synctest.Test(t, func(t *testing.T) {

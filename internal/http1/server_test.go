@@ -22,8 +22,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestConversations has net/http and http1 serve the same handler, and answer the same, up
-// to when, whatever comes.
+// TestConversations holds that net/http and http1 answer the same, at the same times.
 func TestConversations(t *testing.T) {
 	long := strings.Repeat("long ", 20_000)
 	for name, sent := range map[string]string{
@@ -105,7 +104,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// newServer returns one that logs nothing.
+// newServer returns a server that logs nothing.
 func newServer(handler http.HandlerFunc) *http.Server {
 	return &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 }
@@ -182,8 +181,7 @@ func flush(w http.ResponseWriter, how string) {
 	}
 }
 
-// converse sends everything to a server of its own, and returns its answers, with the
-// lines of their heads in order.
+// converse sends all to a new server, and returns its answers, with the lines of their heads in order.
 func converse(t *testing.T, s server, sent string) string {
 	t.Helper()
 	listener := listen(t)
@@ -197,7 +195,7 @@ func converse(t *testing.T, s server, sent string) string {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	go func() {
-		_, _ = io.WriteString(conn, sent) // it fails where the server hears no more
+		_, _ = io.WriteString(conn, sent) // it fails if the server has closed the connection
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
 	got, err := io.ReadAll(conn)
@@ -230,8 +228,7 @@ func inOrder(answers []byte) string {
 	return strings.ReplaceAll(all.String(), strings.Repeat("answer ", 1000), "(a thousand answers)")
 }
 
-// TestWhoAnswers says which requests http1 answers itself: those that net/http sees have
-// its http.Hijacker.
+// TestWhoAnswers holds which requests http1 answers itself. Those of net/http have an http.Hijacker.
 func TestWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) {
@@ -250,8 +247,7 @@ func TestWhoAnswers(t *testing.T) {
 	})
 }
 
-// TestStates are those that net/http tells, too; a connection that is handed over begins
-// anew.
+// TestStates holds that states of connections are reported as by net/http. A connection that is handed over is new again.
 func TestStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFront(t, fast, echo)
@@ -272,7 +268,7 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// TestOneRequestLeavesNothing to the next one of its connection.
+// TestOneRequestLeavesNothing holds that the next request of a connection has nothing of the one before.
 func TestOneRequestLeavesNothing(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
@@ -310,7 +306,7 @@ func (f *flaky) Accept() (net.Conn, error) {
 	return f.pipes.Accept()
 }
 
-// TestListenersErrors are net/http's to judge: it goes on after one that passes.
+// TestListenersErrors holds that errors of a listener are handled as by net/http, which goes on after a temporary one.
 func TestListenersErrors(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		l := &flaky{pipes: newPipes(), err: &net.DNSError{IsTemporary: true}}

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// TestShutdown closes those that wait, and lets the others have their answer.
+// TestShutdown holds that connections that wait are closed, and others have their answer first.
 func TestShutdown(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		release, began := make(chan struct{}), make(chan struct{})
@@ -53,7 +53,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownInTime checks that Shutdown gives up when its time is over, and that Close ends the rest.
+// TestShutdownInTime holds that Shutdown returns when its time is over, and that Close ends the remaining connections.
 func TestShutdownInTime(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan struct{})
@@ -74,7 +74,7 @@ func TestShutdownInTime(t *testing.T) {
 	})
 }
 
-// lagging is a listener that accepts one more connection once it was closed.
+// lagging is a listener that accepts one more connection after it was closed.
 type lagging struct {
 	*pipes
 	late chan net.Conn
@@ -89,7 +89,7 @@ func (l lagging) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestNobodyComesAfterShutdown, even if the listener lets them.
+// TestNobodyComesAfterShutdown holds that a connection is closed if the listener accepts it after Shutdown.
 func TestNobodyComesAfterShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lagging{newPipes(), make(chan net.Conn)}
@@ -112,7 +112,7 @@ func TestNobodyComesAfterShutdown(t *testing.T) {
 	})
 }
 
-// TestAbort ends a connection without a word.
+// TestAbort holds that http.ErrAbortHandler ends a connection without an answer or a log line.
 func TestAbort(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -126,7 +126,7 @@ func TestAbort(t *testing.T) {
 	})
 }
 
-// TestPanic closes the connection and is logged, without the client's address.
+// TestPanic holds that a panic closes the connection and is logged, without the client's address.
 func TestPanic(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// TestTimeouts close connections whose clients are too slow.
+// TestTimeouts holds that connections of slow clients are closed.
 func TestTimeouts(t *testing.T) {
 	timeouts := func(s *http.Server) {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 5*time.Second, 10*time.Second, 20*time.Second, 2*time.Minute
@@ -73,7 +73,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestShortIdleTimeout holds after a body that had more time.
+// TestShortIdleTimeout holds that the IdleTimeout applies after a body that had more time.
 func TestShortIdleTimeout(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		c := newFront(t, by, echo, func(s *http.Server) { s.ReadTimeout, s.IdleTimeout = time.Minute, time.Second }).dial()
@@ -87,7 +87,7 @@ func TestShortIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestReadTimeout stands for those that are not given.
+// TestReadTimeout holds that the ReadTimeout is used for timeouts that are not given.
 func TestReadTimeout(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, echo, func(s *http.Server) { s.ReadTimeout = time.Minute })
@@ -100,7 +100,7 @@ func TestReadTimeout(t *testing.T) {
 	})
 }
 
-// TestNoDeadlineIsHandedOver: net/http sets its own, or none.
+// TestNoDeadlineIsHandedOver holds that net/http gets a connection without a deadline.
 func TestNoDeadlineIsHandedOver(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
@@ -119,8 +119,7 @@ func TestNoDeadlineIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestDisconnect cancels the context of a request whose client leaves while the handler
-// waits.
+// TestDisconnect holds that the context of a request is cancelled if the client leaves while the handler waits.
 func TestDisconnect(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan error)
@@ -141,7 +140,7 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// TestSlowHandlers wait for a minute without harm to what their client sends meanwhile.
+// TestSlowHandlers holds that the bytes that a client sends while its handler waits for a minute are not lost.
 func TestSlowHandlers(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		_, own := by(new(http.Server)).(*http1.Server)
@@ -187,7 +186,7 @@ func TestSlowHandlers(t *testing.T) {
 	})
 }
 
-// TestBodyAfterDone checks that a body comes to the handler, and not to the watcher of the connection.
+// TestBodyAfterDone holds that the handler reads the body, and not the watch of the connection.
 func TestBodyAfterDone(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +201,7 @@ func TestBodyAfterDone(t *testing.T) {
 	})
 }
 
-// TestContextThatNobodyAsked is over with its request.
+// TestContextThatNobodyAsked holds that a context is cancelled after its request, even if Done was not called.
 func TestContextThatNobodyAsked(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		type key struct{}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestTLS tells the handler of encryption, as net/http does whichever the server.
+// TestTLS holds that the handler of an encrypted request knows of that.
 func TestTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()

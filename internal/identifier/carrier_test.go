@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestCarriers of numbers: carriers of one name in two countries are two, and numbers of none that is known are one.
+// TestCarriers holds that carriers of one name in two countries differ, and that numbers without a known carrier share one.
 func TestCarriers(t *testing.T) {
 	read, err := identifier.Reader(&policy.Policy{
 		Normalize: policy.Normalize{Form: policy.FormE164, Region: "DE"},

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestEarlierSpellings holds that identifiers, and what is derived of them, are spelled as by earlier builds: they are
-// hashed so. Another spelling is another key, under which nothing is counted yet.
+// TestEarlierSpellings holds that identifiers and their parts are spelled as by earlier builds. Another spelling has another
+// key, with other counts.
 func TestEarlierSpellings(t *testing.T) {
 	phone := policy.Policy{Normalize: policy.Normalize{Form: policy.FormE164, Region: "DE"}, Derive: []policy.Derivation{
 		{Policy: "q", From: policy.PartCountry}, {Policy: "q", From: policy.PartPrefix, Digits: 7}, {Policy: "q", From: policy.PartWhole},

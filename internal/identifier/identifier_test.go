@@ -56,7 +56,7 @@ func readerOf(t testing.TB, form string) policy.ReadIdentifier {
 	return read
 }
 
-// refused stands for an identifier that is none of its form.
+// refused stands for an identifier that is not in the form.
 const refused = ""
 
 func TestForms(t *testing.T) {
@@ -163,11 +163,11 @@ func TestForms(t *testing.T) {
 		{"email", "anna(x)@example.com", refused},
 		{"email", "Anna <anna@example.com>", refused},
 		{"email", "anna@b@example.com", refused},
-		{"email", "an\u200bna@example.com", refused}, // nothing is to be seen of it
+		{"email", "an\u200bna@example.com", refused}, // it is invisible
 		{"email", "anna@\uff45xample.com", refused},  // a wide e, which mail servers take for another one
 		{"email", "anna@exa\u017fple.com", refused},  // a long s
-		{"email", "anna@example\ufe0f.com", refused}, // nothing is to be seen of it
-		{"email", "anna@exam\u034fple.com", refused}, // nor of this
+		{"email", "anna@example\ufe0f.com", refused}, // it is invisible
+		{"email", "anna@exam\u034fple.com", refused}, // so is this
 		{"email", "anna@stra\u00dfe.example", "anna@straße.example straße.example"},
 		{"email", "an na@example.com", refused},
 		{"email", "anna@exa\xffmple.com", refused},
@@ -240,7 +240,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestOneNumberIsOneKey reads numbers of all kinds in the ways in which one phone is reached.
+// TestOneNumberIsOneKey holds that all spellings of a number have the same key.
 func TestOneNumberIsOneKey(t *testing.T) {
 	read := readerOf(t, "e164")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -261,7 +261,7 @@ func TestOneNumberIsOneKey(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyKnows is refused when a policy comes into force, not when it is asked.
+// TestWhatNobodyKnows holds that unknown values are refused when a policy comes into force, not by its calls.
 func TestWhatNobodyKnows(t *testing.T) {
 	for _, n := range []policy.Normalize{{Form: "e.164"}, {Form: policy.FormE164, Region: "XX"}, {Form: policy.FormE164, Region: "001"}} {
 		if _, err := identifier.Reader(&policy.Policy{Normalize: n}); err == nil {
@@ -277,8 +277,8 @@ func TestWhatNobodyKnows(t *testing.T) {
 	}
 }
 
-// FuzzReader makes sure that what was read reads as the same again, that every part is
-// there, and that no error repeats what is wrong.
+// FuzzReader holds that a canonical form is read as itself, that every part is there, and that no error quotes an
+// identifier.
 func FuzzReader(f *testing.F) {
 	for _, given := range []string{
 		"+49 (0)151 12345678", "+39 06 1234567", "+1 268 464 1234", "0151/123", "+800 1234 5678", "+8881234567890",

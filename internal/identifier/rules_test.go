@@ -15,8 +15,7 @@ func rulesOf(countries, types policy.Choice) *policy.Policy {
 	return &policy.Policy{Normalize: policy.Normalize{Form: policy.FormE164}, Countries: countries, NumberTypes: types}
 }
 
-// TestRules says of numbers of shared codes, of territories, of no country and of no type which
-// rule refuses them.
+// TestRules holds which rule refuses numbers of shared codes, of territories, without a country and without a type.
 func TestRules(t *testing.T) {
 	var all policy.Choice
 	const country, kind, passes = policy.ReasonCountry, policy.ReasonNumberType, policy.Reason("")
@@ -77,7 +76,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesReadNumbersFirst checks that a text that is not a number is an error, whatever the rules.
+// TestRulesReadNumbersFirst holds that a text that is not a number is an error, whatever the rules.
 func TestRulesReadNumbersFirst(t *testing.T) {
 	read, err := identifier.Reader(rulesOf(deny("DE"), deny("unknown")))
 	if err != nil {

@@ -2,7 +2,7 @@ package tracing
 
 import "testing"
 
-// TestIsOpaque tells ids from numbers that were padded to look like them.
+// TestIsOpaque distinguishes ids from phone numbers that were padded to their length.
 func TestIsOpaque(t *testing.T) {
 	for id, want := range map[string]bool{
 		"4bf92f3577b34da6a3ce929d0e0e4736":     true,
@@ -30,7 +30,7 @@ func TestIsOpaque(t *testing.T) {
 	}
 }
 
-// TestPaddedNumbersAreNotTold goes on with the trace of a padded number, and tells its id to no log and no metric.
+// TestPaddedNumbersAreNotTold holds that a trace whose id is a padded number goes on, but its id is in no log and no metric.
 func TestPaddedNumbersAreNotTold(t *testing.T) {
 	for id, want := range map[string]string{
 		"00000000000000000004915112345678": "",

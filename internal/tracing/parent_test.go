@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// FuzzParent holds that a header is read as OpenTelemetry's own package reads it.
+// FuzzParent holds that a header is read as by OpenTelemetry's package.
 func FuzzParent(f *testing.F) {
 	const ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
 	for _, sent := range []string{

@@ -24,7 +24,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// newTracer returns what begins spans that are recorded.
+// newTracer returns a Tracer, and the recorder of its spans.
 func newTracer(sampler trace.Sampler) (*tracing.Tracer, *tracetest.SpanRecorder) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer, _ := sampling.New(sampler, trace.WithSpanProcessor(recorder))
@@ -33,7 +33,7 @@ func newTracer(sampler trace.Sampler) (*tracing.Tracer, *tracetest.SpanRecorder)
 
 func request() *http.Request { return httptest.NewRequest(http.MethodPost, "/v1/take", nil) }
 
-// values returns the values of key in spans of that name.
+// values returns the values of key in spans of this name.
 func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (found []string) {
 	for _, s := range recorder.Ended() {
 		for _, a := range s.Attributes() {
@@ -45,8 +45,8 @@ func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (f
 	return found
 }
 
-// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and where the caller or the sampler has left it
-// out.
+// TestWhatIsNotTracedAllocatesNothing holds that calls allocate nothing without a Tracer, or if the caller or the sampler
+// excludes them.
 func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 	never, recorder := newTracer(trace.NeverSample())
 	seldom, _ := newTracer(trace.TraceIDRatioBased(0))
@@ -96,8 +96,8 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestShareOfTracesIsSampled holds that a trace that begins here has the id that its sampling went by: others, who know no
-// more than the id, decide the same.
+// TestShareOfTracesIsSampled holds that a new trace has the id by which it was sampled, so that other services, which only
+// know the id, decide alike.
 func TestShareOfTracesIsSampled(t *testing.T) {
 	const requests = 1000
 	tracer, recorder := newTracer(trace.TraceIDRatioBased(0.25))
@@ -126,7 +126,8 @@ func TestShareOfTracesIsSampled(t *testing.T) {
 	}
 }
 
-// TestSpanOfThisProcessIsFollowed where no header says another one, as by a program that has the service in itself.
+// TestSpanOfThisProcessIsFollowed holds that a span of the same process is the parent of a request without a header, as in a
+// program that contains the service.
 func TestSpanOfThisProcessIsFollowed(t *testing.T) {
 	opaque, err := api.TraceIDFromHex("4bf92f3577b34da6a3ce929d0e0e4736")
 	if err != nil {
@@ -142,8 +143,8 @@ func TestSpanOfThisProcessIsFollowed(t *testing.T) {
 	}
 }
 
-// TestCallerIsFollowed holds that a request goes on with the trace of its caller if there is one whole header of it,
-// and begins one of its own otherwise.
+// TestCallerIsFollowed holds that a request continues the trace of its caller if it has one complete header, and begins a
+// new one otherwise.
 func TestCallerIsFollowed(t *testing.T) {
 	const id, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for name, c := range map[string]struct {
@@ -173,8 +174,8 @@ func TestCallerIsFollowed(t *testing.T) {
 	}
 }
 
-// TestTripIsPartOfEachTrace that it was made for, and says for how many calls: those of a key that were decided
-// together, and those of other keys that share the request.
+// TestTripIsPartOfEachTrace holds that a trip is in the trace of each call that it was made for, with their number: calls of
+// a key that were decided together, and calls of other keys in the same request.
 func TestTripIsPartOfEachTrace(t *testing.T) {
 	tracer, recorder := newTracer(trace.AlwaysSample())
 	var calls []context.Context
@@ -215,8 +216,7 @@ func TestTripIsPartOfEachTrace(t *testing.T) {
 	}
 }
 
-// TestCallHandedOnIsFollowed holds that the owner of a key goes on with the trace of a call, and says what became
-// of it.
+// TestCallHandedOnIsFollowed holds that the owner of a key continues the trace of a call, with its outcome.
 func TestCallHandedOnIsFollowed(t *testing.T) {
 	down := &count.StoreError{Recorded: count.RecordedNo, Err: store.ErrUnavailable}
 	decided, admitted := count.Decision{}, count.Decision{WouldAllow: true, Remembered: true}
@@ -254,8 +254,8 @@ func TestCallHandedOnIsFollowed(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsAskedGoesOn holds that a request that is passed on goes on below the span that it was passed
-// on by, and that what nobody will see stays as the caller sent it.
+// TestWhoeverIsAskedGoesOn holds that a request to another server has the current span as its parent if that is sampled, and
+// otherwise the headers of the caller.
 func TestWhoeverIsAskedGoesOn(t *testing.T) {
 	for want, sampler := range map[bool]trace.Sampler{true: trace.AlwaysSample(), false: trace.NeverSample()} {
 		tracer, _ := newTracer(sampler)
@@ -268,7 +268,7 @@ func TestWhoeverIsAskedGoesOn(t *testing.T) {
 	}
 }
 
-// TestNoMethodIsMadeUp holds that a span is called after HTTP's own methods alone.
+// TestNoMethodIsMadeUp holds that only standard methods of HTTP are in the names of spans.
 func TestNoMethodIsMadeUp(t *testing.T) {
 	tracer, recorder := newTracer(trace.AlwaysSample())
 	for _, method := range []string{"GET", "+4915112345678"} {

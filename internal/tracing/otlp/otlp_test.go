@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// clearly sets the variables that tests of this package go by, and no others of their kind.
+// clearly sets these OTEL_* variables, and no others.
 func clearly(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, name := range []string{
@@ -28,7 +28,7 @@ func clearly(t *testing.T, variables map[string]string) {
 	}
 }
 
-// TestWhenTracesAreSent is which variables ask for traces, and what is said of those that are wrong.
+// TestWhenTracesAreSent holds which variables ask for traces, and the warnings about mistakes in them.
 func TestWhenTracesAreSent(t *testing.T) {
 	const exporter, endpoint, disabled = "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED"
 	for _, c := range []struct {
@@ -61,8 +61,8 @@ func TestWhenTracesAreSent(t *testing.T) {
 	}
 }
 
-// TestWhenMetricsAreSent is which variables ask for metrics, and what is said of those that are wrong. An endpoint for
-// everything does not.
+// TestWhenMetricsAreSent holds which variables ask for metrics, and the warnings about mistakes in them. An endpoint for both
+// signals does not ask for metrics.
 func TestWhenMetricsAreSent(t *testing.T) {
 	const exporter, endpoint = "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestWhenMetricsAreSent(t *testing.T) {
 	}
 }
 
-// end runs e until it has sent what there is.
+// end runs e until it has sent all.
 func end(t *testing.T, e *Exporter) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func (r *receiver) Export(
 	return new(collector.ExportTraceServiceResponse), nil
 }
 
-// TestSentByGRPC sends a span by gRPC, and holds that it says where it is from.
+// TestSentByGRPC holds that a span arrives by gRPC with its resource.
 func TestSentByGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *countReceiver) Export(
 	return new(counts.ExportMetricsServiceResponse), nil
 }
 
-// TestMetricsSentByGRPC sends what a registry has, and holds that it says where it is from.
+// TestMetricsSentByGRPC holds that the metrics of a registry arrive by gRPC with their resource.
 func TestMetricsSentByGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +184,7 @@ func TestMetricsSentByGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"policy"})
-	registry.MustRegister(decisions) // after it was opened, as most are
+	registry.MustRegister(decisions) // after Open, as most metrics
 	decisions.WithLabelValues("login").Add(3)
 	end(t, e)
 	sent := (<-r.got).GetResourceMetrics()[0]
@@ -200,8 +200,7 @@ func TestMetricsSentByGRPC(t *testing.T) {
 	}
 }
 
-// TestNoCollectorHoldsNobodyUp sends to where nobody listens, and holds that the end takes no longer than it
-// may, and that the log has a line.
+// TestNoCollectorHoldsNobodyUp holds that, without a collector, Run ends in time and the log has a line.
 func TestNoCollectorHoldsNobodyUp(t *testing.T) {
 	clearly(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_METRICS_EXPORTER": "otlp"})
 	var log bytes.Buffer

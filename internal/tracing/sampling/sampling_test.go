@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// fixed makes one id of a trace.
+// fixed generates one id of traces.
 type fixed struct{ api.TraceID }
 
 func (f fixed) NewIDs(context.Context) (api.TraceID, api.SpanID)     { return f.TraceID, api.SpanID{1} }
@@ -22,9 +22,9 @@ func parentOf(id api.TraceID, flags api.TraceFlags) context.Context {
 		api.NewSpanContext(api.SpanContextConfig{TraceID: id, SpanID: api.SpanID{1}, TraceFlags: flags}))
 }
 
-// TestEnvironmentIsReadAsByTheSDK holds that the sampler is the one that OpenTelemetry's SDK has by the same variables.
+// TestEnvironmentIsReadAsByTheSDK holds that the sampler is that of OpenTelemetry's SDK for the same variables.
 func TestEnvironmentIsReadAsByTheSDK(t *testing.T) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // of variables that are wrong
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // about variables with mistakes
 	for _, name := range []string{
 		"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 		" TraceIDRatio ", "nonsense",
