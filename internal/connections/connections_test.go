@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestHijackedConnectionsCount until they are closed: their memory is used all the same.
+// TestHijackedConnectionsCount holds that hijacked connections count until they are closed.
 func TestHijackedConnectionsCount(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

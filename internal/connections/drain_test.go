@@ -13,18 +13,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// patience is how long a test waits for what happens within milliseconds on a machine that has time
-// for it.
+// patience is the deadline of events that take milliseconds on an idle machine.
 const patience = time.Minute
 
-// webServer is what http1.Server and http.Server have in common.
+// webServer has the methods that http1.Server and http.Server have in common.
 type webServer interface {
 	Serve(listener net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
 }
 
-// front serves nothing but 200 by the connections of a Listener.
+// front answers every request with 200, on connections of a Listener.
 type front struct {
 	*Listener
 	t   *testing.T
@@ -82,7 +81,7 @@ func (f *front) drain() <-chan struct{} {
 	return drained
 }
 
-// client is a connection to which a test writes any bytes.
+// client is a connection to which a test writes bytes.
 type client struct {
 	net.Conn
 	t    *testing.T
@@ -105,7 +104,7 @@ const (
 	post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
 )
 
-// ask sends a request, and holds it to an answer of 200 that is the connection's last, or not.
+// ask sends a request, and fails unless the answer is a 200 that is the connection's last, or not.
 func (c *client) ask(request string, wantLast bool) {
 	c.t.Helper()
 	_, _ = io.WriteString(c, request) // an error shows when the answer is read
@@ -129,8 +128,8 @@ func (c *client) closed() {
 	}
 }
 
-// TestDrain lets clients leave: each answer is its connection's last, whatever the request, and the server then waits
-// for no connection that never sent one.
+// TestDrain holds that each answer is the last one of its connection, whatever the request, and that the server does not wait
+// for connections without a request.
 func TestDrain(t *testing.T) {
 	byBoth(t, func(f *front) {
 		posts, gets, waits, unused := f.dial(), f.dial(), f.dial(), f.dial()
@@ -156,7 +155,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainEndsWithTheLastConnection waits for nobody when none is there, or none is left.
+// TestDrainEndsWithTheLastConnection holds that Drain returns at once if no connection is open, or is left.
 func TestDrainEndsWithTheLastConnection(t *testing.T) {
 	for _, open := range []int{0, 3} {
 		byBoth(t, func(f *front) {

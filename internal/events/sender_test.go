@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/events"
 )
 
-// secret is the one of Standard Webhooks' own examples.
+// secret is the secret of Standard Webhooks' examples.
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // cloudEvent is an event as a receiver reads it.
@@ -32,7 +32,7 @@ type cloudEvent struct {
 	Data                          json.RawMessage
 }
 
-// receiver keeps the events that it takes, and verifies their signatures.
+// receiver accepts events, and verifies their signatures.
 type receiver struct {
 	t       *testing.T
 	refuses func(id string) bool // an attempt; nil: none
@@ -72,7 +72,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, sent *http.Request) {
 	}
 }
 
-// verify holds a signature by Standard Webhooks' words: of id, timestamp and body, with dots between.
+// verify verifies a signature as Standard Webhooks specifies it: of id, timestamp and body, with dots between.
 func (r *receiver) verify(h http.Header, body []byte) {
 	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	mac := hmac.New(sha256.New, key)
@@ -82,7 +82,7 @@ func (r *receiver) verify(h http.Header, body []byte) {
 	}
 }
 
-// await returns the events that were taken once there are n.
+// await waits for n accepted events, and returns them.
 func (r *receiver) await(n int) []cloudEvent {
 	r.t.Helper()
 	late := time.After(time.Minute)
@@ -101,16 +101,16 @@ func (r *receiver) await(n int) []cloudEvent {
 	}
 }
 
-// RoundTrip has r answer without a network.
+// RoundTrip answers by r, without a network.
 func (r *receiver) RoundTrip(sent *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, sent)
 	return w.Result(), nil
 }
 
-// outcomes counts what became of events.
+// outcomes counts outcomes of events.
 type outcomes struct {
-	sent chan struct{} // has one for each event, as far as there is room
+	sent chan struct{} // has a value for each event, as far as there is room
 
 	mu sync.Mutex
 	of map[events.Outcome]int
@@ -134,7 +134,7 @@ func (o *outcomes) count(of events.Outcome) int {
 	return o.of[of]
 }
 
-// newSender returns what sends to url, and is to be run by the test.
+// newSender returns a Sender, which the test runs, and its outcomes.
 func newSender(t *testing.T, o events.Options) (*events.Sender, *outcomes) {
 	t.Helper()
 	secrets, err := events.ParseSecrets(secret)
@@ -157,7 +157,7 @@ func run(t *testing.T, s *events.Sender) (stop func()) {
 	return stop
 }
 
-// TestEventIsACloudEvent holds an event against CloudEvents 1.0 in its structured mode.
+// TestEventIsACloudEvent holds that an event is one of CloudEvents 1.0 in structured mode.
 func TestEventIsACloudEvent(t *testing.T) {
 	r := newReceiver(t)
 	server := httptest.NewServer(r)
@@ -182,8 +182,8 @@ func TestEventIsACloudEvent(t *testing.T) {
 	}
 }
 
-// TestEachKindIsInOrder refuses some attempts: events of a kind arrive in order all the same, each once, and an attempt
-// that is repeated has the same id.
+// TestEachKindIsInOrder holds that events of a kind arrive in order, each once, although some attempts are refused, and that
+// a repeated attempt has the same id.
 func TestEachKindIsInOrder(t *testing.T) {
 	r := newReceiver(t)
 	failing := map[int]bool{0: true, 3: true, 4: true}
@@ -216,7 +216,7 @@ func TestEachKindIsInOrder(t *testing.T) {
 		next[e.Type]++
 		ids[e.ID] = true
 	}
-	for range 2 * each { // else the last one may be sent again
+	for range 2 * each { // otherwise the last one may be sent again
 		<-counted.sent
 	}
 	stop()
@@ -229,8 +229,8 @@ func TestEachKindIsInOrder(t *testing.T) {
 	}
 }
 
-// TestReceiverThatHangsHoldsNobodyUp tells more than may wait while the receiver answers nothing: the one under way and the
-// newest arrive in order once it does, and only the others are lost.
+// TestReceiverThatHangsHoldsNobodyUp sends more events than may wait to a receiver that does not answer. Once it does, the
+// event that was being sent and the newest ones arrive in order, and only the others are lost.
 func TestReceiverThatHangsHoldsNobodyUp(t *testing.T) {
 	r := newReceiver(t)
 	hang, held := make(chan struct{}), make(chan struct{}, 1)
@@ -256,7 +256,7 @@ func TestReceiverThatHangsHoldsNobodyUp(t *testing.T) {
 		t.Errorf("%d wait, %d are lost", s.Waiting(), counted.count(events.Lost))
 	}
 	close(hang)
-	taken := r.await(most + 1)[1:] // the first one was under way
+	taken := r.await(most + 1)[1:] // the first one was being sent
 	for i, e := range taken {
 		var data events.Block
 		if err := json.Unmarshal(e.Data, &data); err != nil || data.Strikes != told-most+i {
@@ -265,7 +265,7 @@ func TestReceiverThatHangsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestWaitsGrow refuses everything: waits grow to a minute, and after an hour the event is lost.
+// TestWaitsGrow holds that waits grow to a minute if all attempts are refused, and that the event is lost after an hour.
 func TestWaitsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver(t)
@@ -295,8 +295,8 @@ func TestWaitsGrow(t *testing.T) {
 	})
 }
 
-// TestLastEventsAreSent ends a sender while events wait: they are sent, and if the receiver does not answer within a
-// second, they are lost.
+// TestLastEventsAreSent holds that events that wait when a sender ends are sent, or lost if the receiver does not answer
+// within a second.
 func TestLastEventsAreSent(t *testing.T) {
 	for name, answers := range map[string]bool{"answers": true, "hangs": false} {
 		t.Run(name, func(t *testing.T) {
@@ -327,12 +327,12 @@ func TestLastEventsAreSent(t *testing.T) {
 	}
 }
 
-// through is a way to a receiver.
+// through is an http.RoundTripper.
 type through func(*http.Request) (*http.Response, error)
 
 func (f through) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestRedirectsAreNotFollowed: an event is signed for one receiver.
+// TestRedirectsAreNotFollowed holds that an event is not sent to another receiver, for which it is not signed.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the event went elsewhere") }))
 	defer other.Close()
@@ -352,7 +352,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestSecrets are read as Standard Webhooks writes them. No error has one.
+// TestSecrets holds that secrets have the form of Standard Webhooks, and that no error contains one.
 func TestSecrets(t *testing.T) {
 	short := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))
 	for text, want := range map[string]string{

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestSign holds signatures against an example of Standard Webhooks' specification, and what its library for Go makes.
+// TestSign holds that signatures equal those of Standard Webhooks' specification and of its Go library.
 func TestSign(t *testing.T) {
 	secrets, err := ParseSecrets("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {

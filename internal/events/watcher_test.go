@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/events"
 )
 
-// watched is a watcher whose events arrive at once, in a bubble of time.
+// watched is a watcher whose events arrive at once, in a synctest bubble.
 type watched struct {
 	*events.Watcher
 	receiver *receiver
@@ -20,7 +20,7 @@ type watched struct {
 	read     int
 }
 
-// watch has play play with a watcher that tells of policies which deny half of their calls.
+// watch calls play with a watcher of policies that deny half of their calls.
 func watch(t *testing.T, play func(w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,13 +32,13 @@ func watch(t *testing.T, play func(w *watched)) {
 	})
 }
 
-// count counts what becomes of calls of a policy from now on.
+// count counts further calls of a policy.
 func (w *watched) count(policy string, calls, denied, degraded int64) {
 	t := w.tallies[policy]
 	w.tallies[policy] = events.Tally{Calls: t.Calls + calls, Denied: t.Denied + denied, Degraded: t.Degraded + degraded}
 }
 
-// looks has time pass, and returns the events sent meanwhile.
+// looks lets time pass, and returns the events sent meanwhile.
 func (w *watched) looks(passes time.Duration) (told []string) {
 	for range passes / (5 * time.Second) {
 		time.Sleep(5 * time.Second)
@@ -58,7 +58,7 @@ func (w *watched) looks(passes time.Duration) (told []string) {
 	return told
 }
 
-// want has time pass, and compares the events sent meanwhile.
+// want lets time pass, and compares the events sent meanwhile.
 func (w *watched) want(passes time.Duration, told ...string) {
 	w.receiver.t.Helper()
 	if got := w.looks(passes); !slices.Equal(got, told) {
@@ -66,8 +66,8 @@ func (w *watched) want(passes time.Duration, told ...string) {
 	}
 }
 
-// TestDenialsBeginAndEnd tells when half of a policy's calls within a minute are denied, and when that is over: once for
-// each, though the share goes up and down around the half.
+// TestDenialsBeginAndEnd holds that there is one event when half of a policy's calls within a minute are denied, and one when
+// that has ended, although the share goes up and down around the half.
 func TestDenialsBeginAndEnd(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.count("login", 19, 19, 0)
@@ -89,7 +89,7 @@ func TestDenialsBeginAndEnd(t *testing.T) {
 	})
 }
 
-// TestDenialsOfAPolicyThatIsGoneEnd with it, and one of the same name begins anew.
+// TestDenialsOfAPolicyThatIsGoneEnd holds that denials end with their policy, and that one of the same name begins anew.
 func TestDenialsOfAPolicyThatIsGoneEnd(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.count("login", 20, 20, 0)
@@ -101,7 +101,7 @@ func TestDenialsOfAPolicyThatIsGoneEnd(t *testing.T) {
 	})
 }
 
-// TestCountersThatBeginAnew checks that counters that start at 0 again don't count earlier units again.
+// TestCountersThatBeginAnew holds that no call counts twice if counters start at 0 again.
 func TestCountersThatBeginAnew(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.count("login", 1000, 0, 0)
@@ -111,7 +111,8 @@ func TestCountersThatBeginAnew(t *testing.T) {
 	})
 }
 
-// TestDegradedDecisionsBeginAndEnd tells once of decisions by on_store_error, and when there were none for a minute, of all.
+// TestDegradedDecisionsBeginAndEnd holds that there is one event at the first decision by on_store_error, and one with all of
+// them after a minute without.
 func TestDegradedDecisionsBeginAndEnd(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.want(5 * time.Second)
@@ -127,7 +128,8 @@ func TestDegradedDecisionsBeginAndEnd(t *testing.T) {
 	})
 }
 
-// TestConversionsBeginAndEnd tells of each key that a conversion limit denies once, and once none was for five minutes.
+// TestConversionsBeginAndEnd holds that there is one event for each key that a conversion limit denies, and one after five
+// minutes without a denial.
 func TestConversionsBeginAndEnd(t *testing.T) {
 	watch(t, func(w *watched) {
 		w.Denied(events.Conversion{Policy: "otp-country", Limit: "unconfirmed", Key: "0123456789abcdef", Country: "DE"})
@@ -144,14 +146,14 @@ func TestConversionsBeginAndEnd(t *testing.T) {
 	})
 }
 
-// TestDeniedKeysAreBounded denies more keys than are followed: the others are lost, not kept.
+// TestDeniedKeysAreBounded holds that events about keys beyond maxDenied are lost.
 func TestDeniedKeysAreBounded(t *testing.T) {
 	s, counted := newSender(t, events.Options{URL: "http://receiver"})
 	w := events.NewWatcher(s, 1)
 	for i := range 5000 {
 		w.Denied(events.Conversion{Policy: "p", Limit: "l", Key: fmt.Sprint(i)})
 	}
-	if lost := counted.count(events.Lost); lost != 5000-1000 { // of which some were followed, and more wait than may
+	if lost := counted.count(events.Lost); lost != 5000-1000 { // more wait than may, also of those below maxDenied
 		t.Errorf("%d are lost", lost)
 	}
 }

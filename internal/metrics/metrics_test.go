@@ -31,8 +31,7 @@ const decisionsHelp = "Decisions, by policy, its tightest limit, operation and o
 const refusedHelp = "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: " +
 	"country or number_type. In mode shadow they are allowed."
 
-// fixture is an engine over the embedded store with both observed, and a clock
-// that stands still.
+// fixture is an engine over the embedded store, both observed, and a clock that stands still.
 type fixture struct {
 	t       *testing.T
 	reg     *prometheus.Registry
@@ -42,7 +41,7 @@ type fixture struct {
 	now     time.Time
 }
 
-// frail is the embedded store, which fails with err where that is set.
+// frail is the embedded store, which fails with err if that is set.
 type frail struct {
 	*embedded.Store
 	err error
@@ -108,8 +107,8 @@ func aPolicy(name string, limits ...int64) policy.Policy {
 	return p
 }
 
-// TestCallsAreWhatCallersAreTold counts a call that a derived policy denies as denied under the policy that
-// was asked for, which itself allows it.
+// TestCallsAreWhatCallersAreTold holds that a call that a derived policy denies counts as denied under the policy of the
+// call, which itself allows it.
 func TestCallsAreWhatCallersAreTold(t *testing.T) {
 	address, network := aPolicy("address", 100), aPolicy("network", 3)
 	address.Normalize.Form = policy.FormIP
@@ -149,8 +148,8 @@ func TestCallsAreWhatCallersAreTold(t *testing.T) {
 	`, "ratelimitd_calls_total")
 }
 
-// TestDecisions counts each outcome of each operation under the tightest limit. Denials by any limit of a policy are
-// known from its first decision on, so that Prometheus sees the first of them rise from 0.
+// TestDecisions holds that each outcome of each operation counts under the tightest limit, and that denials by all limits of
+// a policy have counters from its first decision on, so that Prometheus sees the first denial.
 func TestDecisions(t *testing.T) {
 	shadow, off, lenient := aPolicy("shadow", 1), aPolicy("off", 1), aPolicy("lenient", 1)
 	shadow.Mode, off.Mode, lenient.OnStoreError = policy.ModeShadow, policy.ModeOff, policy.OnStoreErrorAllow
@@ -195,7 +194,7 @@ func TestDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total")
 }
 
-// TestRememberedDenials counts denials for which the store was not asked.
+// TestRememberedDenials holds that denials from memory are counted.
 func TestRememberedDenials(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 1))
 	d, err := f.engine.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"})
@@ -211,8 +210,8 @@ func TestRememberedDenials(t *testing.T) {
 	`, "ratelimitd_remembered_denials_total")
 }
 
-// TestBlockedDecisions distinguishes denials by a block from those by a limit, and counts both as attempts beyond the
-// limit.
+// TestBlockedDecisions holds that denials by a block and by a limit are distinguished, and that both count as attempts beyond
+// the limit.
 func TestBlockedDecisions(t *testing.T) {
 	p := aPolicy("p", 1)
 	p.BlockFor = time.Hour
@@ -237,7 +236,7 @@ func TestBlockedDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_overshoot_repeated_total")
 }
 
-// TestReload deletes the series of policies that are gone, and goes on with the others.
+// TestReload holds that series of removed policies are deleted, and others continue.
 func TestReload(t *testing.T) {
 	names := []string{
 		"ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total",
@@ -277,8 +276,7 @@ func TestReload(t *testing.T) {
 	`, "ratelimitd_decisions_total")
 }
 
-// TestUnknownPoliciesAreNotCounted leaves decisions alone that SetPolicies was not
-// told of.
+// TestUnknownPoliciesAreNotCounted holds that decisions under policies that SetPolicies did not get are not counted.
 func TestUnknownPoliciesAreNotCounted(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 1))
 	f.metrics.SetPolicies(nil)
@@ -286,7 +284,7 @@ func TestUnknownPoliciesAreNotCounted(t *testing.T) {
 	f.want("", "ratelimitd_decisions_total")
 }
 
-// TestRun publishes episodes that are over without a scrape.
+// TestRun holds that ended episodes are published without a scrape.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, aPolicy("p", 1))
@@ -308,8 +306,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestStoreDurations counts each operation by its outcome, and keeps a store's
-// ability to hold keys still.
+// TestStoreDurations holds that each operation counts by its outcome, and that a store.Exclusive stays one.
 func TestStoreDurations(t *testing.T) {
 	f := newFixture(t)
 	if _, ok := f.metrics.Store(plain{f.store}).(store.Exclusive); ok {
@@ -362,10 +359,10 @@ func TestStoreDurations(t *testing.T) {
 	}
 }
 
-// plain is a store that cannot hold a key still.
+// plain is a store that is not a store.Exclusive.
 type plain struct{ store.Store }
 
-// slow takes three milliseconds for everything.
+// slow takes three milliseconds for each operation.
 type slow struct {
 	store.Store
 	f *fixture
@@ -395,7 +392,7 @@ func (f *fixture) exposition() string {
 	return w.Body.String()
 }
 
-// TestHTTPDurations counts requests by route and class of status.
+// TestHTTPDurations holds that requests count by route and class of status.
 func TestHTTPDurations(t *testing.T) {
 	f := newFixture(t)
 	for status, class := range map[int]string{
@@ -416,7 +413,7 @@ func TestHTTPDurations(t *testing.T) {
 	}
 }
 
-// TestGauges sets what others know.
+// TestGauges holds that each setter sets its gauge.
 func TestGauges(t *testing.T) {
 	f := newFixture(t)
 	f.metrics.SetClockOffset(-20 * time.Millisecond)
@@ -445,8 +442,7 @@ func TestGauges(t *testing.T) {
 		"ratelimitd_sweeper_progress_ratio", "ratelimitd_sweeper_swept_total")
 }
 
-// TestNamesFollowConventions asks Prometheus's own linter, and makes sure that the
-// breaker starts closed.
+// TestNamesFollowConventions holds that Prometheus's linter accepts all names, and that the breaker starts closed.
 func TestNamesFollowConventions(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 1))
 	f.take("p")
@@ -481,8 +477,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestRefusedNumbers tells by which rule numbers are refused, enforced or not, and counts none of
-// them as an attempt beyond a limit.
+// TestRefusedNumbers holds that refused numbers count by their rule, enforced or not, and not as attempts beyond a limit.
 func TestRefusedNumbers(t *testing.T) {
 	p, shadow := aPolicy("p", 1), aPolicy("shadow", 1)
 	p.Normalize.Form, p.Countries.Deny, p.NumberTypes.Allow = policy.FormE164, []string{"FR"}, []string{"mobile"}
@@ -521,7 +516,7 @@ func TestRefusedNumbers(t *testing.T) {
 	`, "ratelimitd_refused_numbers_total")
 }
 
-// TestConfirmationsByCountry counts sent, confirmed and refunded units, once, under policies that depend on
+// TestConfirmationsByCountry holds that sent, confirmed and refunded units count once under policies that depend on
 // confirmations.
 func TestConfirmationsByCountry(t *testing.T) {
 	f := newFixture(t)
@@ -562,8 +557,8 @@ func TestConfirmationsByCountry(t *testing.T) {
 	f.want("", "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total")
 }
 
-// TestBoundsThatAreUsed tells how far bounds of unconfirmed units are used, by country or as a whole, until minutes after
-// the last call that found them so. Bounds of ranges are not told: each has many.
+// TestBoundsThatAreUsed holds that the used part of bounds of unconfirmed units is published by country or in total, until
+// minutes after the last call, and not by range, of which there are many.
 func TestBoundsThatAreUsed(t *testing.T) {
 	f := newFixture(t)
 	f.metrics.Countries = Countries{Names: identifier.Countries(), KeyOf: f.engine.KeyOf}

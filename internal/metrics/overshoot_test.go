@@ -72,8 +72,7 @@ func TestOvershoot(t *testing.T) {
 		"ratelimitd_overshoot_units_total")
 }
 
-// TestOvershootOfRecords counts what was recorded past the limit, and an episode
-// of a policy that is gone nowhere.
+// TestOvershootOfRecords holds that recorded units beyond the limit count, and an episode of a removed policy does not.
 func TestOvershootOfRecords(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 9, 2), aPolicy("q", 1))
 	for range 4 {
@@ -97,8 +96,7 @@ func TestOvershootOfRecords(t *testing.T) {
 	}
 }
 
-// TestOvershootEndsWithTheWindow ends an episode that began in the middle of a
-// fixed window when that window does.
+// TestOvershootEndsWithTheWindow holds that an episode that begins within a fixed window ends with it.
 func TestOvershootEndsWithTheWindow(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 1))
 	f.now = f.now.Add(40 * time.Second)
@@ -116,8 +114,8 @@ func TestOvershootEndsWithTheWindow(t *testing.T) {
 	}
 }
 
-// TestOvershootOfALongDay ends an episode with its calendar's day, which has 25 hours
-// when clocks are turned back, and that of a block within a day's length.
+// TestOvershootOfALongDay holds that an episode ends with its calendar day, which has 25 hours when clocks are turned back,
+// and that of a block after 24 hours.
 func TestOvershootOfALongDay(t *testing.T) {
 	f := newFixture(t, policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Algorithm: "fixed-window", Limit: 1, Calendar: policy.CalendarDay, Timezone: "Europe/Berlin"},
@@ -142,7 +140,7 @@ func TestOvershootOfALongDay(t *testing.T) {
 	}
 }
 
-// TestDegradedDecisionsAreNoOvershoot leaves out units that the store did not count.
+// TestDegradedDecisionsAreNoOvershoot holds that units that the store did not count are left out.
 func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 	p := aPolicy("p", 1)
 	limits := []count.LimitDecision{{Limit: &p.Limits[0], Verdict: count.Verdict{Used: 7}}}
@@ -159,8 +157,7 @@ func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 	}
 }
 
-// TestUnitsBeyondTheLimit counts what a denied take asked for, and of a record what
-// did not fit.
+// TestUnitsBeyondTheLimit holds that all units of a denied take count, and of a record those that did not fit.
 func TestUnitsBeyondTheLimit(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 10), aPolicy("other", 10))
 	for _, step := range []struct {
@@ -187,7 +184,7 @@ func TestUnitsBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestUnitsOfARecordInTwo counts the part of a record that went past the limit.
+// TestUnitsOfARecordInTwo holds that the part of a record beyond the limit counts.
 func TestUnitsOfARecordInTwo(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 10))
 	for range 3 {
@@ -200,8 +197,8 @@ func TestUnitsOfARecordInTwo(t *testing.T) {
 	}
 }
 
-// TestOvershootOverReloads goes on where a policy stays, and begins anew where it was
-// gone for a while.
+// TestOvershootOverReloads holds that counting goes on for a policy that stays, and begins anew for one that was removed for
+// a while.
 func TestOvershootOverReloads(t *testing.T) {
 	f := newFixture(t, aPolicy("stays", 1), aPolicy("goes", 1))
 	for range 3 {
@@ -246,8 +243,8 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkObserveDenied measures what a denial pays for being counted: of one key,
-// of many that are in the table, and of more than it takes.
+// BenchmarkObserveDenied measures the cost of counting a denial: of one key, of many keys in the table, and of more keys than
+// fit.
 func BenchmarkObserveDenied(b *testing.B) {
 	for name, n := range map[string]int{"one": 1, "many": 10_000, "attack": 4 * overshoot.DefaultMaxKeys} {
 		b.Run(name, func(b *testing.B) {

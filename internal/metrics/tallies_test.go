@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
-// TestTallies adds up checks and takes by policy, over a reload that changes nothing, and leaves out records and what
-// nobody decided.
+// TestTallies holds that checks and takes count by policy, across a reload without changes, and that records and undecided
+// calls do not count.
 func TestTallies(t *testing.T) {
 	m := metrics.New(prometheus.NewRegistry(), nil)
 	p := policy.Policy{Name: "login", Limits: []policy.Limit{{Name: "l"}}}

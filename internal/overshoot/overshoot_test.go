@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// keys returns n keys, spread as hashes are.
+// keys returns n keys, distributed like hashes.
 func keys(n int) []store.Key {
 	all := make([]store.Key, n)
 	for i := range all {
@@ -56,7 +56,7 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// TestFullTable drops new keys, keeps counting the old, and has room again.
+// TestFullTable holds that a full table drops new keys, counts the old ones, and has room later.
 func TestFullTable(t *testing.T) {
 	table := New(func(Episode) {}, shardCount) // one key a shard
 	places := make(map[Place]int)
@@ -86,7 +86,7 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce loses no attempt: run it with -race.
+// TestManyAtOnce holds that concurrent attempts are all counted: run it with -race.
 func TestManyAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	total := int64(0)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestSpread tells quantiles that are never below the true ones, and above them by
-// less than the bounds are apart.
+// TestSpread holds that quantiles are never below the exact ones, and above them by less than the distance of bounds.
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		most          int // values are 1 to most
@@ -25,7 +24,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestBuckets ends with the one that holds everything, or with the last there is.
+// TestBuckets holds that buckets end with the first that has all values, or with the last one.
 func TestBuckets(t *testing.T) {
 	s := newSpread(attemptBounds)
 	for _, v := range []float64{1, 1, 4} {
@@ -43,7 +42,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestBounds rise by half at most, and have those of the histogram in the metrics.
+// TestBounds holds that bounds rise by at most half, and have all bounds of the histogram in the metrics.
 func TestBounds(t *testing.T) {
 	for _, bounds := range [][]float64{attemptBounds, timesBounds} {
 		for i := 1; i < len(bounds); i++ {

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TestSumOfInstances holds reports of three instances, which travel as JSON, against one that saw all. Counts and spreads are
-// the same, and bounds of the worst keys hold, also of those that an instance does not list.
+// TestSumOfInstances compares the sum of reports of three instances, sent as JSON, with that of one that saw all attempts.
+// Counts and spreads are equal, and bounds of the worst keys hold, also for keys that an instance does not list.
 func TestSumOfInstances(t *testing.T) {
 	const top = 10
 	var all [4]*Tally // the last one sees all
@@ -62,7 +62,7 @@ func TestSumOfInstances(t *testing.T) {
 	}
 }
 
-// TestSumOfSpreads has values above all bounds on one side, and none on the other.
+// TestSumOfSpreads holds that values above all bounds are kept, and that no values add nothing.
 func TestSumOfSpreads(t *testing.T) {
 	far := newSpread(attemptBounds)
 	far.add(2_000_000)

@@ -16,7 +16,7 @@ func past(table *Table, tally *Tally, key store.Key, attempts int, units int64, 
 	}
 }
 
-// TestReport checks which callers went past the limit, and how far, of two policies.
+// TestReport holds which callers of two policies went past the limit, and how far.
 func TestReport(t *testing.T) {
 	table := New(func(Episode) {}, DefaultMaxKeys)
 	tally, other := NewTally("p", noon), NewTally("q", noon)
@@ -48,7 +48,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportOfNothing has no values.
+// TestReportOfNothing holds that a report without attempts has no values.
 func TestReportOfNothing(t *testing.T) {
 	got := New(nil, DefaultMaxKeys).Report(NewTally("p", noon), 20, noon.Add(time.Hour))
 	if want := (Report{Since: noon, WorstSince: noon.Add(time.Hour - worstHalf)}); !reflect.DeepEqual(got, want) {
@@ -56,7 +56,7 @@ func TestReportOfNothing(t *testing.T) {
 	}
 }
 
-// TestNoMultipleOfALimitOfZero leaves out what can't be told.
+// TestNoMultipleOfALimitOfZero holds that attempts beyond a limit of 0 have no multiple.
 func TestNoMultipleOfALimitOfZero(t *testing.T) {
 	var ended []Episode
 	table := New(func(e Episode) { ended = append(ended, e) }, DefaultMaxKeys)
@@ -70,8 +70,8 @@ func TestNoMultipleOfALimitOfZero(t *testing.T) {
 	}
 }
 
-// TestAnotherTally ends the episode of a key whose policy was removed and came back:
-// what it does now is the new tally's.
+// TestAnotherTally holds that the episode of a key ends if its policy was removed and came back. Further attempts are in the
+// new tally.
 func TestAnotherTally(t *testing.T) {
 	table := New(func(Episode) {}, DefaultMaxKeys)
 	before, after := NewTally("p", noon), NewTally("p", noon.Add(time.Second))

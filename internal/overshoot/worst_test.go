@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TestWorstOfAZipfStream finds the worst of 10,000 keys, whose attempts fall off as
-// 1/rank, with bounds that hold for each, over the edge between two halves.
+// TestWorstOfAZipfStream holds that the worst of 10,000 keys, whose attempts fall as 1/rank, are found across two halves, and
+// that the bounds of each hold.
 func TestWorstOfAZipfStream(t *testing.T) {
 	const attempts = 100_000
 	many, counts := keys(10_000), make(map[store.Key]int64)
@@ -42,8 +42,8 @@ func TestWorstOfAZipfStream(t *testing.T) {
 	}
 }
 
-// TestNobodyIsWorseThanOthers tells of no key that many with one attempt each are
-// worse, and does not forget what it may have missed.
+// TestNobodyIsWorseThanOthers holds that no key among many with one attempt each has more, and that the bounds include missed
+// attempts.
 func TestNobodyIsWorseThanOthers(t *testing.T) {
 	w := worst{began: noon}
 	for _, key := range keys(5000) {
@@ -60,8 +60,7 @@ func TestNobodyIsWorseThanOthers(t *testing.T) {
 	}
 }
 
-// TestWorstForgets checks that a caller that stopped is forgotten: at once where a worse one goes on, and in an hour in
-// any case.
+// TestWorstForgets holds that a caller that stopped is forgotten within an hour, and at once if a worse one goes on.
 func TestWorstForgets(t *testing.T) {
 	k := keys(2)
 	w := worst{began: noon}
@@ -93,7 +92,7 @@ func TestWorstForgets(t *testing.T) {
 	}
 }
 
-// TestWorstAfterALongSilence forgets both halves at once.
+// TestWorstAfterALongSilence holds that both halves are forgotten at once.
 func TestWorstAfterALongSilence(t *testing.T) {
 	k := keys(2)
 	w := worst{began: noon}
@@ -104,7 +103,7 @@ func TestWorstAfterALongSilence(t *testing.T) {
 	}
 }
 
-// TestALongEpisodeIsForgotten checks that a key's attempts of hours ago don't count in a window that is not over yet.
+// TestALongEpisodeIsForgotten holds that attempts of hours ago do not count, even if their window has not ended.
 func TestALongEpisodeIsForgotten(t *testing.T) {
 	table, tally := New(func(Episode) {}, DefaultMaxKeys), NewTally("p", noon)
 	k := keys(2)
