@@ -28,27 +28,27 @@ func examplesOfEvents() map[events.Type]struct {
 		forAll bool
 		data   any
 	}{
-		events.ConversionBegan: {"a conversion limit denies a key, as of a country or a range. `country` is there where the policy is " +
-			"derived from countries, and `name` where the policy itself names a range or the like; `ratelimitd key` finds others", false, country},
+		events.ConversionBegan: {"a conversion limit denies a key, such as a country's or a range's. `country` is set if the policy is " +
+			"derived from countries, and `name` is the identifier, if the policy has it; `ratelimitd key` finds others", false, country},
 		events.ConversionEnded: {"the limit denied no call for that key for five minutes", false, countryEnded},
 		events.DenialsBegan: {"`--events-denied-share` of a policy's checks and takes within a minute were denied, of 20 calls or more",
 			false, events.Denials{Policy: "login", Calls: 90, Denied: 60, Percent: 50}},
-		events.DenialsEnded: {"fewer than four fifths of that share were", false,
+		events.DenialsEnded: {"less than four fifths of that share was denied", false,
 			events.Denials{Policy: "login", Calls: 80, Denied: 20, Percent: 50, Since: &since}},
 		events.DegradedBegan: {"the store does not answer, and `on_store_error` decides; `policies` has the decisions so far", false,
 			events.Degraded{Since: since, Policies: map[string]int64{"login": 3}}},
-		events.DegradedEnded: {"it decided nothing for a minute", false,
+		events.DegradedEnded: {"`on_store_error` decided no call for a minute", false,
 			events.Degraded{Since: since, Policies: map[string]int64{"login": 312, "sms-send": 40}}},
-		events.BlockMade: {"a denial blocked a key, by `block_for`. Instances that deny it in the same second may both tell", true,
+		events.BlockMade: {"a denial blocked a key, by `block_for`. Two instances that deny it in the same second may both send this", true,
 			events.Block{Policy: "login", Key: key, EndsAt: &until, Strikes: 2}},
 		events.BlockEnded: {"a reset ended a block before `ends_at`", true, events.Block{Policy: "login", Key: key}},
-		events.OverrideMade: {"an administrator made an override, which has no `ends_at` if it has no end", true, events.Override{
+		events.OverrideMade: {"an administrator made an override; one without an end has no `ends_at`", true, events.Override{
 			Policy: "login", Key: key, Kind: "limits", Limits: []events.OverrideLimit{{Name: "per-hour", Limit: 50}}, EndsAt: &until, By: "operator",
 		}},
-		events.OverrideEnded: {"an administrator ended one before that", true,
+		events.OverrideEnded: {"an administrator ended an override before its end", true,
 			events.Override{Policy: "sms-send", Prefix: "+4915", By: "operator"}},
-		events.PoliciesChanged: {"an administrator applied a version; or a changed file came into force, of which each instance tells, " +
-			"by `file` and without a `version`", true,
+		events.PoliciesChanged: {"an administrator applied a version; or a changed file came into force, which each instance reports " +
+			"with `file` and without `version`", true,
 			events.Policies{Version: 7, Changed: []string{"login: per-hour limit 10 -> 20"}, By: "operator"}},
 	}
 }
@@ -60,13 +60,13 @@ func TestEventsAreUpToDate(t *testing.T) {
 
 <!-- Made from the code: go test ./docs -run UpToDate -update -->
 
-[A receiver](../howto/events.md) is sent these, as [CloudEvents 1.0](https://cloudevents.io) in JSON (` +
+[A receiver](../howto/events.md) gets these events as [CloudEvents 1.0](https://cloudevents.io) in JSON (` +
 		"`application/cloudevents+json`" + `). ` +
-		"`source` is `/ratelimitd/NAMESPACE`" + ` for what belongs to all instances and is told once, ` +
-		"and `/ratelimitd/NAMESPACE/INSTANCE`" + ` for what each instance tells of itself. ` + "`key`" + ` has the first 16 digits of ` +
+		"`source` is `/ratelimitd/NAMESPACE`" + ` for events of all instances, which are sent once, ` +
+		"and `/ratelimitd/NAMESPACE/INSTANCE`" + ` for events of each instance. ` + "`key`" + ` has the first 16 digits of ` +
 		`[a key](../howto/worst-callers.md#whose-key-is-it). No event has an identifier; prefixes of overrides are in the clear.
 
-| type | when | told | data |
+| type | when | sent | data |
 |---|---|---|---|
 `)
 	examples := examplesOfEvents()
