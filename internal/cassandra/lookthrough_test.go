@@ -24,7 +24,7 @@ type keysSeen struct {
 	keys map[store.Key]bool
 }
 
-func (k *keysSeen) Observe(_ count.Op, key store.Key, _ int64, _ *count.Decision) {
+func (k *keysSeen) observe(_ count.Op, key store.Key, _ int64, _ *count.Decision) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keys[key] = true
@@ -35,7 +35,7 @@ func (k *keysSeen) Observe(_ count.Op, key store.Key, _ int64, _ *count.Decision
 func TestLookThroughFindsAllKeys(t *testing.T) {
 	s := newStore(t, newConfig(t))
 	observed := &keysSeen{keys: make(map[store.Key]bool)}
-	engine := limiter.New(s, &limiter.Options{Observer: observed, StoreTimeout: 10 * time.Second})
+	engine := limiter.New(s, &limiter.Options{Observer: limiter.Observer{Decided: observed.observe}, StoreTimeout: 10 * time.Second})
 	var policies []policy.Policy
 	add := func(name, algorithm string, counting policy.Counting, window time.Duration) {
 		policies = append(policies, policy.Policy{

@@ -370,7 +370,7 @@ func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store, ops := store(), new(opsSeen)
-			e := instanceWith(t, store, &limiter.Options{Feed: newFakeFeed(), Observer: ops}, several()...)
+			e := instanceWith(t, store, &limiter.Options{Feed: newFakeFeed(), Observer: limiter.Observer{Decided: ops.observe}}, several()...)
 			provoke(t, e)
 			ops.seen = nil
 			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
@@ -412,7 +412,7 @@ func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
 // opsSeen is which operations were observed.
 type opsSeen struct{ seen []count.Op }
 
-func (o *opsSeen) Observe(op count.Op, _ store.Key, _ int64, _ *count.Decision) {
+func (o *opsSeen) observe(op count.Op, _ store.Key, _ int64, _ *count.Decision) {
 	o.seen = append(o.seen, op)
 }
 

@@ -54,7 +54,7 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 		counts.Entries, plans, err = r.firstOfNumber(ctx, c, &got, err)
 		if got.first && err == nil && r.confirmed != nil {
 			for i := range counts.Entries {
-				r.confirmed.Confirmed(counts.Entries[i].Policy, counts.Entries[i].Key, counts.Entries[i].Cost)
+				r.confirmed(counts.Entries[i].Policy, counts.Entries[i].Key, counts.Entries[i].Cost)
 			}
 		}
 		err = errors.Join(err, r.giveAllBack(ctx, &counts, plans), r.marks.Renew(ctx, c.t.Marks, r.plans.inForce.Load().plan))

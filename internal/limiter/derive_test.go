@@ -112,7 +112,7 @@ func TestDerivedByMode(t *testing.T) {
 // TestKeyOfIsCanonical is the same key for all spellings, as observers see it.
 func TestKeyOfIsCanonical(t *testing.T) {
 	seen := new(lastKey)
-	e := limiter.New(embedded.New(nil), &limiter.Options{Identifiers: identifier.Reader, Observer: seen})
+	e := limiter.New(embedded.New(nil), &limiter.Options{Identifiers: identifier.Reader, Observer: limiter.Observer{Decided: seen.observe}})
 	policies := ofCountries(5, 5)
 	policies[0].Derive = nil
 	if err := e.SetPolicies(policies); err != nil {

@@ -33,8 +33,8 @@ type Engine struct {
 	explainer *explainer
 	news      *signals.News // nil: there is no feed
 	resets    *resets
-	relented  RelentObserver // may be nil
-	borrowed  sync.Pool      // of *single
+	relented  func(key store.Key, d *count.Decision) // may be nil
+	borrowed  sync.Pool                              // of *single
 
 	claimed // parts for actions that may happen only once
 }
@@ -55,8 +55,7 @@ type Options struct {
 	SyncInterval   time.Duration                     // between writes of units admitted under GuaranteeLocal; zero: DefaultSyncInterval
 	MaxKeys        int                               // the most keys in an owner's memory, some 128 or more; zero: DefaultMaxKeys
 	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay on one
-	Observer       Observer                          // is called with every decision; nil: no call
-	ObserveCall    ObserveCall                       // is called with every call's outcome; nil: no call
+	Observer       Observer                          // is called with decisions and calls
 	Identifiers    policy.Identifiers                // returns readers for policies with Normalize; nil: such policies are refused
 	Jitter         func(time.Duration) time.Duration // the wait after a conflict between instances, below its argument; nil: random
 	Owners         demand.Owners                     // find the instance that decides for a key; nil: every instance decides for all keys
@@ -67,39 +66,24 @@ type Options struct {
 	Together func(ctx context.Context, calls []context.Context) context.Context
 }
 
-// Observer is called with every decision, also with those that a failure of the store prevented, which are degraded.
-// cost is the demand's cost in units. It must not block, and must not keep d.
-type Observer interface {
-	Observe(op count.Op, key store.Key, cost int64, d *count.Decision)
-}
-
-// ObserveCall is called with the outcome of a call, once for each of its demands. A call that another demand or a
-// derived policy denies is denied for all its demands. It must not block, and must not keep p.
-type ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
-
-// ConfirmObserver is an Observer that is also called with confirmations: with the number of units of a key under a
-// policy that are confirmed, once. It must not block.
-type ConfirmObserver interface {
-	Confirmed(policy string, key store.Key, units int64)
-}
-
-// RefundObserver is an Observer that is also called with refunds: with the number of units of a key under a policy that
-// are refunded, once. It must not block.
-type RefundObserver interface {
-	Refunded(policy string, key store.Key, units int64)
-}
-
-// BlockObserver is an Observer that is also called with blocks: with those that this instance makes, their ends and their
-// numbers in a row, and with those that a reset by this instance ends early. It must not block.
-type BlockObserver interface {
-	Blocked(policy string, key store.Key, until store.Instant, strikes int)
-	Unblocked(policy string, key store.Key)
-}
-
-// RelentObserver is an Observer that is also called with denials that Observe is not called with: those by conversions, in
-// a call that then passed under demands derived for that case. It must not block, and must not keep d.
-type RelentObserver interface {
-	Relented(key store.Key, d *count.Decision)
+// Observer has functions that the engine calls. A nil one is not called. They must not block, and must not keep a decision
+// or a policy.
+type Observer struct {
+	// Decided is called with every decision, also with those that a failure of the store prevented, which are degraded.
+	// cost is the demand's cost in units.
+	Decided func(op count.Op, key store.Key, cost int64, d *count.Decision)
+	// Called is called with the outcome of a call, once for each of its demands. A call that another demand or a derived
+	// policy denies is denied for all its demands.
+	Called func(op count.Op, p *policy.Policy, outcome count.Outcome)
+	// Confirmed and Refunded are called once with the units of a key under a policy that are confirmed or refunded.
+	Confirmed, Refunded func(policy string, key store.Key, units int64)
+	// Blocked is called with a block that this instance makes: its end, and its number in a row.
+	Blocked func(policy string, key store.Key, until store.Instant, strikes int)
+	// Unblocked is called with a block that a reset by this instance ends early.
+	Unblocked func(policy string, key store.Key)
+	// Relented is called with denials that Decided is not called with: those by conversions, in a call that then passed
+	// under demands derived for that case.
+	Relented func(key store.Key, d *count.Decision)
 }
 
 // New returns an engine that counts in s. A nil opts means the zero Options. No policy is in force until SetPolicies.
@@ -129,10 +113,7 @@ func New(s store.Store, opts *Options) *Engine {
 	if e.counted != nil {
 		e.judge.Denials = e.counted.Denials
 	}
-	e.judge.ObserveCall = opts.ObserveCall
-	if opts.Observer != nil {
-		e.judge.Observe = opts.Observer.Observe
-	}
+	e.judge.Observe, e.judge.ObserveCall = opts.Observer.Decided, opts.Observer.Called
 	e.plans = &plans{settings: e.settings, identifiers: opts.Identifiers, inMemory: e.inMemory, local: local != nil, news: e.news}
 	e.plans.inForce.Store(new(planSet))
 	e.Overrides = &Overrides{basis: e.basis, plans: e.plans, known: overrides.Set{Opts: e.settings}, news: e.news}
@@ -143,12 +124,8 @@ func New(s store.Store, opts *Options) *Engine {
 	e.resets = &resets{teller: teller, plans: e.plans, local: local}
 	e.claimed = newClaimed(e.basis, s, opts.Feed, e.plans, e.judge, teller)
 	e.resets.marks = e.marks
-	e.refunds.confirmed, _ = opts.Observer.(ConfirmObserver)
-	e.refunds.refunded, _ = opts.Observer.(RefundObserver)
-	e.relented, _ = opts.Observer.(RelentObserver)
-	if observer, ok := opts.Observer.(BlockObserver); ok {
-		blocks.Made, teller.unblocked = observer.Blocked, observer.Unblocked
-	}
+	e.refunds.confirmed, e.refunds.refunded = opts.Observer.Confirmed, opts.Observer.Refunded
+	e.relented, blocks.Made, teller.unblocked = opts.Observer.Relented, opts.Observer.Blocked, opts.Observer.Unblocked
 	return e
 }
 

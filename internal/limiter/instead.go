@@ -88,7 +88,7 @@ func (e *Engine) tryInstead(
 func (e *Engine) tellRelented(charges []demand.Charge) {
 	for i := range charges {
 		if c := &charges[i]; e.relented != nil && !c.Decision.Stands() {
-			e.relented.Relented(c.Key, &c.Decision)
+			e.relented(c.Key, &c.Decision)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type lastKey struct {
 	cost int64
 }
 
-func (l *lastKey) Observe(_ count.Op, key store.Key, cost int64, _ *count.Decision) {
+func (l *lastKey) observe(_ count.Op, key store.Key, cost int64, _ *count.Decision) {
 	l.key, l.cost = key, cost
 }
 
@@ -39,7 +39,7 @@ func TestKeyOf(t *testing.T) {
 	for name, store := range map[string]store.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
 		seen := new(lastKey)
 		keyer := keys.Keyer{Namespace: "n", Secret: &keys.HashKey{ID: "k", Secret: make([]byte, keys.MinSecretLen)}}
-		e := limiter.New(store, &limiter.Options{Keyer: keyer, Datacenter: "dc", Observer: seen})
+		e := limiter.New(store, &limiter.Options{Keyer: keyer, Datacenter: "dc", Observer: limiter.Observer{Decided: seen.observe}})
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // refunds makes receipts for counted units, and gives the units of receipts back.
@@ -23,8 +24,7 @@ type refunds struct {
 	secrets *once.Secrets
 	marks   *once.Marks
 
-	confirmed ConfirmObserver // nil: confirmations are not observed
-	refunded  RefundObserver  // nil: refunds are not observed
+	confirmed, refunded func(policy string, key store.Key, units int64) // of the Observer; may be nil
 }
 
 // addReceipts adds to a the tokens by which charges' counted units can be refunded or released, none if none were counted.
@@ -102,7 +102,7 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
 	if claimed.first && err == nil && r.refunded != nil {
 		for i := range claimed.Entries {
-			r.refunded.Refunded(claimed.Entries[i].Policy, claimed.Entries[i].Key, claimed.Entries[i].Cost)
+			r.refunded(claimed.Entries[i].Policy, claimed.Entries[i].Key, claimed.Entries[i].Cost)
 		}
 	}
 	if len(claimed.Entries) > 0 {

@@ -20,8 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
-// Metrics has the metrics of a process. It implements limiter.Observer and is safe for concurrent use; make it with
-// New.
+// Metrics has the metrics of a process. A limiter.Observer has its methods. It is safe for concurrent use; make it with New.
 type Metrics struct {
 	now func() time.Time
 

@@ -68,7 +68,10 @@ func newFixture(t *testing.T, policies ...policy.Policy) *fixture {
 	f.metrics = New(f.reg, now)
 	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
 	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{
-		Now: now, Observer: f.metrics, ObserveCall: f.metrics.ObserveCall, Identifiers: identifier.Reader,
+		Now: now, Identifiers: identifier.Reader,
+		Observer: limiter.Observer{
+			Decided: f.metrics.Observe, Called: f.metrics.ObserveCall, Confirmed: f.metrics.Confirmed, Refunded: f.metrics.Refunded,
+		},
 	})
 	f.reload(policies...)
 	return f

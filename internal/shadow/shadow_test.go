@@ -26,7 +26,8 @@ func newInstance(t *testing.T, policies ...policy.Policy) *instance {
 	x := &instance{T: t, now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)}
 	clock := func() time.Time { return x.now }
 	x.table = shadow.New(clock)
-	x.engine = limiter.New(embedded.New(nil), &limiter.Options{Now: clock, Observer: x.table})
+	observer := limiter.Observer{Decided: x.table.Observe, Confirmed: x.table.Confirmed}
+	x.engine = limiter.New(embedded.New(nil), &limiter.Options{Now: clock, Observer: observer})
 	x.set(policies...)
 	return x
 }

@@ -16,8 +16,8 @@ import (
 // others, only calls are counted.
 const maxSketched = 128
 
-// Table counts the calls that shadows would deny, by policy. It is a limiter.Observer, and safe for concurrent use; make
-// one with New.
+// Table counts the calls that shadows would deny, by policy. A limiter.Observer has its methods. It is safe for concurrent use;
+// make one with New.
 type Table struct {
 	now     func() time.Time
 	tallies atomic.Pointer[map[string]*tally]

@@ -24,7 +24,8 @@ func TestConfirmationsOfADay(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	measured := metrics.New(registry, clock)
 	engine := limiter.New(embedded.New(&embedded.Options{Now: clock}), &limiter.Options{
-		Now: clock, Observer: measured, Identifiers: identifier.Reader,
+		Now: clock, Identifiers: identifier.Reader,
+		Observer: limiter.Observer{Decided: measured.Observe, Confirmed: measured.Confirmed, Refunded: measured.Refunded},
 	})
 	measured.Countries = metrics.Countries{Names: identifier.Countries(), KeyOf: engine.KeyOf}
 	inForce := []policy.Policy{

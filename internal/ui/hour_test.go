@@ -62,7 +62,8 @@ func newHour(t *testing.T) *hour {
 	registry := prometheus.NewRegistry()
 	h.measured = metrics.New(registry, clock)
 	store := embedded.New(&embedded.Options{Now: clock})
-	h.engine = limiter.New(store, &limiter.Options{Now: clock, Observer: h.measured, ObserveCall: h.measured.ObserveCall, Feed: store})
+	observer := limiter.Observer{Decided: h.measured.Observe, Called: h.measured.ObserveCall}
+	h.engine = limiter.New(store, &limiter.Options{Now: clock, Observer: observer, Feed: store})
 	window := func(name string, limit int64, length time.Duration) []policy.Limit {
 		return []policy.Limit{{Name: name, Algorithm: "sliding-log", Limit: limit, Window: length}}
 	}

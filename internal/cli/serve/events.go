@@ -66,15 +66,15 @@ const keyDigits = 16
 
 func digitsOf(key store.Key) string { return hex.EncodeToString(key.Bytes())[:keyDigits] }
 
-// Observe notes a denial by a conversion limit.
-func (e *eventSource) Observe(_ count.Op, key store.Key, _ int64, d *count.Decision) {
+// decided notes a denial by a conversion limit.
+func (e *eventSource) decided(key store.Key, d *count.Decision) {
 	if !d.Allowed && !d.Blocked && !d.Degraded && d.Reason == "" {
-		e.Relented(key, d)
+		e.relented(key, d)
 	}
 }
 
-// Relented notes a denial by a conversion limit in a call that its policy of known callers admitted.
-func (e *eventSource) Relented(key store.Key, d *count.Decision) {
+// relented notes a denial by a conversion limit in a call that its policy of known callers admitted.
+func (e *eventSource) relented(key store.Key, d *count.Decision) {
 	if e.watcher == nil {
 		return
 	}
@@ -118,13 +118,13 @@ func (e *eventSource) nameOf(policy string, key store.Key) string {
 	return ""
 }
 
-// Blocked sends an event about a new block.
-func (e *eventSource) Blocked(policy string, key store.Key, until store.Instant, strikes int) {
+// blocked sends an event about a new block.
+func (e *eventSource) blocked(policy string, key store.Key, until store.Instant, strikes int) {
 	at := until.Time().UTC()
 	e.sender.TellForAll(events.BlockMade, events.Block{Policy: policy, Key: digitsOf(key), EndsAt: &at, Strikes: strikes})
 }
 
-// Unblocked sends an event about a block that a reset ended.
-func (e *eventSource) Unblocked(policy string, key store.Key) {
+// unblocked sends an event about a block that a reset ended.
+func (e *eventSource) unblocked(policy string, key store.Key) {
 	e.sender.TellForAll(events.BlockEnded, events.Block{Policy: policy, Key: digitsOf(key)})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -154,6 +155,25 @@ func (s *service) secure(stderr io.Writer) (err error) {
 	return s.guard.mayListen("--envoy-listen", s.settings.EnvoyListen)
 }
 
+// observer returns the functions by which metrics, shadows and events learn of decisions.
+func (s *service) observer() limiter.Observer {
+	return limiter.Observer{
+		Decided: func(op count.Op, key store.Key, cost int64, d *count.Decision) {
+			s.measured.Observe(op, key, cost, d)
+			s.shadows.Observe(op, key, cost, d)
+			s.events.decided(key, d)
+		},
+		Called: s.measured.ObserveCall,
+		Confirmed: func(policy string, key store.Key, units int64) {
+			s.measured.Confirmed(policy, key, units)
+			s.shadows.Confirmed(policy, key, units)
+		},
+		Refunded: s.measured.Refunded,
+		Blocked:  s.events.blocked, Unblocked: s.events.unblocked,
+		Relented: s.events.relented,
+	}
+}
+
 // decide makes the engine over the open store, with its peers if there are any. It has no policies yet.
 func (s *service) decide(ctx context.Context, options *limiter.Options) (err error) {
 	s.log.Info("serving", "version", s.process.Version, "store", s.settings.Store, "namespace", s.settings.Namespace)
@@ -161,7 +181,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		return err
 	}
 	options.Now, options.Owners = s.process.Now, s.peers.owners()
-	options.Observer, options.ObserveCall = &observers{s.measured, &s.events, s.shadows}, s.measured.ObserveCall
+	options.Observer = s.observer()
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
 	if s.telemetry.Tracer() != nil {

@@ -5,32 +5,8 @@ import (
 	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
-	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/shadow"
 )
-
-// observers are the observers of decisions. Those of metrics and events are embedded for refunds and blocks, which
-// shadows do not observe.
-type observers struct {
-	*metrics.Metrics
-	*eventSource
-	shadows *shadow.Table
-}
-
-// Observe passes a decision on to all observers.
-func (o *observers) Observe(op count.Op, key store.Key, cost int64, d *count.Decision) {
-	o.Metrics.Observe(op, key, cost, d)
-	o.shadows.Observe(op, key, cost, d)
-	o.eventSource.Observe(op, key, cost, d)
-}
-
-// Confirmed passes confirmed units on to metrics and shadows.
-func (o *observers) Confirmed(policy string, key store.Key, units int64) {
-	o.Metrics.Confirmed(policy, key, units)
-	o.shadows.Confirmed(policy, key, units)
-}
 
 // shadowOf sums the reports of all instances on the shadows of policy.
 func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
