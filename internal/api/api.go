@@ -210,24 +210,22 @@ func handle[In any](
 		if flow {
 			a = flows.send(x)
 		}
-		if b, ok := a.(*batched); ok && b.refused != nil {
+		b, _ := a.(*batched)
+		if b != nil && b.refused != nil {
 			s.auditRefusal(x, r, b.refused)
 		}
 		if flow && r.Context().Err() != nil {
 			x.status = encode.StatusClientGone // the client left; the log should not blame the store
 			return
 		}
-		if p, ok := a.(partial); ok && p.failure() != nil {
-			x.err = p.failure()
+		if b != nil {
+			x.err = b.err
 		}
 		if !flow && !x.write(a) {
 			s.fail(x, r, decode.ErrBusy)
 		}
 	}
 }
-
-// partial is an answer whose parts may have failed. Its failure is the first server error, nil if there is none.
-type partial interface{ failure() error }
 
 // fail answers with the problem for err, and passes err to the log line of the request.
 func (s *Server) fail(x *exchange, r *http.Request, err error) {

@@ -209,9 +209,6 @@ func newBatched(ops []operation) *batched {
 	return a
 }
 
-// failure returns the first error that is the server's.
-func (a *batched) failure() error { return a.err }
-
 // Render writes the results in the order of the operations.
 func (a *batched) Render(h http.Header, b []byte) (status int, body []byte) {
 	h["Content-Type"] = encode.ContentTypeJSON

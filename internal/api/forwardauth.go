@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -157,11 +158,7 @@ func forwardCost(query url.Values, i int) (int64, error) {
 func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) {
 	a, err := s.do(ctx, &f.Call)
 	if err != nil {
-		recorded := a.Recorded
-		if recorded == "" {
-			recorded = decode.RecordedOf(err)
-		}
-		return nil, &decode.CallError{Recorded: recorded, Err: err}
+		return nil, &decode.CallError{Recorded: cmp.Or(a.Recorded, decode.RecordedOf(err)), Err: err}
 	}
 	f.Decided = encode.Decided{Answer: a, Listed: a.Demands != nil, Families: s.opts.Headers}
 	return f, nil

@@ -22,44 +22,33 @@ func (s *Server) routeUI() {
 	s.mux.Method(http.MethodGet, "/ui", s.opts.UI.Page)
 	s.mux.Method(http.MethodGet, "/ui/", http.RedirectHandler("../ui", http.StatusPermanentRedirect))
 	s.mux.Method(http.MethodGet, "/ui/*", s.opts.UI.Page)
-	s.mux.Get("/ui/state", handle(s, auth.Admin, decodeState, s.uiState))
-	s.mux.Get("/ui/history", handle(s, auth.Admin, decodeHistory, s.uiHistory))
+	s.mux.Get("/ui/state", handle(s, auth.Admin, decodeUI, s.uiState))
+	s.mux.Get("/ui/history", handle(s, auth.Admin, decodeUI, s.uiHistory))
 }
 
-// stateQuery is a request for the state of an instance, of all if instance is empty.
-type stateQuery struct {
-	caller   *auth.Caller
-	instance string
+// uiQuery is a request for the state of an instance, of all if instance is empty, or for the last hour under a policy, under
+// all if policy is empty.
+type uiQuery struct {
+	caller           *auth.Caller
+	instance, policy string
 }
 
-func decodeState(r *http.Request, m *scratch) (q stateQuery, err error) {
-	q.caller = m.caller
-	q.instance, err = decodeInstance(r)
+func decodeUI(r *http.Request, m *scratch) (q uiQuery, err error) {
+	q.caller, q.policy = m.caller, r.URL.Query().Get("policy")
+	if q.instance, err = decodeInstance(r); err == nil && q.policy != "" {
+		err = mayUse(m.caller, q.policy)
+	}
 	return q, err
 }
 
-// historyQuery is a request for the last hour under a policy, under all if policy is empty.
-type historyQuery struct {
-	stateQuery
-	policy string
-}
-
-func decodeHistory(r *http.Request, m *scratch) (q historyQuery, err error) {
-	q.policy = r.URL.Query().Get("policy")
-	if q.stateQuery, err = decodeState(r, m); err != nil || q.policy == "" {
-		return q, err
-	}
-	return q, mayUse(m.caller, q.policy)
-}
-
 // uiState answers with the state of instances.
-func (s *Server) uiState(ctx context.Context, q stateQuery) (answer, error) {
+func (s *Server) uiState(ctx context.Context, q uiQuery) (answer, error) {
 	state, err := s.opts.UI.State(ctx, q.instance, q.caller.MayUse)
 	return encode.Document{Content: state}, err
 }
 
 // uiHistory returns the decisions of instances within the last hour.
-func (s *Server) uiHistory(ctx context.Context, q historyQuery) (answer, error) {
+func (s *Server) uiHistory(ctx context.Context, q uiQuery) (answer, error) {
 	history, err := s.opts.UI.History(ctx, q.instance, q.policy, q.caller.MayUse)
 	return encode.Document{Content: history}, err
 }

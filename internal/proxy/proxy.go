@@ -115,7 +115,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 		FlushInterval:  -1, // streams are passed on as they come
 		BufferPool:     new(buffers),
 		ErrorLog:       p.brokenOff(),
-		ModifyResponse: p.answered,
+		ModifyResponse: func(res *http.Response) error { passageOf(res.Request).answered(res); return nil },
 		ErrorHandler:   p.failed,
 	}
 	p.stopped, p.stop = context.WithCancel(context.Background())
@@ -314,12 +314,6 @@ func (p *Proxy) Close() {
 type passageKey struct{}
 
 func passageOf(r *http.Request) *passage { return r.Context().Value(passageKey{}).(*passage) }
-
-// answered prepares an answer before it is passed on.
-func (p *Proxy) answered(res *http.Response) error {
-	passageOf(res.Request).answered(res)
-	return nil
-}
 
 // failed answers if the application does not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
