@@ -21,8 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// patience is how long a test waits for what happens within milliseconds on a machine
-// that has time for it.
+// patience is the deadline of events that take milliseconds on an idle machine.
 const patience = time.Minute
 
 // waitUntil waits until a condition holds.
@@ -39,7 +38,7 @@ func waitUntil(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// besieged is a front behind real sockets, with bounds and timeouts as a test has them.
+// besieged is a front behind real sockets, with the bounds and timeouts of a test.
 type besieged struct {
 	*front
 	web         webServer
@@ -48,7 +47,7 @@ type besieged struct {
 	reached     map[connections.Bound]*atomic.Int64
 }
 
-// acceptances is a listener that counts the connections that it accepts.
+// acceptances is a listener that counts accepted connections.
 type acceptances struct {
 	net.Listener
 	n *atomic.Int64
@@ -62,20 +61,20 @@ func (a acceptances) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// webServer is what http1.Server and http.Server have in common.
+// webServer has the methods that http1.Server and http.Server have in common.
 type webServer interface {
 	Serve(listener net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
 }
 
-// fast is the server that answers plain requests without net/http.
+// fast returns the server that answers plain requests without net/http.
 func fast(s *http.Server) webServer { return &http1.Server{Server: s} }
 
-// std is that of net/http alone.
+// std returns the server of net/http.
 func std(s *http.Server) webServer { return s }
 
-// byBoth runs a test with connections that each of the two servers serves.
+// byBoth runs a test by each of the two servers.
 func byBoth(t *testing.T, test func(t *testing.T, by func(*http.Server) webServer)) {
 	t.Run("fast", func(t *testing.T) { test(t, fast) })
 	t.Run("std", func(t *testing.T) { test(t, std) })
@@ -118,14 +117,14 @@ func besiegeWith(t *testing.T, most int, opts *Options, by func(*http.Server) we
 	return b
 }
 
-// takeAll takes the memory that is left for bodies, as others would, until the share is released.
+// takeAll takes the remaining memory for bodies until the share is released.
 func (s *Server) takeAll() *memory.Share {
 	others := s.memory.Share()
 	others.Charge(memory.FreeBody + int(s.memory.Left()))
 	return &others
 }
 
-// client is a connection to which a test writes any bytes.
+// client is a connection to which a test writes bytes.
 type client struct {
 	net.Conn
 	t   *testing.T
@@ -148,7 +147,7 @@ func (c *client) send(text string) *client {
 	return c
 }
 
-// status returns that of the next answer, 0 if there is none.
+// status returns the status of the next answer, 0 if there is none.
 func (c *client) status() int {
 	status, _ := c.statusOf()
 	return status
@@ -183,7 +182,7 @@ func takeFor(identifier string) string {
 	return headersOf("/v1/take", len(body)) + body
 }
 
-// serves makes sure that an honest caller is answered on a connection of its own.
+// serves fails unless an honest caller is answered on a new connection.
 func (b *besieged) serves(identifier string) {
 	b.t.Helper()
 	c := b.dial()
@@ -202,8 +201,8 @@ func (b *besieged) used(identifier string) string {
 	return used
 }
 
-// TestIdleConnectionsMakeRoom closes the connection that has waited longest when there
-// are too many, whether it was ever used or stopped within its headers.
+// TestIdleConnectionsMakeRoom holds that the connection that has waited longest is closed when there are too many,
+// whether it was used, or stopped within its headers.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		b := besiege(t, 3, by, nil)
@@ -229,8 +228,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	})
 }
 
-// TestBusyConnectionsAreKept refuses a new connection when every other one has a request
-// under way, and lets it in once one of them has not.
+// TestBusyConnectionsAreKept holds that a new connection is refused while every other one has a request in progress,
+// and admitted later.
 func TestBusyConnectionsAreKept(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		b := besiege(t, 2, by, nil)
@@ -270,8 +269,8 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 	})
 }
 
-// TestSlowClientsEnd sends headers and bodies that never end: each connection is over
-// after its timeout, nothing of it is counted, and others are served meanwhile.
+// TestSlowClientsEnd holds that connections with endless headers or bodies end at their timeout, count nothing, and do
+// not delay others.
 func TestSlowClientsEnd(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		t.Parallel()
@@ -307,8 +306,8 @@ func TestSlowClientsEnd(t *testing.T) {
 	})
 }
 
-// TestLargeBodiesAreBounded refuses a body beyond the memory that all may take, says that
-// nothing was recorded, and goes on to serve small ones.
+// TestLargeBodiesAreBounded holds that a body beyond the memory for all is refused, with nothing recorded, and small
+// ones are served.
 func TestLargeBodiesAreBounded(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		b := besiege(t, 1000, by, nil)
@@ -355,8 +354,7 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 	})
 }
 
-// TestGarbage sends what is no HTTP, or more of it than there should be: it is refused, or
-// answered in its order, and others are served.
+// TestGarbage holds that bytes that are not HTTP, or too many, are refused or answered in order, and others are served.
 func TestGarbage(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		b := besiege(t, 1000, by, nil)
@@ -391,8 +389,8 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// TestManyClientsOverFewConnections lets more clients come and go than there may be
-// connections: every answer counts once, and what was refused counted nothing.
+// TestManyClientsOverFewConnections holds that every answer counts once, and refused requests count nothing, when there
+// are more clients than connections.
 func TestManyClientsOverFewConnections(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		b := besiege(t, 8, by, nil)

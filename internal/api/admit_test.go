@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// keyring returns a Keyring of callers that are named like their tokens. The rest of a line says what they may do: with
-// any policy, if it names none.
+// keyring returns a Keyring of callers that are named like their tokens. The rest of a line has their scopes and
+// policies; without policies, they may use any.
 func keyring(t *testing.T, callers ...string) *auth.Keyring {
 	t.Helper()
 	file := "callers:\n"
@@ -37,7 +37,7 @@ func keyring(t *testing.T, callers ...string) *auth.Keyring {
 
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
-// TestScopes asks for everything as everybody.
+// TestScopes holds which routes each caller may use.
 func TestScopes(t *testing.T) {
 	names := []string{"", "stranger", "decider", "recorder", "admin", "scraper"}
 	f := newFront(t, &Options{
@@ -96,7 +96,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestCredentials sends headers that are not tokens.
+// TestCredentials holds that headers that are not tokens are refused.
 func TestCredentials(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, smsSend)
 	for value, status := range map[string]int{
@@ -116,7 +116,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestScopesOfOperations mixes permitted and forbidden operations in a batch.
+// TestScopesOfOperations holds that each operation of a batch needs its own scope.
 func TestScopesOfOperations(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide], policies: [api]")}, smsSend, tail)
 	res := f.do("POST", "/v1/batch", operationsOf(
@@ -142,8 +142,7 @@ func TestScopesOfOperations(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfCallers asks about policies that a caller may not use: whether there are
-// such makes no difference.
+// TestPoliciesOfCallers holds that a caller is refused policies that it may not use, whether they exist or not.
 func TestPoliciesOfCallers(t *testing.T) {
 	f := newFront(t, &Options{
 		Overshoot: new(overshot).of,
@@ -196,7 +195,7 @@ func TestPoliciesOfCallers(t *testing.T) {
 	}
 }
 
-// unread is a body that nobody may read.
+// unread is a body that must not be read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -204,7 +203,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestStrangersAreNotRead makes sure that only authenticated callers take memory.
+// TestStrangersAreNotRead holds that only bodies of authenticated callers are read.
 func TestStrangersAreNotRead(t *testing.T) {
 	f := newFront(t, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, smsSend)
 	r := httptest.NewRequest("POST", "/v1/batch", unread{t})

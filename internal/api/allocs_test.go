@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestTakesHardlyAllocate holds a take to what docs/performance.md says: what is left is
-// the body as a string, the limits' verdicts, the receipt, the headers, the request's id
-// and, without a connection, what chi makes. The race detector throws borrowed memory away.
+// TestTakesHardlyAllocate holds that a take allocates what docs/performance.md says: the body as a string, the limits'
+// verdicts, the receipt, the headers, the request's id and, without a connection, chi's parts. The race detector drops
+// pooled memory.
 func TestTakesHardlyAllocate(t *testing.T) {
 	const generous, full = policy.MaxLimit, 1
 	callers := keyring(t, "decider scopes: [decide], policies: [api, sms-send]")
@@ -43,7 +43,8 @@ func TestTakesHardlyAllocate(t *testing.T) {
 	}
 }
 
-// TestTracesThatNobodySeesAllocateNothing holds a take to what it allocates with nothing traced.
+// TestTracesThatNobodySeesAllocateNothing holds that a take that is not sampled allocates no more than one without
+// tracing.
 func TestTracesThatNobodySeesAllocateNothing(t *testing.T) {
 	off := 0.0
 	for i, c := range unseen {

@@ -12,8 +12,7 @@ const (
 	oneOp   = `{"op":"take","policy":"api","identifier":"+4915112345678"}`
 )
 
-// TestStories tells what users see, request by request. The answers are in
-// testdata.
+// TestStories compares the answers to stories, request by request, with those in testdata.
 func TestStories(t *testing.T) {
 	shadowed := `{"policy":"shadow","identifier":"a"}`
 	for name, steps := range map[string][]step{
@@ -96,7 +95,7 @@ func wrongRoutes() []step {
 	}
 }
 
-// TestServesItsDocument gets the OpenAPI document as it is.
+// TestServesItsDocument holds that the OpenAPI document is served.
 func TestServesItsDocument(t *testing.T) {
 	res := newFront(t, nil).do(http.MethodGet, "/openapi.yaml", "")
 	if got := bodyOf(t, res); got != string(openAPI) || res.Header.Get("Content-Type") != "application/yaml" {
@@ -104,7 +103,7 @@ func TestServesItsDocument(t *testing.T) {
 	}
 }
 
-// TestServesMetricsWhereThereAre hands /metrics to the handler it was given.
+// TestServesMetricsWhereThereAre holds that /metrics is served by the given handler.
 func TestServesMetricsWhereThereAre(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })
 	res := newFront(t, &Options{Metrics: metrics}).do(http.MethodGet, "/metrics", "")

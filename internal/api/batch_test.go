@@ -25,7 +25,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TestBatches tells what becomes of operations, good and bad.
+// TestBatches compares the results of operations, right and wrong, with those in testdata.
 func TestBatches(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"batch": {
@@ -89,7 +89,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// eitherWay runs test with batches whose operations are decided in turn, and in lanes.
+// eitherWay runs test twice: operations are decided in turn, and in lanes.
 func eitherWay(t *testing.T, test func(t *testing.T, f *front), policies ...policy.Policy) {
 	t.Helper()
 	for way, inMemory := range map[string]bool{"in turn": true, "in lanes": false} {
@@ -121,7 +121,7 @@ func resultsOf(t *testing.T, res *http.Response) []resultBody {
 	return body.Results
 }
 
-// TestBatchBounds takes as many operations and bytes as it says, and not one more.
+// TestBatchBounds holds the maximum of operations and bytes.
 func TestBatchBounds(t *testing.T) {
 	f := newFront(t, nil, tail)
 	ops := make([]string, maxOperations)
@@ -148,8 +148,7 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// TestBatchIsInOrder decides operations on one identifier one after the other, however
-// long each takes.
+// TestBatchIsInOrder holds that operations of one identifier are decided in their order, however long each takes.
 func TestBatchIsInOrder(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		f.store.before = func() {
@@ -169,8 +168,8 @@ func TestBatchIsInOrder(t *testing.T) {
 	}, tail, signup)
 }
 
-// TestBatchOfOneKey takes operations that ask alike to a store that waits together, and
-// answers as if they had come one after the other.
+// TestBatchOfOneKey holds that equal operations wait for the store together, and have the answers of operations in
+// order.
 func TestBatchOfOneKey(t *testing.T) { synctest.Test(t, batchOfOneKey) }
 
 func batchOfOneKey(t *testing.T) {
@@ -234,7 +233,7 @@ func engineOver(t *testing.T, f *front, store store.Store, policies ...policy.Po
 
 const oneTake = `{"op":"take","policy":"sms-send","identifier":"+4915112345678"}`
 
-// TestAnswersAlikeAreInOrder puts admitted calls first.
+// TestAnswersAlikeAreInOrder holds that answers of admitted calls come first.
 func TestAnswersAlikeAreInOrder(t *testing.T) {
 	of := func(allowed bool, used int64) (d encode.Decided) {
 		d.Allowed, d.Used = allowed, used
@@ -251,7 +250,7 @@ func TestAnswersAlikeAreInOrder(t *testing.T) {
 	}
 }
 
-// TestAlike tells what can be decided at the same time from what can't.
+// TestAlike holds which operations can be decided at the same time.
 func TestAlike(t *testing.T) {
 	for body, want := range map[string]int{
 		oneTake + "," + oneTake + "," + oneTake:                                           3,
@@ -284,7 +283,7 @@ func operationsIn(t *testing.T, body string) []operation {
 	return in.ops
 }
 
-// TestLanes joins operations that share anything, directly or by others.
+// TestLanes holds that operations that share anything, directly or through others, are in one lane.
 func TestLanes(t *testing.T) {
 	read := func(body string) operation {
 		var o operation
@@ -313,8 +312,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestBatchesForgetEachOther answers a batch as if none had been before it, whatever that
-// has left in the memory that it borrows.
+// TestBatchesForgetEachOther holds that a batch has nothing of earlier ones, whose memory it reuses.
 func TestBatchesForgetEachOther(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		mistakes := []string{
@@ -336,7 +334,7 @@ func TestBatchesForgetEachOther(t *testing.T) {
 	}, tail, smsSend)
 }
 
-// TestBatchWithoutTime answers operations that could not begin in time.
+// TestBatchWithoutTime holds that operations that could not begin in time are answered.
 func TestBatchWithoutTime(t *testing.T) {
 	var asked atomic.Int64
 	f := newFront(t, nil, tail)
@@ -359,7 +357,7 @@ func TestBatchWithoutTime(t *testing.T) {
 	}
 }
 
-// TestBatchOfAClientThatHangsUp begins nothing more.
+// TestBatchOfAClientThatHangsUp holds that no operation begins after the client hung up.
 func TestBatchOfAClientThatHangsUp(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		var status int
@@ -378,7 +376,7 @@ func TestBatchOfAClientThatHangsUp(t *testing.T) {
 	}, tail)
 }
 
-// TestBatchFailuresAreLogged warns of operations that the store failed, once.
+// TestBatchFailuresAreLogged holds that there is one warning about operations that failed because of the store.
 func TestBatchFailuresAreLogged(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		f.do(http.MethodPost, "/v1/batch", operationsOf(`{"op":"take","policy":"closed","identifier":"a"}`, `{"op":"take"}`))
@@ -404,7 +402,7 @@ func TestBatchFailuresAreLogged(t *testing.T) {
 	}, tail, closed)
 }
 
-// TestBatchSaysWhatFailuresLeaveBehind reports the same about an operation as about the same call alone.
+// TestBatchSaysWhatFailuresLeaveBehind holds that an operation reports the same recorded units as the call alone.
 func TestBatchSaysWhatFailuresLeaveBehind(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		f.store.err = errStoreDown
@@ -419,7 +417,7 @@ func TestBatchSaysWhatFailuresLeaveBehind(t *testing.T) {
 	}, tail)
 }
 
-// TestBatchPanics fails the operations that panic, here in the store, and nothing else.
+// TestBatchPanics holds that a panic, here in the store, fails its operation only.
 func TestBatchPanics(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		var asked atomic.Int64

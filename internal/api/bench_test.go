@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// BenchmarkTake measures a take from the router to the answer's last byte, over
-// the embedded store and without a connection.
+// BenchmarkTake measures a take from the router to the last byte of the answer, over the embedded store and without a
+// connection.
 func BenchmarkTake(b *testing.B) {
 	for name, limit := range map[string]int64{"allowed": policy.MaxLimit, "denied": 0} {
 		b.Run(name, func(b *testing.B) {
@@ -23,7 +23,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// benchmark posts body to path again and again.
+// benchmark posts body to path in a benchmark.
 func (f *front) benchmark(b *testing.B, path, body string) {
 	ask := f.repeat(path, body)
 	b.ReportAllocs()
@@ -32,7 +32,7 @@ func (f *front) benchmark(b *testing.B, path, body string) {
 	}
 }
 
-// repeat returns what posts body to path, logs nothing and reads no answer.
+// repeat returns a function that posts body to path, logs nothing and reads no answer.
 func (f *front) repeat(path, body string, headers ...string) (ask func()) {
 	f.server.opts.Logger = slog.New(slog.DiscardHandler)
 	reader := strings.NewReader(body)

@@ -9,15 +9,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// signup has room for two, so that it denies before sms-send does.
+// signup has room for two units, so that it denies before sms-send does.
 var signup = policy.Policy{Name: "signup-ip", Limits: []policy.Limit{perMinute(2)}}
 
-// both is a call of two demands, and more after them.
+// both is the beginning of a call with two demands.
 func both(more string) string {
 	return `{"demands":[` + one + `,{"policy":"signup-ip","identifier":"203.0.113.7"}]` + more + `}`
 }
 
-// TestCalls tells what calls can do beside counting one demand once.
+// TestCalls compares the answers to calls with several demands and other members with those in testdata.
 func TestCalls(t *testing.T) {
 	ip := `{"policy":"signup-ip","identifier":"203.0.113.7"}`
 	key := []string{"Idempotency-Key", "5f0c"}
@@ -96,7 +96,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestNothingOfACallIsLogged keeps out of the log what callers send and are given.
+// TestNothingOfACallIsLogged holds that the log has no part of calls and answers.
 func TestNothingOfACallIsLogged(t *testing.T) {
 	f := newFront(t, nil, smsSend, signup)
 	const secret = "key-of-a-caller"

@@ -7,12 +7,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// slots lets two requests be under way at the same time.
+// slots permits two requests at the same time.
 var slots = policy.Policy{Name: "export-slots", Limits: []policy.Limit{
 	{Name: "slots", Algorithm: "concurrent", Limit: 2, Window: 30 * time.Second},
 }}
 
-// TestConcurrent tells of units that are under way, alone and beside others, until they are released.
+// TestConcurrent compares the answers about concurrent units, until their release, with those in testdata.
 func TestConcurrent(t *testing.T) {
 	const (
 		take    = `{"policy":"export-slots","identifier":"anna"}`

@@ -35,7 +35,7 @@ type plainDemand struct {
 	Cost               *int64
 }
 
-// call returns what c asks for, by op unless it says one itself.
+// call returns the demands of c, by op unless it names one itself.
 func (c *plainCall) call(op count.Op) limiter.Call {
 	if c.Op != "" {
 		op = c.Op
@@ -59,7 +59,7 @@ func (c *plainCall) call(op count.Op) limiter.Call {
 	return made
 }
 
-// units returns a cost that may not be there, and is 0 only where it settles a reservation.
+// units returns a cost that may be missing, and is 0 only if it settles a reservation.
 func units(cost *int64) int64 {
 	switch {
 	case cost == nil:
@@ -77,7 +77,7 @@ func post(path string, body []byte) *http.Request {
 	return r
 }
 
-// onlyMistakes fails t when err is anything but a mistake of the caller.
+// onlyMistakes fails unless err is nil or a mistake of the caller.
 func onlyMistakes(t *testing.T, err error) {
 	t.Helper()
 	var mistake *decode.Error
@@ -86,8 +86,7 @@ func onlyMistakes(t *testing.T, err error) {
 	}
 }
 
-// FuzzDecodeCall holds the decoder of each operation against encoding/json: what the
-// one takes, the other reads the same.
+// FuzzDecodeCall holds that the decoder of each operation reads what encoding/json reads.
 func FuzzDecodeCall(f *testing.F) {
 	for _, seed := range []string{
 		oneTail, `{"demands":[` + oneTail + `,{"policy":"p","identifier":"i","cost":3}]}`, `{"demands":[],"cost":1}`,
@@ -120,8 +119,8 @@ func FuzzDecodeCall(f *testing.F) {
 	})
 }
 
-// FuzzDecodeBatch holds the decoder of batches against encoding/json. Operations that
-// it takes must be the same, whatever others are beside them.
+// FuzzDecodeBatch holds that the decoder of batches reads what encoding/json reads, and reads each operation alike,
+// whatever the others are.
 func FuzzDecodeBatch(f *testing.F) {
 	for _, seed := range []string{
 		operationsOf(oneOp), operationsOf(oneOp, `1`, `{"op":"check","demands":[`+oneTail+`],"reserve_ms":1000}`, `null`),
@@ -166,7 +165,7 @@ func FuzzDecodeBatch(f *testing.F) {
 	})
 }
 
-// FuzzDecodeReceipt holds the decoder of refunds and confirmations against encoding/json.
+// FuzzDecodeReceipt holds that the decoder of refunds and confirmations reads what encoding/json reads.
 func FuzzDecodeReceipt(f *testing.F) {
 	for _, seed := range []string{`{"receipt":"b3BhcXVl"}`, `{"receipt":""}`, `{"receipt":"\u0061"}`, `{"receipt":1}`, `[]`} {
 		f.Add([]byte(seed))

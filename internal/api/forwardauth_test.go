@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// gateways are trusted as httptest's own address is, and identify by everything there is.
+// gateways trusts the address of httptest, and permits all sources of identifiers.
 var gateways = ForwardAuth{
 	TrustedProxies: mustProxies("192.0.2.0/24,10.0.0.0/8"), Identify: mustSources("ip", "header:X-Tenant", "api-key", "all"),
 }
@@ -39,7 +39,7 @@ func mustSources(texts ...string) (sources []origin.Source) {
 
 const forwardAuth = "/v1/forward-auth?policy="
 
-// TestForwardAuth plays a gateway and its clients until a limit is reached.
+// TestForwardAuth compares the answers to a gateway, until a limit is reached, with those in testdata.
 func TestForwardAuth(t *testing.T) {
 	f := newFront(t, &Options{ForwardAuth: gateways}, smsSend, tail)
 	from := func(query string, headers ...string) step {
@@ -56,7 +56,7 @@ func TestForwardAuth(t *testing.T) {
 	})
 }
 
-// statusOf asks as a gateway does that forwards for an address.
+// statusOf returns the status of the answer to a gateway about an address.
 func (f *front) statusOf(query, address string, headers ...string) int {
 	f.t.Helper()
 	return f.do(http.MethodGet, forwardAuth+query, "", append([]string{"X-Forwarded-For", address}, headers...)...).StatusCode
@@ -69,7 +69,7 @@ func (f *front) mustAnswer(want, got int, what string) {
 	}
 }
 
-// TestForwardedAddresses counts for the caller that the table of addresses says.
+// TestForwardedAddresses holds that requests count for the callers in the table of addresses.
 func TestForwardedAddresses(t *testing.T) {
 	for _, c := range conformance.Addresses(t) {
 		f := newFront(t, &Options{ForwardAuth: gateways}, bucket) // a burst of two
@@ -79,7 +79,7 @@ func TestForwardedAddresses(t *testing.T) {
 	}
 }
 
-// TestForwardedClientsAreTheirOwn: a limit is one client's, whatever else they send.
+// TestForwardedClientsAreTheirOwn holds that the headers of a client do not change whose limit counts.
 func TestForwardedClientsAreTheirOwn(t *testing.T) {
 	f := newFront(t, &Options{ForwardAuth: gateways}, bucket) // a burst of two
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestForwardedClientsAreTheirOwn(t *testing.T) {
 	f.mustAnswer(429, f.statusOf(byKey, "203.0.113.12", "X-Api-Key", ""), "without a key")
 }
 
-// TestWhoMayAskForOthers refuses callers that could claim any address.
+// TestWhoMayAskForOthers holds that callers that are not trusted gateways are refused.
 func TestWhoMayAskForOthers(t *testing.T) {
 	for remote, want := range map[string]int{"192.0.2.9:1234": 200, "10.1.2.3:1": 200, "203.0.113.1:1": 403, "[::1]:5": 403, "@": 403} {
 		f := newFront(t, &Options{ForwardAuth: gateways}, tail)
@@ -171,7 +171,7 @@ func TestForwardAuthMistakes(t *testing.T) {
 	}
 }
 
-// TestForwardAuthWithoutStore answers as the policy says.
+// TestForwardAuthWithoutStore holds that on_store_error decides without the store.
 func TestForwardAuthWithoutStore(t *testing.T) {
 	f := newFront(t, &Options{ForwardAuth: gateways}, tail, lenient)
 	f.store.err = errStoreDown
@@ -182,7 +182,7 @@ func TestForwardAuthWithoutStore(t *testing.T) {
 	f.mustAnswer(200, f.statusOf("lenient", "203.0.113.7"), "a policy that allows then")
 }
 
-// TestForwardAuthOfHead is answered as GET is: nothing is counted twice by it.
+// TestForwardAuthOfHead holds that HEAD is answered like GET.
 func TestForwardAuthOfHead(t *testing.T) {
 	f := newFront(t, &Options{ForwardAuth: gateways}, tail)
 	for i := range 2 {

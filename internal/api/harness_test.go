@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// smsSend and its like are the policies that the stories are told under.
+// The policies of the stories.
 var (
 	smsSend = policy.Policy{Name: "sms-send", Description: "one-time codes", Limits: []policy.Limit{
 		{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour},
@@ -57,8 +57,7 @@ func perMinute(n int64) policy.Limit {
 	return policy.Limit{Name: "per-minute", Algorithm: "fixed-window", Limit: n, Window: time.Minute}
 }
 
-// front is a server in front of a real engine, with a clock that stands still and
-// a log in memory.
+// front is a server in front of a real engine, with a clock that stands still and a log in memory.
 type front struct {
 	t      *testing.T
 	server *Server
@@ -74,7 +73,7 @@ func (c *clock) now() time.Time { return *c.at.Load() }
 
 func (c *clock) set(t time.Time) { c.at.Store(&t) }
 
-// frail is the embedded store, which fails with err where that is set.
+// frail is the embedded store, which fails with err if that is set.
 type frail struct {
 	*embedded.Store
 	err    error
@@ -141,7 +140,7 @@ func anybody() *auth.Caller {
 	return caller
 }
 
-// logBuffer is a log in memory that several requests may write at once.
+// logBuffer is a log in memory to which several requests may write at once.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -159,8 +158,8 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// do sends one request and holds it and its answer against the contract. Headers
-// are pairs; a POST without a Content-Type among them sends JSON.
+// do sends one request, and fails unless it and its answer are as in the OpenAPI document. Headers are pairs; a POST
+// without a Content-Type sends JSON.
 func (f *front) do(method, path, body string, headers ...string) *http.Response {
 	f.t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -180,9 +179,8 @@ func (f *front) do(method, path, body string, headers ...string) *http.Response 
 	return w.Result()
 }
 
-// story sends requests one after the other and compares all that was said with
-// the golden file of that name. RECEIPT, RELEASE and RESERVATION in a body stand for the
-// last one that was answered.
+// story sends requests one after the other, and compares the answers with the golden file of this name. RECEIPT,
+// RELEASE and RESERVATION in a body stand for the last answered one.
 func (f *front) story(name string, steps []step) {
 	f.t.Helper()
 	var told strings.Builder
@@ -208,7 +206,7 @@ func (f *front) story(name string, steps []step) {
 	golden(f.t, name, told.String())
 }
 
-// tokenMember is a receipt, a release or a reservation, which never is the same twice.
+// tokenMember matches a receipt, a release or a reservation, which differ in each run.
 var tokenMember = regexp.MustCompile(`"(receipt|release|reservation)":"([A-Za-z0-9_-]+)"`)
 
 // step is one request of a story, so long after its start.

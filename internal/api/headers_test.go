@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// TestHeaderFamilies lists the headers of each choice.
+// TestHeaderFamilies holds the headers of each choice.
 func TestHeaderFamilies(t *testing.T) {
 	for _, c := range []struct {
 		flag string
@@ -44,9 +44,8 @@ func TestHeaderFamilies(t *testing.T) {
 	}
 }
 
-// TestHeadersOfDrafts holds the headers that tell of a decision to what each draft's
-// readers read. That of 07 is what npm's ratelimit-header-parser 0.1 looks for wherever
-// there is a RateLimit, by these expressions: it reads nothing of a later draft's.
+// TestHeadersOfDrafts holds that the headers of each draft can be read by its readers. That of draft 07 is npm's
+// ratelimit-header-parser 0.1, which uses these expressions for every RateLimit, and can not read later drafts.
 func TestHeadersOfDrafts(t *testing.T) {
 	const unnamed = "3;w=3600, 4;w=86400"
 	for flag, want := range map[string]map[string]string{

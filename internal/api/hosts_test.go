@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hostRequests are one of each kind that tells, changes or counts something.
+// hostRequests are one request of each kind that reads, changes or counts something.
 var hostRequests = []struct{ method, path, body string }{
 	{"POST", "/v1/take", one}, {"POST", "/v1/check", one}, {"POST", "/v1/record", one}, {"POST", "/v1/batch", operationsOf(oneOp)},
 	{"POST", "/v1/refund", `{"receipt":"a"}`}, {"POST", "/v1/confirm", `{"receipt":"a"}`},
@@ -34,8 +34,8 @@ func (f *front) sentTo(host, method, path, body string, headers ...string) int {
 	return w.Code
 }
 
-// TestStrangeHosts has a page of another name ask a server without authentication: it is
-// told nothing and changes nothing. Where tokens are asked for, names do not matter.
+// TestStrangeHosts holds that a server without authentication refuses requests to other host names, and changes
+// nothing. With tokens, names do not matter.
 func TestStrangeHosts(t *testing.T) {
 	hosts, err := ParseHosts("limits.example.org, Ratelimitd")
 	if err != nil {
@@ -74,8 +74,8 @@ func TestStrangeHosts(t *testing.T) {
 	}
 }
 
-// TestForeignPages has a page in a browser send what it may without asking first: bodies of
-// kinds that a form or a beacon has. None is read.
+// TestForeignPages holds that bodies of the kinds that a page of another site can send without a preflight request are
+// not read.
 func TestForeignPages(t *testing.T) {
 	f := newFront(t, nil, smsSend)
 	for _, kind := range []string{"", "text/plain", "text/plain;application/json", "application/x-www-form-urlencoded",
@@ -96,7 +96,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestParseHosts reads names, and refuses other texts.
+// TestParseHosts holds which texts are host names.
 func TestParseHosts(t *testing.T) {
 	for text, count := range map[string]int{"": 0, "a": 1, "a,b.c": 2, "a , A": 1, "a_b-c.d": 1, "xn--nxasmq6b": 1} {
 		if got, err := ParseHosts(text); err != nil || len(got) != count {
@@ -110,8 +110,8 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherSites has a browser send what an administrator may change, for a page of another site, with what
-// the browser shows by itself: nothing is changed. Nobody else is asked where a request comes from.
+// TestPagesOfOtherSites holds that a page of another site can not make an administrator's browser change anything.
+// Other callers are not asked for the origin.
 func TestPagesOfOtherSites(t *testing.T) {
 	f := newFront(t, nil, smsSend, tail)
 	for _, c := range []struct {

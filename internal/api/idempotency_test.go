@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestIdempotencyKeysOfCallers has two callers use one key: neither learns of the other, nor
-// gets what was answered to the other.
+// TestIdempotencyKeysOfCallers holds that two callers may use one key, and neither gets the answer to the other.
 func TestIdempotencyKeysOfCallers(t *testing.T) {
 	keys := keyring(t, "shop scopes: [decide, record]", "thief scopes: [decide, record]")
 	receipt := regexp.MustCompile(`"receipt":"([^"]+)"`)

@@ -12,10 +12,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// asGiven takes every identifier as it is.
+// asGiven returns every identifier unchanged.
 func asGiven(_ string, id keys.Identifier) keys.Identifier { return id }
 
-// codes counts numbers, their countries and the first digits of them.
+// codes counts numbers, their countries and their first digits.
 var codes = []policy.Policy{
 	{
 		Name: "codes", Limits: []policy.Limit{perMinute(2)}, Normalize: policy.Normalize{Form: policy.FormE164, Region: "DE"},
@@ -71,7 +71,7 @@ func TestIdentifierStories(t *testing.T) {
 	}
 }
 
-// TestLanesGoByWhoIsMeant, however it is written.
+// TestLanesGoByWhoIsMeant holds that spellings of one identifier are in one lane.
 func TestLanesGoByWhoIsMeant(t *testing.T) {
 	f := newFront(t, nil, codes...)
 	var ops []operation
@@ -84,7 +84,7 @@ func TestLanesGoByWhoIsMeant(t *testing.T) {
 	}
 }
 
-// TestDerivedOfANetwork denies neighbours of a caller that used up the units of their network.
+// TestDerivedOfANetwork holds that neighbours of a caller that used up the units of their network are denied.
 func TestDerivedOfANetwork(t *testing.T) {
 	f := newFront(t, nil, codes...)
 	for _, c := range []struct {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestStrangersFillNoLog has each mistake that a stranger can make a hundred times: it has a line a second, which says how many
-// there were without one.
+// TestStrangersFillNoLog holds that each mistake of strangers has one log line a second, with the number of lines left
+// out.
 func TestStrangersFillNoLog(t *testing.T) {
 	const times = 100
 	closed := &Options{Keyring: keyring(t, "recorder scopes: [record]")}

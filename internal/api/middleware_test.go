@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
-// TestRequestIDs takes over what is short and plain and makes the rest.
+// TestRequestIDs holds that short and plain request ids are kept, and others are replaced.
 func TestRequestIDs(t *testing.T) {
 	for sent, kept := range map[string]bool{
 		"0192b6c1-7e4e-7b1d-9f5e-8c0d3f1a2b3c": true,
@@ -63,8 +63,8 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestRequestsAreLoggedAndObserved sees the route and the status of every
-// request, and never its path.
+// TestRequestsAreLoggedAndObserved holds that the route and the status of every request are logged and observed, and
+// never its path.
 func TestRequestsAreLoggedAndObserved(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
@@ -101,7 +101,7 @@ func TestRequestsAreLoggedAndObserved(t *testing.T) {
 	}
 }
 
-// TestReadyWithWarnings says what a person should look at, and is ready all the same.
+// TestReadyWithWarnings holds that an instance with warnings is ready.
 func TestReadyWithWarnings(t *testing.T) {
 	var warnings []string
 	f := newFront(t, &Options{Warnings: func() []string { return warnings }})
@@ -115,7 +115,7 @@ func TestReadyWithWarnings(t *testing.T) {
 	}
 }
 
-// TestNotReady keeps the reason for the log.
+// TestNotReady holds that only the log has the reason.
 func TestNotReady(t *testing.T) {
 	f := newFront(t, &Options{Ready: func(context.Context) error { return errors.New("host-7 is on fire") }})
 	res := f.do(http.MethodGet, "/readyz", "")
@@ -128,7 +128,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// TestPanics answers 500 when a handler panics: here for want of an engine.
+// TestPanics holds that a panic of a handler is answered with 500. Here there is no engine.
 func TestPanics(t *testing.T) {
 	f := newFront(t, nil)
 	f.server.engine = nil
@@ -145,8 +145,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestAbortedAnswersAreCutShort passes on net/http's own way to end a response,
-// and uses it when a handler panics in the middle of one.
+// TestAbortedAnswersAreCutShort holds that http.ErrAbortHandler passes, and that a handler that panics within an answer
+// ends it that way.
 func TestAbortedAnswersAreCutShort(t *testing.T) {
 	for _, cause := range []any{http.ErrAbortHandler, "in the middle"} {
 		metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -165,7 +165,7 @@ func TestAbortedAnswersAreCutShort(t *testing.T) {
 	}
 }
 
-// TestClientsThatHangUp are not logged as failures of the store.
+// TestClientsThatHangUp holds that clients that hang up are not logged as failures of the store.
 func TestClientsThatHangUp(t *testing.T) {
 	var status int
 	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration, _ string) { status = s }}, tail)
@@ -180,7 +180,7 @@ func TestClientsThatHangUp(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce shares no memory between requests: run it with -race.
+// TestManyAtOnce holds that requests share no memory: run it with -race.
 func TestManyAtOnce(t *testing.T) {
 	f := newFront(t, nil, tail)
 	f.server.opts.Logger = slog.New(slog.DiscardHandler)
@@ -203,7 +203,7 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestHTTPServer serves over a real connection and refuses headers past the bound.
+// TestHTTPServer holds that a real connection is served, and headers beyond the bound are refused.
 func TestHTTPServer(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		server := NewHTTPServer(newFront(t, nil, tail).server)
@@ -263,7 +263,7 @@ func TestBodyThatIsTooLongIsAnsweredAllTheSame(t *testing.T) {
 	}
 }
 
-// sendWhole sends body to the end before it reads the answer's status.
+// sendWhole sends all of body before it reads the status of the answer.
 func sendWhole(t *testing.T, address, body string) (status int, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/take", strings.NewReader(body))

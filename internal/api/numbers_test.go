@@ -6,8 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// pumped are codes to numbers of two countries, but for those that cost their caller a fee; each
-// country has its own number of them.
+// pumped are codes to numbers of two countries, each with its own limit, except numbers that cost the caller a fee.
 func pumped() []policy.Policy {
 	country := perMinute(1)
 	country.By = map[string]int64{"DE": 3, "AT": 2}
@@ -26,7 +25,7 @@ func pumped() []policy.Policy {
 	}
 }
 
-// TestNumberStories is what callers see of numbers that a rule refuses, by every way in.
+// TestNumberStories compares the answers about numbers that a rule refuses with those in testdata.
 func TestNumberStories(t *testing.T) {
 	number := func(policy, id string) string { return `{"policy":"` + policy + `","identifier":"` + id + `"}` }
 	const german, french, shared = "+4915112345678", "+33 6 12 34 56 78", "+491802123456"

@@ -40,7 +40,7 @@ func TestDocumentGeneratesClients(t *testing.T) {
 	}
 }
 
-// oddities returns what of the document's node at path generators are known to get wrong.
+// oddities returns what generators are known to get wrong in the node of the document at path.
 func oddities(node any, path string) (found []string) {
 	switch node := node.(type) {
 	case []any:
@@ -68,7 +68,7 @@ func oddities(node any, path string) (found []string) {
 	return found
 }
 
-// mayBeLong reports whether a schema is of integers that 32 bits may not hold, and does not say so.
+// mayBeLong reports whether a schema has integers of more than 32 bits, and does not say so.
 func mayBeLong(schema map[string]any) bool {
 	kinds, _ := schema["type"].([]any)
 	if schema["type"] != "integer" && !slices.Contains(kinds, any("integer")) || schema["const"] != nil || schema["enum"] != nil {
@@ -83,8 +83,8 @@ func is[T any](v any) bool {
 	return ok
 }
 
-// TestRequestNumbersAreBounded holds that the document says the range of every number in a
-// body, and of an override's units the one that the limiter has.
+// TestRequestNumbersAreBounded holds that the document has the range of every number in a body, and that of an
+// override's units is the limiter's.
 func TestRequestNumbersAreBounded(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestRequestNumbersAreBounded(t *testing.T) {
 	}
 }
 
-// checkBounds looks at all numbers below ref, and returns how many there were.
+// checkBounds checks all numbers below ref, and returns their count.
 func checkBounds(t *testing.T, path string, ref *openapi3.SchemaRef) (seen int) {
 	t.Helper()
 	if ref == nil {

@@ -33,8 +33,8 @@ var contract = sync.OnceValues(func() (routers.Router, error) {
 	return legacy.NewRouter(doc, openapi3.EnableExamplesValidation())
 })
 
-// documented has answers that were as the document says, each with its route. kin-openapi compiles a schema anew for each
-// answer, and most answers in a fuzz test are the same.
+// documented has answers that were checked against the document, each with its route. kin-openapi compiles a schema for
+// each answer, and most answers in a fuzz test are equal.
 var documented answers
 
 // answers is a set of at most 1,000 answers. The zero value is empty.
@@ -58,8 +58,8 @@ func (a *answers) add(answer string) {
 	a.all[answer] = true
 }
 
-// checkContract fails t when an answer is not as the document says, or when the
-// server served a request that the document does not allow.
+// checkContract fails t if an answer is not as in the document, or if the server served a request that the document
+// does not allow.
 func checkContract(t *testing.T, r *http.Request, body string, w *httptest.ResponseRecorder) {
 	t.Helper()
 	router, err := contract()
@@ -108,7 +108,7 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 // inLine has the members of a line beside its result.
 var inLine = regexp.MustCompile(`(?m)^\{"index":\d+,`)
 
-// whole returns an answer in lines as one that is no lines.
+// whole returns an answer in lines in the form of a whole answer.
 func whole(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
 	all := httptest.NewRecorder()
 	maps.Copy(all.Header(), w.Header())
@@ -123,8 +123,7 @@ func served(status int) bool {
 	return status < http.StatusBadRequest || status == http.StatusTooManyRequests
 }
 
-// allServed reports whether no part of an answer is a problem: a batch is served
-// although operations of it may be wrong.
+// allServed reports whether no part of an answer is a problem: a batch is served even if operations are wrong.
 func allServed(t *testing.T, w *httptest.ResponseRecorder) bool {
 	t.Helper()
 	if !strings.HasPrefix(w.Body.String(), `{"results":`) {
@@ -137,8 +136,7 @@ func allServed(t *testing.T, w *httptest.ResponseRecorder) bool {
 	return !slices.ContainsFunc(body.Results, func(r resultBody) bool { return !served(r.Status) })
 }
 
-// TestDocumentIsValid holds the document, its examples included, against
-// OpenAPI 3.1.
+// TestDocumentIsValid holds that the document and its examples are valid OpenAPI 3.1.
 func TestDocumentIsValid(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
 	if err != nil {
@@ -179,8 +177,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	}
 }
 
-// TestContractCatchesMistakes makes sure that the validator sees what it should:
-// 3.1 schemas are easily skipped without a word.
+// TestContractCatchesMistakes holds that the validator finds mistakes: schemas of 3.1 can be skipped silently.
 func TestContractCatchesMistakes(t *testing.T) {
 	router, err := contract()
 	if err != nil {
@@ -220,8 +217,8 @@ func firstDecision(t *testing.T) []byte {
 	return []byte(bodyOf(t, f.do(http.MethodPost, "/v1/take", `{"policy":"sms-send","identifier":"a"}`)))
 }
 
-// TestEveryErrorIsDocumented gets from every route that takes a body the errors that
-// have nothing to do with what is in it. checkContract knows which are documented.
+// TestEveryErrorIsDocumented gets from every route with a body the errors that do not depend on its content.
+// checkContract knows which are documented.
 func TestEveryErrorIsDocumented(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/check": one, "/v1/record": one, "/v1/take": one, "/v1/reset": one, "/v1/explain": one,

@@ -15,7 +15,7 @@ import (
 // blockOne blocks the identifier of one.
 var blockOne = strings.TrimSuffix(one, "}") + `,"kind":"block","expires_in_ms":3600000}`
 
-// TestOverrides tells a story of every kind of override, and of why somebody is denied.
+// TestOverrides compares the answers about overrides of every kind, and the explanations, with those in testdata.
 func TestOverrides(t *testing.T) {
 	const somebody = `{"policy":"sms-send","identifier":"+4915112345678"}`
 	set := func(members string) string { return strings.TrimSuffix(somebody, "}") + "," + members + "}" }
@@ -60,7 +60,7 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
-// TestExplainsWithoutTheStore checks that an explanation then says what decides.
+// TestExplainsWithoutTheStore holds that an explanation names the rule that decides without the store.
 func TestExplainsWithoutTheStore(t *testing.T) {
 	f := newFront(t, nil, smsSend, lenient)
 	f.store.err = errStoreDown
@@ -75,7 +75,7 @@ func TestExplainsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestWrongOverrideBodies are refused with the field that is wrong.
+// TestWrongOverrideBodies holds that wrong bodies are refused with the wrong field.
 func TestWrongOverrideBodies(t *testing.T) {
 	f := newFront(t, nil, smsSend)
 	for body, field := range map[string]string{
@@ -121,7 +121,7 @@ func audited(t *testing.T, log *bytes.Buffer) (lines []map[string]any) {
 	return lines
 }
 
-// TestAuditLog does everything that an administrator may do, and is refused some.
+// TestAuditLog holds that all actions of an administrator, and refusals, are in the audit log.
 func TestAuditLog(t *testing.T) {
 	var log bytes.Buffer
 	f := newFront(t, &Options{

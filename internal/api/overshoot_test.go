@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// overshot is an answer for the policies that are there, and how much was asked for.
+// overshot is a report on the policies in force, with the requested number of keys.
 type overshot struct{ top []int }
 
 func (o *overshot) of(_ context.Context, policy string, top int, instance string) (Overshoot, error) {
@@ -46,8 +46,7 @@ func (o *overshot) of(_ context.Context, policy string, top int, instance string
 	}, nil
 }
 
-// TestOvershoot tells how far callers go past the limits, and answers what is wrong
-// with a question.
+// TestOvershoot compares the answers about overshoot, and to wrong queries, with those in testdata.
 func TestOvershoot(t *testing.T) {
 	var o overshot
 	lost := tail
@@ -87,7 +86,7 @@ func TestOvershoot(t *testing.T) {
 	}
 }
 
-// TestOvershootIsUnknownWhereNobodyCounts has no such route.
+// TestOvershootIsUnknownWhereNobodyCounts holds that the route is missing without counts.
 func TestOvershootIsUnknownWhereNobodyCounts(t *testing.T) {
 	p := readProblem(t, newFront(t, nil, tail).do(http.MethodGet, "/v1/policies/api/overshoot", ""))
 	if p.Status != http.StatusNotFound || p.Field != "" {

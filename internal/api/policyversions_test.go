@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// keeper keeps texts, of which those that begin with "wrong" are.
+// keeper keeps texts. Those that begin with "wrong" have mistakes.
 type keeper struct {
 	texts []string
 	by    []string
@@ -62,7 +62,7 @@ func (k *keeper) Version(_ context.Context, number int64) (PolicyVersion, []byte
 
 const aText = "policies: [{name: p}]\n"
 
-// TestPutPolicies makes versions, refuses wrong ones, and writes all of it to the audit log.
+// TestPutPolicies holds that right texts make versions, wrong ones are refused, and all are in the audit log.
 func TestPutPolicies(t *testing.T) {
 	var acts bytes.Buffer
 	kept := new(keeper)
@@ -107,7 +107,7 @@ func TestPutPolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyVersions are listed and read.
+// TestPolicyVersions holds that versions are listed and read.
 func TestPolicyVersions(t *testing.T) {
 	kept := &keeper{texts: []string{"one", "two"}, by: []string{"a", "b"}}
 	f := newFront(t, &Options{Policies: kept}, smsSend)

@@ -38,8 +38,8 @@ func readProblem(t *testing.T, res *http.Response) problemBody {
 	return p
 }
 
-// TestWrongBodies lists what a body can get wrong. All bodies hold the identifier
-// "+49secret", and no answer and no log line may.
+// TestWrongBodies holds the answers to wrong bodies. All have the identifier "+49secret", which must be in no answer
+// and no log line.
 func TestWrongBodies(t *testing.T) {
 	id := `"identifier":"+49secret"`
 	api := `{"policy":"api",` + id
@@ -137,7 +137,7 @@ func TestWrongBodies(t *testing.T) {
 	}
 }
 
-// TestRightBodies lists what may look wrong and is not.
+// TestRightBodies holds that bodies that look wrong are accepted.
 func TestRightBodies(t *testing.T) {
 	for _, body := range []string{
 		" { \"identifier\" :\t\"a\" ,\r\n\"policy\": \"api\" } \n",
@@ -153,7 +153,7 @@ func TestRightBodies(t *testing.T) {
 	}
 }
 
-// TestContentTypes refuses bodies that are not declared as JSON.
+// TestContentTypes holds that bodies that are not declared as JSON are refused.
 func TestContentTypes(t *testing.T) {
 	for declared, status := range map[string]int{
 		"application/json":                      200,
@@ -182,7 +182,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestWrongCalls sends wrong values of members that only some routes take.
+// TestWrongCalls holds the answers to wrong values of members that only some routes take.
 func TestWrongCalls(t *testing.T) {
 	with := func(member string) string { return strings.Replace(oneTail, "}", ","+member+"}", 1) }
 	long := strings.Repeat("a", decode.MaxToken+1)
@@ -236,8 +236,7 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// TestIdempotencyKeys tells keys from what is none. A check that holds nothing can be
-// repeated as it is, so it does without.
+// TestIdempotencyKeys holds which keys are accepted. A check that holds nothing can be repeated, and needs none.
 func TestIdempotencyKeys(t *testing.T) {
 	reserve := strings.Replace(oneTail, "}", `,"reserve_ms":1000}`, 1)
 	for _, c := range []struct {
@@ -281,7 +280,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// TestStoreFailure asks while the store does not answer.
+// TestStoreFailure holds the answers while the store does not answer.
 func TestStoreFailure(t *testing.T) {
 	f := newFront(t, nil, tail, lenient)
 	f.store.err = errStoreDown
@@ -308,7 +307,7 @@ func TestStoreFailure(t *testing.T) {
 	}
 }
 
-// TestOverload tells a bound that is reached from a store that is gone.
+// TestOverload holds that a bound that is reached is distinguished from a store that does not answer.
 func TestOverload(t *testing.T) {
 	f := newFront(t, nil, tail)
 	f.store.err = store.ErrOverloaded
@@ -319,8 +318,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestUnknownErrors gives away nothing of an error that the table does not know,
-// and says that the units may count.
+// TestUnknownErrors holds that no text of an unknown error is answered, and that the units may count.
 func TestUnknownErrors(t *testing.T) {
 	f := newFront(t, nil)
 	for _, c := range []struct {
@@ -341,8 +339,7 @@ func TestUnknownErrors(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotArrive answers a body that is cut off and one that is too
-// slow.
+// TestBodiesThatDoNotArrive holds the answers to a body that is cut off, and to one that is too slow.
 func TestBodiesThatDoNotArrive(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -358,7 +355,7 @@ func TestBodiesThatDoNotArrive(t *testing.T) {
 	}
 }
 
-// TestLongBodyOfUnknownLength is stopped at the bound, wherever it would end.
+// TestLongBodyOfUnknownLength holds that a body of unknown length is read up to the bound.
 func TestLongBodyOfUnknownLength(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"policy":"`), spaces{})
 	r := httptest.NewRequest(http.MethodPost, "/v1/take", endless)
@@ -370,7 +367,7 @@ func TestLongBodyOfUnknownLength(t *testing.T) {
 	}
 }
 
-// spaces is a body without end.
+// spaces is an endless body.
 type spaces struct{}
 
 func (spaces) Read(b []byte) (int, error) {
@@ -380,7 +377,7 @@ func (spaces) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRetryAfterIsAtLeastASecond never invites anyone to come back at once.
+// TestRetryAfterIsAtLeastASecond holds that no Retry-After is 0.
 func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	f := newFront(t, nil, policy.Policy{Name: "p", Limits: []policy.Limit{perMinute(1)}})
 	body := `{"policy":"p","identifier":"a"}`

@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestRequestLimitStories is what callers see under a policy whose limit comes with requests.
+// TestRequestLimitStories compares the answers under a policy that takes its limit from requests with those in
+// testdata.
 func TestRequestLimitStories(t *testing.T) {
 	limit := perMinute(1)
 	limit.Max = 5

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// FuzzDecodeReset takes what it takes as FuzzDecodeCall's decoder does.
+// FuzzDecodeReset holds that the decoder of resets reads what that of calls reads.
 func FuzzDecodeReset(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"p","identifier":"i"}`, `{"identifier":"i"}`, oneTail, `{"policy":"\u0070","identifier":""}`, `[]`,
@@ -30,8 +30,8 @@ func FuzzDecodeReset(f *testing.F) {
 	})
 }
 
-// FuzzRequests sends any method, path and headers, by which the server neither fails nor
-// tells its log or the answer's headers what is in them.
+// FuzzRequests holds that no method, path or headers make the server fail, and that neither the log nor the headers of
+// the answer quote them.
 func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/v1/take", "application/json", "", "key-1", "id-1", oneTail)
 	f.Add("POST", "/v1/take", `application/json; charset="UTF-8"`, "gzip", "", "", "\x1f\x8b")
@@ -70,8 +70,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzServe sends any body to every route that takes one: nothing fails, and the
-// answer is as the document says.
+// FuzzServe holds that no body makes a route fail, and that the answer is as in the document.
 func FuzzServe(f *testing.F) {
 	for _, seed := range []string{oneTail, `{"demands":[` + oneTail + `]}`, `{"policy":"api","identifier":"a","cost":1e3}`, `{`, `null`,
 		`{"receipt":"b3BhcXVl"}`, `{"operations":[` + oneOp + `,{"op":"check","policy":"api","identifier":"a","reserve_ms":1000},1]}`,

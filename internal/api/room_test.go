@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// wide returns a policy of as many limits as there may be, with names and numbers that are long.
+// wide returns a policy with as many limits as possible, with long names and numbers.
 func wide(name string, most int64) policy.Policy {
 	p := policy.Policy{Name: name + strings.Repeat("n", 60-len(name))}
 	for i := range policy.MaxLimits {
@@ -26,8 +26,7 @@ func wide(name string, most int64) policy.Policy {
 	return p
 }
 
-// TestRoomIsEnough holds what is reserved for an answer to what it takes: the answer, and what it
-// is made of.
+// TestRoomIsEnough holds that the reserved room is enough for the answer and its parts.
 func TestRoomIsEnough(t *testing.T) {
 	policies := []policy.Policy{tail, wide("wide", policy.MaxLimit), wide("over", policy.MaxLimits)}
 	slots := policy.Policy{Name: "slots", Limits: []policy.Limit{{Algorithm: "concurrent", Limit: 100, Window: time.Minute}}}
@@ -81,8 +80,8 @@ func TestRoomIsEnough(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded refuses a small request whose answer is long where there is no room for that,
-// before anything is done; calls of one demand go on, and what was answered takes no more than it is.
+// TestAnswersAreBounded holds that a small request with a long answer is refused before anything is done if there is no
+// room for it, that calls of one demand are served, and that an answer holds no more than its size.
 func TestAnswersAreBounded(t *testing.T) {
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestRoutesOfOneConnection routes every request of a connection as if it were the
-// first: one after the other by HTTP/1, and at the same time by HTTP/2 (run it with -race).
+// TestRoutesOfOneConnection holds that requests of a connection are routed independently: one after the other by
+// HTTP/1, and at the same time by HTTP/2 (run it with -race).
 func TestRoutesOfOneConnection(t *testing.T) {
 	requests := []struct{ method, path, want string }{
 		{"POST", "/v1/take", "/v1/take 200"},
@@ -55,7 +55,7 @@ func TestRoutesOfOneConnection(t *testing.T) {
 	}
 }
 
-// conversation is a client with one connection to a server of its own.
+// conversation is a client with one connection to its own server.
 type conversation struct {
 	t      *testing.T
 	client *http.Client
@@ -107,7 +107,7 @@ func (c *conversation) say(method, path string) {
 	_ = res.Body.Close()
 }
 
-// routes returns what was observed, when as many requests as were sent have ended.
+// routes returns the observations after as many requests as were sent have ended.
 func (c *conversation) routes() []string {
 	c.client.CloseIdleConnections()
 	c.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// noShadow is the answer where nothing is in shadow.
+// noShadow is the answer without shadows.
 func noShadow(context.Context, string) encode.Shadow {
 	return encode.Shadow{
 		Scope: encode.ScopeInstance, Limits: []encode.ShadowLimit{},
@@ -18,7 +18,7 @@ func noShadow(context.Context, string) encode.Shadow {
 	}
 }
 
-// TestShadow tells what shadows would have denied, and whose calls are missing.
+// TestShadow compares the answers about shadows, and about missing instances, with those in testdata.
 func TestShadow(t *testing.T) {
 	tightened := policy.Policy{Name: "tightened", Limits: []policy.Limit{perMinute(3), perMinute(1)}}
 	tightened.Limits[1].Name, tightened.Limits[1].Shadow = "next", true

@@ -18,13 +18,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// shared has f decide as over a store that instances share.
+// shared makes f decide as over a store that instances share.
 func (f *front) shared() *front {
 	f.server.inMemory = false
 	return f
 }
 
-// withoutRandom returns member without what no two answers have alike.
+// withoutRandom returns member without its random parts.
 func withoutRandom(member map[string]any) map[string]any {
 	delete(member, "receipt")
 	delete(member, "reservation")
@@ -84,8 +84,8 @@ func TestLinesAreResults(t *testing.T) {
 	}
 }
 
-// TestWhoGetsLines: a batch that needs no lines is answered as a whole although the client accepts lines, and so is a
-// mistake of the whole batch.
+// TestWhoGetsLines holds that a batch that needs no lines, and a mistake of the whole batch, are answered as a whole,
+// although the client accepts lines.
 func TestWhoGetsLines(t *testing.T) {
 	for accept, want := range map[string]string{
 		"":                                       "application/json",

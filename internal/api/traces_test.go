@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// traced returns a front whose spans are recorded, if sampler says so.
+// traced returns a front that records its sampled spans.
 func traced(t *testing.T, sampler trace.Sampler) (*front, *tracetest.SpanRecorder, *[]string) {
 	t.Helper()
 	recorder, shown := tracetest.NewSpanRecorder(), new([]string)
@@ -41,8 +41,7 @@ func spanNames(recorder *tracetest.SpanRecorder) (names []string) {
 	return names
 }
 
-// TestSpansOfRequests sends requests that are part of a trace, and holds them to the spans that they should have,
-// the one of the request last.
+// TestSpansOfRequests holds the spans of requests that are part of a trace, with the span of the request last.
 func TestSpansOfRequests(t *testing.T) {
 	const one = `{"policy":"api","identifier":"+4915112345678"}`
 	for _, c := range []struct {
@@ -99,7 +98,8 @@ func TestSpansOfRequests(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSampledHasNoSpans, whether the caller or the sampler decided so. The log has its id all the same.
+// TestWhatIsNotSampledHasNoSpans holds that a request that its caller or the sampler excludes has no spans. The log has
+// its id.
 func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
 	for flags, sampler := range map[string]trace.Sampler{
 		"00": trace.ParentBased(trace.AlwaysSample()),
@@ -113,7 +113,7 @@ func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
 	}
 }
 
-// unseen are the ways in which nobody sees a take, but the first, where nothing is traced.
+// unseen are the ways in which a take is not sampled. In the first, nothing is traced.
 var unseen = []struct {
 	name    string
 	sampler trace.Sampler // nil: nothing is traced
@@ -135,8 +135,7 @@ func forTraces(t *testing.T, sampler trace.Sampler) *front {
 	}})
 }
 
-// BenchmarkTraces measures a take with nothing traced, with one that nobody will see, and with one that
-// somebody will.
+// BenchmarkTraces measures a take without tracing, not sampled, and sampled.
 func BenchmarkTraces(b *testing.B) {
 	for _, c := range append(slices.Clone(unseen), struct {
 		name    string

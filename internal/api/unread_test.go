@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
-// TestABodyThatNeverComes is not waited for by an answer that does not need it, and its
+// TestABodyThatNeverComes holds that an answer that does not need the body does not wait for it, and that its
 // connection is closed.
 func TestABodyThatNeverComes(t *testing.T) {
 	const least = 10 * time.Second // of the timeout for bodies, which nothing here is to wait for
@@ -63,7 +63,7 @@ func TestABodyThatNeverComes(t *testing.T) {
 	})
 }
 
-// TestABodyThatComesLate keeps its connection though nobody reads it, in one piece or more.
+// TestABodyThatComesLate holds that the connection stays open if an unread body arrives late, in one piece or more.
 func TestABodyThatComesLate(t *testing.T) {
 	body := strings.Repeat(" ", 200_000)
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
@@ -90,8 +90,8 @@ func TestABodyThatComesLate(t *testing.T) {
 	})
 }
 
-// TestBodiesThatNeverComeMakeRoom for honest clients, at once: they hold none of the connections
-// that there may be.
+// TestBodiesThatNeverComeMakeRoom holds that connections with bodies that do not arrive are closed for honest clients
+// at once.
 func TestBodiesThatNeverComeMakeRoom(t *testing.T) {
 	const most = 50
 	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {

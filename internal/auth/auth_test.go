@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) *auth.Callers {
 	return callers
 }
 
-// TestZeroKeyring has no authentication.
+// TestZeroKeyring holds that the zero Keyring has no authentication.
 func TestZeroKeyring(t *testing.T) {
 	var k auth.Keyring
 	for _, shown := range []string{"", "Bearer x", "Basic x"} {
@@ -35,7 +35,7 @@ func TestZeroKeyring(t *testing.T) {
 	}
 }
 
-// TestCertificates tells callers by certificate.
+// TestCertificates holds which caller a certificate identifies.
 func TestCertificates(t *testing.T) {
 	spiffe, _ := url.Parse("spiffe://example.org/envoy")
 	named := func(common string, names ...string) *x509.Certificate {
@@ -76,7 +76,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsHalfWritten gives nobody more than the whole one.
+// TestAFileThatIsHalfWritten holds that a file that is half written does not permit more than the whole one.
 func TestAFileThatIsHalfWritten(t *testing.T) {
 	file := "callers:\n  - name: shop\n    token_sha256: " + auth.Digest("t") + "\n    scopes:\n      - decide\n" +
 		"      - record\n    policies:\n      - api\n      - login\n"
@@ -99,7 +99,7 @@ func TestAFileThatIsHalfWritten(t *testing.T) {
 	}
 }
 
-// TestPolicies that a caller may use are those that are listed, any, or none.
+// TestPolicies holds that a caller may use the listed policies, any, or none.
 func TestPolicies(t *testing.T) {
 	line := func(name, policies string) string {
 		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", scopes: [decide]" + policies + "}\n"
@@ -122,7 +122,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestNewTokens are known by their digest, and none is made twice.
+// TestNewTokens holds that a new token is known by its digest, and differs from others.
 func TestNewTokens(t *testing.T) {
 	one, other := auth.NewToken(), auth.NewToken()
 	if one == other || !strings.HasPrefix(one, auth.TokenPrefix) || len(one) < 40 {
@@ -139,7 +139,7 @@ func TestNewTokens(t *testing.T) {
 	}
 }
 
-// TestMistakes of a file are told all at once, each with its line, and without what may be
+// TestMistakes holds that all mistakes of a file are reported at once, each with its line, and without text that may be
 // a token.
 func TestMistakes(t *testing.T) {
 	digest := auth.Digest("t")
@@ -183,7 +183,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestScopeNames are those that can be parsed.
+// TestScopeNames holds that all names of scopes can be parsed.
 func TestScopeNames(t *testing.T) {
 	if names := auth.ScopeNames(); !slices.Equal(names, []string{"decide", "record", "admin", "metrics"}) {
 		t.Errorf("%v", names)
@@ -193,7 +193,7 @@ func TestScopeNames(t *testing.T) {
 	}
 }
 
-// FuzzParse reads whatever it is given, and never takes it for callers without scopes.
+// FuzzParse holds that no file makes callers without scopes.
 func FuzzParse(f *testing.F) {
 	f.Add("callers:\n  - {name: a, token_sha256: "+auth.Digest("t")+", scopes: [decide], policies: [p]}\n", "t")
 	f.Add("callers:\n  - name: b\n    certificate: x\n    scopes: [admin]\n", "")

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
-// wholeFiles say the same in two styles.
+// wholeFiles are the same callers in two styles.
 var wholeFiles = map[string]string{
 	"blocks": `callers:
   - name: shop
@@ -33,8 +33,7 @@ var wholeFiles = map[string]string{
   - {name: other, certificate: shop.example.org.others, scopes: [decide], policies: any}`,
 }
 
-// permits are what a file permits to callers that show a token or a certificate, with policies
-// that it could mean to name.
+// permits returns the permissions of callers with a token or a certificate, for the policies that a file may name.
 func permits(c *auth.Callers) (all []string) {
 	k := auth.NewKeyring(true)
 	k.Set(c)
@@ -63,8 +62,8 @@ func permits(c *auth.Callers) (all []string) {
 	return all
 }
 
-// TestHalfAFilePermitsNoMore reads every beginning of a file, as a reload while it is written may: none permits more than
-// the whole file.
+// TestHalfAFilePermitsNoMore holds that no beginning of a file permits more than the whole file: a reload may read it
+// while it is written.
 func TestHalfAFilePermitsNoMore(t *testing.T) {
 	for style, text := range wholeFiles {
 		whole := permits(parse(t, text))
@@ -90,7 +89,7 @@ func TestHalfAFilePermitsNoMore(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreSaid has callers who may use any policy, some or none: who has none is told of.
+// TestPoliciesAreSaid holds that callers without policies are reported.
 func TestPoliciesAreSaid(t *testing.T) {
 	c := func(name, rest string) string {
 		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", scopes: " + rest + "}\n"

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestRequestsHardlyAllocate holds a request to what is left: the response, its list of
-// statuses, what they refer to, and of each descriptor its identifier and the limits'
-// verdicts. The race detector throws borrowed memory away.
+// TestRequestsHardlyAllocate holds that a request only allocates the response, its list of statuses and their parts,
+// and for each descriptor its identifier and the limits' verdicts. The race detector drops pooled memory.
 func TestRequestsHardlyAllocate(t *testing.T) {
 	s := newLocal(t)
 	for keys, most := range map[string]float64{"a": 5, "abc": 9, "d": 3} {

@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 )
 
-// opening is the preface of HTTP/2, settings and a ping: a connection that has no request.
+// opening is the preface of HTTP/2, settings and a ping: a connection without a request.
 const opening = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" +
 	"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "pingping"
 
@@ -36,7 +36,7 @@ func (r *reached) count(bound connections.Bound) {
 	}
 }
 
-// crowded is a service that has room for so many connections.
+// crowded is a service with room for so many connections.
 func crowded(t *testing.T, most int, set settings) (*front, *reached) {
 	t.Helper()
 	turned := new(reached)
@@ -59,7 +59,7 @@ func (f *front) dial(text string) net.Conn {
 	return conn
 }
 
-// another returns a client with a connection of its own.
+// another returns a client with a new connection.
 func (f *front) another() *grpc.ClientConn {
 	f.t.Helper()
 	conn, err := grpc.NewClient(f.conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -70,8 +70,8 @@ func (f *front) another() *grpc.ClientConn {
 	return conn
 }
 
-// TestIdleConnectionsMakeRoom for one that has a request: clients that send nothing to be answered, and those that
-// watch health, hold no place.
+// TestIdleConnectionsMakeRoom holds that connections without a request, and those that watch health, are closed for one
+// with a request.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 20
 	for name, hold := range map[string]func(f *front){
@@ -117,8 +117,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestBusyConnectionsAreKept refuses a new connection while every other one has a request that
-// is being answered.
+// TestBusyConnectionsAreKept holds that a new connection is refused while every other one has a request in progress.
 func TestBusyConnectionsAreKept(t *testing.T) {
 	store, turned := newShaky(), new(reached)
 	f := newFront(t, byStoreError, settings{store: store, timeout: 5 * time.Minute, listen: envoy.ListenerOptions{
@@ -138,7 +137,7 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// TestConnectionsWithoutARequestEnd though they ping, and were never admitted.
+// TestConnectionsWithoutARequestEnd holds that connections without a request end, although they ping.
 func TestConnectionsWithoutARequestEnd(t *testing.T) {
 	ring := new(auth.Keyring)
 	callers, err := auth.Parse("callers.yaml", []byte("callers: [{name: a, token_sha256: "+auth.Digest("a")+", scopes: [decide]}]"))

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// edge is a file of policies whose domain edge has one of everything.
+// edge is a file of policies whose domain edge has one descriptor of every kind.
 const edge = `
 policies:
   - {name: per-address, limits: [{algorithm: fixed-window, limit: 2, window: 1m}], count: all}
@@ -51,7 +51,7 @@ envoy:
         - {key: quota, value: more, policy: two, quota: true}
 `
 
-// TestLimits goes through a window: denials, remaining units, and the end.
+// TestLimits holds the answers during a window: denials, remaining units, and the end.
 func TestLimits(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.wants(f.ask("remote_address=192.0.2.1"), "OK; OK 1 of 2/MINUTE per-address 45s")
@@ -64,8 +64,8 @@ func TestLimits(t *testing.T) {
 	f.wants(f.ask("remote_address=192.0.2.1"), "OK; OK 1 of 2/MINUTE per-address 60s")
 }
 
-// TestWhichDescriptorHolds holds the order in which values, patterns and keys are tried,
-// and that a descriptor holds only where its entries end.
+// TestWhichDescriptorHolds holds the order in which values, patterns and keys are tried, and that a mapping applies
+// only to descriptors that end there.
 func TestWhichDescriptorHolds(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	for _, test := range []struct {
@@ -101,7 +101,7 @@ func TestWhichDescriptorHolds(t *testing.T) {
 	}
 }
 
-// TestDescriptorsAreCountedEachOnItsOwn asks of several at once.
+// TestDescriptorsAreCountedEachOnItsOwn holds that several descriptors of a request are counted independently.
 func TestDescriptorsAreCountedEachOnItsOwn(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	both := request(descriptor("remote_address=10.0.0.9"), descriptor("path=/x"))
@@ -116,7 +116,7 @@ func TestDescriptorsAreCountedEachOnItsOwn(t *testing.T) {
 	}
 }
 
-// TestHits holds which number of hits counts, and that none is a question only.
+// TestHits holds which number of hits counts, and that 0 hits count nothing.
 func TestHits(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	r := request(descriptor("path=/x"), hits(descriptor("path=/y"), 3))
@@ -129,8 +129,7 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestHitsThatNeverFit checks that hits that Envoy reports afterwards are counted where denied attempts are, however
-// many they are.
+// TestHitsThatNeverFit holds that hits that are reported afterwards count if denied attempts do, however many they are.
 func TestHitsThatNeverFit(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.wants(f.send(request(hits(descriptor("path=/x"), 9))), "OVER_LIMIT; OVER_LIMIT 0 of 3/HOUR paths 0s")
@@ -141,8 +140,7 @@ func TestHitsThatNeverFit(t *testing.T) {
 	f.wants(f.send(most), "OVER_LIMIT; OVER_LIMIT 0 of 3/HOUR paths 0s")
 }
 
-// TestReplaces holds that limits are replaced by name within a request, by those that
-// are unlimited too.
+// TestReplaces holds that limits are replaced by name within a request, also by unlimited ones.
 func TestReplaces(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	gold := request(descriptor("path=/x"), descriptor("plan=gold"))
@@ -169,8 +167,7 @@ func TestShadowAllows(t *testing.T) {
 	f.wants(f.ask("shadow=x"), "OK; OK 0 of 1/DAY shadowed 43185s")
 }
 
-// TestQuotasDenyTogether holds that one quota that is left lets a request pass, and that
-// no quota makes up for a limit.
+// TestQuotasDenyTogether holds that a request passes if one quota has units, and that no quota overrides a limit.
 func TestQuotasDenyTogether(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	const lacking = "OVER_LIMIT 0 of 0/SECOND never 0s"
@@ -181,7 +178,7 @@ func TestQuotasDenyTogether(t *testing.T) {
 		"OVER_LIMIT; OK 1 of 3/HOUR per-path 3585s; OVER_LIMIT 0 of 0/SECOND banned 0s")
 }
 
-// TestHeaders checks which descriptor the headers describe.
+// TestHeaders holds which descriptor the headers describe.
 func TestHeaders(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	want := func(r *rls.RateLimitResponse, want ...string) {
@@ -211,8 +208,8 @@ func TestHeaders(t *testing.T) {
 		"RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 3585")
 }
 
-// TestLimitador holds what Limitador's own methods do: a check counts nothing and asks
-// for one, a report counts whatever the limit.
+// TestLimitador holds the semantics of Limitador's methods: a check counts nothing and needs one unit, and a report
+// counts whatever the limit.
 func TestLimitador(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	call := func(method string, r *rls.RateLimitRequest) *rls.RateLimitResponse {
@@ -235,7 +232,7 @@ func TestLimitador(t *testing.T) {
 	}
 }
 
-// TestMappingIsReplacedWhole checks that requests use the mapping in force.
+// TestMappingIsReplacedWhole holds that requests use the mapping in force.
 func TestMappingIsReplacedWhole(t *testing.T) {
 	f := newFront(t, edge, settings{})
 	f.ask("path=/x")
@@ -250,8 +247,8 @@ envoy: {domains: [{domain: edge, descriptors: [{key: path, policy: per-path}]}]}
 	f.wants(f.ask("path=/x"), "OK; OK 0")
 }
 
-// TestRefusedNumbers denies a number that a rule of its policy refuses, and limits those of a country
-// by its own number.
+// TestRefusedNumbers holds that a number that a rule of its policy refuses is denied, and that numbers of a country
+// have their own limit.
 func TestRefusedNumbers(t *testing.T) {
 	f := newFront(t, `
 policies:

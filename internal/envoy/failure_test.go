@@ -45,7 +45,7 @@ envoy:
         - {key: quota, policy: allow, quota: true}
 `
 
-// shaky is a store that others share, over one that can fail or wait.
+// shaky is a shared store that can fail or wait.
 type shaky struct {
 	store.Store
 	fails   atomic.Pointer[error]
@@ -109,9 +109,8 @@ func wantCode(t *testing.T, err error, code codes.Code, text string) {
 	}
 }
 
-// TestStoreGone holds what each on_store_error answers: an error, which Envoy treats as
-// failure_mode_deny says, or a decision. Where another descriptor denies, that is the
-// answer: what the store would have said changes nothing.
+// TestStoreGone holds the answer of each on_store_error: an error, for which failure_mode_deny of Envoy decides, or a
+// decision. If another descriptor denies, that is the answer.
 func TestStoreGone(t *testing.T) {
 	s := newShaky()
 	f := newFront(t, byStoreError, settings{store: s})
@@ -134,8 +133,8 @@ func TestStoreGone(t *testing.T) {
 	f.wants(f.ask("deny=x"), "OK; OK 1 of 2/MINUTE deny 45s")
 }
 
-// TestStoreSlow checks that an answer is there once the store had its time, whether or not the store answers, and that
-// a caller that gives up before is told so.
+// TestStoreSlow holds that there is an answer after the store timeout, whether or not the store answers, and an error
+// for a caller that gives up before.
 func TestStoreSlow(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 50 * time.Millisecond})
@@ -147,8 +146,7 @@ func TestStoreSlow(t *testing.T) {
 	f.wants(f.ask("local=x"), "OK; OK 1 of 2/MINUTE local 45s")
 }
 
-// TestEnvoyGivesUp holds that a request that nobody waits for any more ends with the
-// store's time, and is not taken for a failure.
+// TestEnvoyGivesUp holds that a request whose caller has given up ends with the store timeout, and is not a failure.
 func TestEnvoyGivesUp(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 500 * time.Millisecond})
@@ -174,8 +172,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 	}
 }
 
-// TestSeveralDescriptorsAreAskedAtOnce holds that they wait for the store together: each
-// write comes while the others wait.
+// TestSeveralDescriptorsAreAskedAtOnce holds that descriptors wait for the store together.
 func TestSeveralDescriptorsAreAskedAtOnce(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 5 * time.Minute})
@@ -187,8 +184,7 @@ func TestSeveralDescriptorsAreAskedAtOnce(t *testing.T) {
 	f.wants(<-answered, "OK; OK 1 of 2/MINUTE deny 45s; OK 1 of 2/MINUTE deny 45s; OK 1 of 2/MINUTE local 45s")
 }
 
-// TestPanicsAreErrors holds that a panic in one descriptor, or in a lone one, fails the
-// request and not the service.
+// TestPanicsAreErrors holds that a panic in a descriptor fails its request, and not the service.
 func TestPanicsAreErrors(t *testing.T) {
 	store := newShaky()
 	log := new(logBook)
@@ -207,7 +203,7 @@ func TestPanicsAreErrors(t *testing.T) {
 	}
 }
 
-// TestMistakesNameTheField checks that requests that can't be served are refused, not guessed.
+// TestMistakesNameTheField holds that requests that can't be served are refused with the wrong field.
 func TestMistakesNameTheField(t *testing.T) {
 	f := newFront(t, byStoreError, settings{})
 	with := func(change func(*common.RateLimitDescriptor)) *rls.RateLimitRequest {
@@ -245,7 +241,8 @@ func TestMistakesNameTheField(t *testing.T) {
 	}
 }
 
-// TestManyDescriptorsTakeNoMemory beside what the message does: a million fit into one.
+// TestManyDescriptorsTakeNoMemory holds that many descriptors take no memory beside the message, which may have a
+// million.
 func TestManyDescriptorsTakeNoMemory(t *testing.T) {
 	f := newFront(t, byStoreError, settings{})
 	many := request(slices.Repeat([]*common.RateLimitDescriptor{descriptor("deny=x")}, 1<<20)...)
@@ -261,8 +258,8 @@ func TestManyDescriptorsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestLongHeadersCannotEscape checks that a client that sends headers as long as Envoy takes them, or empty ones, is
-// still counted: an error might let them pass.
+// TestLongHeadersCannotEscape holds that a client with empty headers, or as long as Envoy accepts them, is counted: an
+// error might let it pass.
 func TestLongHeadersCannotEscape(t *testing.T) {
 	f := newFront(t, `
 policies: [{name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}]
@@ -295,8 +292,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(data.Materialize(), v.(proto.Message))
 }
 
-// TestBytesThatAreNoTextCannotEscape checks that a client that sends headers that are no UTF-8,
-// which Envoy passes on as they are, is counted, and by what was sent.
+// TestBytesThatAreNoTextCannotEscape holds that a client with headers that are not UTF-8, which Envoy passes on, is
+// counted by them.
 func TestBytesThatAreNoTextCannotEscape(t *testing.T) {
 	f := newFront(t, `
 policies: [{name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}]
@@ -329,8 +326,8 @@ envoy:
 	}
 }
 
-// TestUnreadableValuesCannotEscape checks that a client that sends a value that a policy can't read is denied where
-// limits are enforced, and that a caller that reports it is told.
+// TestUnreadableValuesCannotEscape holds that a value that a policy can't read is denied if limits are enforced, and
+// that a report of it is an error.
 func TestUnreadableValuesCannotEscape(t *testing.T) {
 	f := newFront(t, `
 policies:
@@ -352,7 +349,7 @@ envoy:
 	wantCode(t, err, codes.InvalidArgument, "can't read")
 }
 
-// TestNothingOfADescriptorIsLogged makes requests fail in every way there is.
+// TestNothingOfADescriptorIsLogged holds that no failure logs a part of a descriptor.
 func TestNothingOfADescriptorIsLogged(t *testing.T) {
 	store := newShaky()
 	log := new(logBook)

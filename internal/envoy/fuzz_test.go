@@ -10,8 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzRequest holds that whatever is in a message, it is answered with a status for each
-// descriptor, or refused as malformed.
+// FuzzRequest holds that any message is answered with a status for each descriptor, or refused.
 func FuzzRequest(f *testing.F) {
 	for _, r := range []*rls.RateLimitRequest{requestOf(), requestOf("a", "b", "d"), {Domain: "other"}} {
 		data, err := proto.Marshal(r)

@@ -41,7 +41,7 @@ type front struct {
 	domains  map[string]struct{} // of descriptors
 }
 
-// clock is what time it is for a service: it stands still unless it is turned.
+// clock is the clock of a service, which only a test moves.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -150,7 +150,7 @@ func (f *front) seen() (requests []string, outcomes []envoy.Outcome) {
 	return requests, outcomes
 }
 
-// told reports whether a descriptor of this domain was told of.
+// told reports whether a descriptor of this domain was observed.
 func (f *front) told(domain string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,7 +179,7 @@ func request(descriptors ...*common.RateLimitDescriptor) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "edge", Descriptors: descriptors}
 }
 
-// ask asks of one descriptor.
+// ask sends a request about one descriptor.
 func (f *front) ask(entries ...string) *rls.RateLimitResponse {
 	return f.send(request(descriptor(entries...)))
 }
@@ -197,8 +197,8 @@ func (f *front) answered(response *rls.RateLimitResponse, err error) *rls.RateLi
 	return response
 }
 
-// summary is the overall code and, for each status, its code and what remains; of those
-// that a limit decided also the limit.
+// summary returns the overall code and, for each status, its code and remaining units, with the limit of those that a
+// limit decided.
 func summary(r *rls.RateLimitResponse) string {
 	parts := []string{r.GetOverallCode().String()}
 	for _, s := range r.GetStatuses() {

@@ -12,15 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// described is a descriptor of envoyproxy/ratelimit's configuration; its limit is 0 where
-// it has no rate_limit.
+// described is a descriptor of envoyproxy/ratelimit's configuration; its limit is 0 without a rate_limit.
 type described struct {
 	key, value string
 	limit      int64
 	below      []*described
 }
 
-// yaml writes list as that configuration does.
+// yaml writes list in the form of that configuration.
 func yaml(list []*described) string {
 	items := make([]string, len(list))
 	for i, d := range list {
@@ -36,9 +35,8 @@ func yaml(list []*described) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// modelLimit finds a limit as envoyproxy/ratelimit does, 0 if there is none: by key and
-// value joined, else by the first such that matches with its stars, else by the key; it
-// counts if it is that of the last entry.
+// modelLimit finds a limit as envoyproxy/ratelimit does, 0 if there is none: by key and value joined, else by the first
+// such pattern that matches, else by the key. The limit of the last entry counts.
 func modelLimit(list []*described, entries []*pb.RateLimitDescriptor_Entry) int64 {
 	limit := int64(0)
 	for i, e := range entries {
@@ -81,7 +79,7 @@ func named(list []*described, name string) *described {
 	return nil
 }
 
-// drawList draws descriptors of different keys and values, each limit another one.
+// drawList draws descriptors of different keys and values, each with another limit.
 func drawList(t *rapid.T, depth int, limits *int64) (list []*described) {
 	seen := make(map[string]bool)
 	for range rapid.IntRange(1, 4).Draw(t, "descriptors") {
@@ -105,8 +103,7 @@ func drawList(t *rapid.T, depth int, limits *int64) (list []*described) {
 	return list
 }
 
-// TestImportedLimitsAreFoundAlike holds what becomes of any configuration to how
-// envoyproxy/ratelimit finds limits in it.
+// TestImportedLimitsAreFoundAlike holds that limits of any imported configuration are found as by envoyproxy/ratelimit.
 func TestImportedLimitsAreFoundAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := int64(0)

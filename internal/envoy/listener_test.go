@@ -16,7 +16,7 @@ import (
 
 var services = []string{"", "envoy.service.ratelimit.v3.RateLimitService", "kuadrant.service.ratelimit.v1.RateLimitService", "ratelimit"}
 
-// TestHealthFollowsReadiness holds all services' health to what readiness says.
+// TestHealthFollowsReadiness holds that the health of all services is the readiness.
 func TestHealthFollowsReadiness(t *testing.T) {
 	var unready atomic.Bool
 	f := newFront(t, edge, settings{listen: envoy.ListenerOptions{Ready: func(context.Context) error {
@@ -47,8 +47,8 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
-// TestStopAnswersWhatIsUnderWay holds that a request that came before the stop is
-// answered, that later ones find nobody, and that watchers of health hold nothing up.
+// TestStopAnswersWhatIsUnderWay holds that a request in progress is answered after a stop, that later ones are refused,
+// and that watchers of health do not delay it.
 func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 5 * time.Minute})
@@ -77,7 +77,7 @@ func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	wantCode(t, err, codes.Unavailable, "")
 }
 
-// TestStopCutsOffWhatTakesTooLong holds the stop to its time.
+// TestStopCutsOffWhatTakesTooLong holds that a stop ends in time.
 func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	store := newShaky()
 	f := newFront(t, byStoreError, settings{store: store, timeout: 5 * time.Minute, drain: 10 * time.Millisecond})

@@ -22,7 +22,7 @@ func entriesOf(text string) (entries []*pb.RateLimitDescriptor_Entry) {
 	return entries
 }
 
-// FuzzMatches holds patterns against regular expressions.
+// FuzzMatches compares patterns with regular expressions.
 func FuzzMatches(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"a*", "abc"}, {"*", ""}, {"a*a", "a"}, {"a*b*c", "abbc"}, {"**", "x"}, {"a*bc*bc", "abc"}, {"*.x", "a.x\n"},
@@ -44,8 +44,8 @@ func FuzzMatches(f *testing.F) {
 	})
 }
 
-// TestOrderOfPatterns holds that the first one of the file is taken, whatever its length,
-// and after values only.
+// TestOrderOfPatterns holds that the first pattern of the file that matches is used, whatever its length, and only
+// after values.
 func TestOrderOfPatterns(t *testing.T) {
 	m := newMapping(&policyfile.Envoy{Domains: []policyfile.EnvoyDomain{{Name: "d", Descriptors: []policyfile.EnvoyDescriptor{
 		{Key: "k", Policy: "any"}, {Key: "k", Value: "a*", Policy: "first"}, {Key: "k", Value: "ab*", Policy: "second"},
@@ -62,8 +62,7 @@ func TestOrderOfPatterns(t *testing.T) {
 	}
 }
 
-// FuzzIdentifier holds that identifiers are of a length that can be counted for, and
-// that two descriptors have the same one only if they are the same.
+// FuzzIdentifier holds that identifiers have a permitted length, and that different descriptors have different ones.
 func FuzzIdentifier(f *testing.F) {
 	for _, seed := range [][4]string{{"a", "b/c", "a/b", "c"}, {"", "=", "=", ""}, {"%2F", "x", "/", "x"}, {"a", "", "", "a"}} {
 		f.Add(seed[0], seed[1], seed[2], seed[3])
@@ -100,7 +99,7 @@ func FuzzIdentifier(f *testing.F) {
 	})
 }
 
-// TestAddresses counts for the caller that the table of addresses says.
+// TestAddresses holds that requests count for the callers in the table of addresses.
 func TestAddresses(t *testing.T) {
 	m := newMapping(&policyfile.Envoy{Domains: []policyfile.EnvoyDomain{{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
 		{Key: "remote_address", Policy: "p", Identifier: []string{"remote_address"}},
@@ -119,8 +118,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestIdentifiers holds the forms that the docs promise, so that operators can reset and
-// look up what Envoy asked about.
+// TestIdentifiers holds the forms that the docs promise, by which operators can reset and explain.
 func TestIdentifiers(t *testing.T) {
 	m := newMapping(&policyfile.Envoy{Domains: []policyfile.EnvoyDomain{{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
 		{Key: "address", Policy: "p"}, {Key: "path", Value: "/files/*", Policy: "p", Shared: true},

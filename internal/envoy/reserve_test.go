@@ -45,7 +45,7 @@ func about(descriptors []*common.RateLimitDescriptor) []byte {
 	return b
 }
 
-// reserveMessage returns a request of Reserve as Limitador's proto has it.
+// reserveMessage returns a request of Reserve in the form of Limitador's proto.
 func reserveMessage(amount uint64, ttl *durationpb.Duration, descriptors ...*common.RateLimitDescriptor) []byte {
 	b := protowire.AppendVarint(protowire.AppendTag(about(descriptors), 3, protowire.VarintType), amount)
 	if ttl != nil {
@@ -55,7 +55,7 @@ func reserveMessage(amount uint64, ttl *durationpb.Duration, descriptors ...*com
 	return b
 }
 
-// reserve sends a request of Reserve, wants the code, and returns the reservation_id.
+// reserve sends a request of Reserve, checks the code, and returns the reservation_id.
 func (f *front) reserve(want rls.RateLimitResponse_Code, message []byte) (id string) {
 	f.t.Helper()
 	answer, err := f.kuadrant("Reserve", message)
@@ -83,7 +83,7 @@ func (f *front) reserve(want rls.RateLimitResponse_Code, message []byte) (id str
 	return id
 }
 
-// commit sends a request of Commit, and wants reservation_released to be so.
+// commit sends a request of Commit, and checks reservation_released.
 func (f *front) commit(released bool, id string, amount uint64, descriptors ...*common.RateLimitDescriptor) {
 	f.t.Helper()
 	b := protowire.AppendString(protowire.AppendTag(about(descriptors), 3, protowire.BytesType), id)
@@ -104,8 +104,7 @@ envoy:
       descriptors: [{key: user, policy: tokens}, {key: team, policy: tokens}, {key: shadow, policy: shadowed}]
 `
 
-// TestReserveAndCommit checks Limitador's Reserve and Commit: an estimate is held, and the actual number counts in its
-// place.
+// TestReserveAndCommit holds that an estimate is held, and that the actual amount counts in its place.
 func TestReserveAndCommit(t *testing.T) {
 	f := newFront(t, tokensFile, settings{})
 	a, b := descriptor("user=a"), descriptor("team=b")
@@ -155,7 +154,8 @@ func TestReserveAndCommit(t *testing.T) {
 	}
 }
 
-// TestHoldOfAReserve holds how long a reservation holds: as long as it says, a minute at most. A later Commit counts as a Report.
+// TestHoldOfAReserve holds that a reservation lasts as long as requested, a minute at most, and that a later Commit
+// counts as a Report.
 func TestHoldOfAReserve(t *testing.T) {
 	for _, c := range []struct {
 		ttl  *durationpb.Duration
@@ -177,7 +177,7 @@ func TestHoldOfAReserve(t *testing.T) {
 	}
 }
 
-// TestWrongReserve checks which Reserves and Commits are refused.
+// TestWrongReserve holds which Reserves and Commits are refused.
 func TestWrongReserve(t *testing.T) {
 	f := newFront(t, tokensFile, settings{})
 	d := descriptor("user=a")

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// together maps path and tenant to limits that stand or fall together.
+// together maps path and tenant to limits that are decided together.
 const together = `
 policies:
   - {name: few, limits: [{name: few, algorithm: fixed-window, limit: 1, window: 1h}]}
@@ -32,8 +32,7 @@ envoy:
         - {key: deriving, policy: deriving, identifier: deriving}
 `
 
-// TestADenialUsesUpNothing asks about two limits, of which one is full: the other keeps what
-// it has.
+// TestADenialUsesUpNothing holds that, of two limits, one keeps its units if the other is full.
 func TestADenialUsesUpNothing(t *testing.T) {
 	f := newFront(t, together, settings{})
 	both := request(descriptor("few=a"), descriptor("many=a"))
@@ -51,8 +50,8 @@ func TestADenialUsesUpNothing(t *testing.T) {
 		"OK; OK 0 of 20/HOUR many 3585s; OK 0 of 20/HOUR many 3585s")
 }
 
-// TestWhatCannotBeDecidedUsesUpNothing: nor does a cost that can never fit, or an identifier
-// that can't be read. Where that is only tried out, the others count.
+// TestWhatCannotBeDecidedUsesUpNothing holds the same for a cost that can never fit, and for an identifier that can't
+// be read. In mode shadow, the others count.
 func TestWhatCannotBeDecidedUsesUpNothing(t *testing.T) {
 	f := newFront(t, together, settings{})
 	for _, odd := range []string{"address=nowhere", "few=a"} {
@@ -66,7 +65,7 @@ func TestWhatCannotBeDecidedUsesUpNothing(t *testing.T) {
 	f.wants(f.ask("many=a"), "OK; OK 17 of 20/HOUR many 3585s")
 }
 
-// TestWhatIsDerivedDeniesToo: a network that is full denies its address, and uses up nothing.
+// TestWhatIsDerivedDeniesToo holds that a full network denies its address, which then counts nothing.
 func TestWhatIsDerivedDeniesToo(t *testing.T) {
 	f := newFront(t, together, settings{})
 	for i, want := range []string{"OK", "OVER_LIMIT", "OVER_LIMIT"} {
@@ -78,7 +77,7 @@ func TestWhatIsDerivedDeniesToo(t *testing.T) {
 	f.wants(f.ask("many=a"), "OK; OK 18 of 20/HOUR many 3585s")
 }
 
-// TestTooManyTogether are refused, whatever Envoy makes of that.
+// TestTooManyTogether holds that too many descriptors together are refused.
 func TestTooManyTogether(t *testing.T) {
 	f := newFront(t, together, settings{})
 	r := request()

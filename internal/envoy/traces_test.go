@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// TestEnvoysTraceGoesOn holds that a request goes on with the trace of its metadata, with a decision for each
-// descriptor that is limited, and that nothing of what was sent is in it.
+// TestEnvoysTraceGoesOn holds that a request continues the trace of its metadata, with a decision for each limited
+// descriptor, and without any value.
 func TestEnvoysTraceGoesOn(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for flags, want := range map[string]string{"00": "", "01": "decide allowed, decide denied, ShouldRateLimit OVER_LIMIT"} {

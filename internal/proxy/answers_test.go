@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// answerWith is an application that writes text to each connection, and hangs up.
+// answerWith is an application that writes text to each connection, and closes it.
 func answerWith(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -24,7 +24,8 @@ func answerWith(text string) http.HandlerFunc {
 	}
 }
 
-// TestTheLogRepeatsNoAnswer of an application, however it fails: it may be about anybody.
+// TestTheLogRepeatsNoAnswer holds that the log quotes no answer of an application, however it fails: the answer may
+// contain identifiers.
 func TestTheLogRepeatsNoAnswer(t *testing.T) {
 	const number = "+4915112345678"
 	for _, c := range []struct{ answer, want string }{
@@ -50,7 +51,8 @@ func TestTheLogRepeatsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestTheLogTellsHowAnApplicationIsAway, as far as that can be told without a word of it.
+// TestTheLogTellsHowAnApplicationIsAway holds that the log has the reason why an application does not answer, without
+// any of its words.
 func TestTheLogTellsHowAnApplicationIsAway(t *testing.T) {
 	for upstream, want := range map[string]string{
 		"http://127.0.0.1:1": "connections are refused",
@@ -71,7 +73,7 @@ func TestTheLogTellsHowAnApplicationIsAway(t *testing.T) {
 	}
 }
 
-// private are headers that are for the proxy alone.
+// private are headers for the proxy only.
 const private = "Connection: Keep-Alive, X-Mine, Upgrade\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\n" +
 	"Proxy-Connection: keep-alive\r\nTe: trailers\r\nX-RateLimit-Cost: 7\r\n"
 
@@ -88,8 +90,8 @@ func mustHold(t *testing.T, what string, h http.Header, want string) {
 	}
 }
 
-// TestInterimAnswers are passed on without what is for the proxy alone, to clients that know of
-// them.
+// TestInterimAnswers holds that interim answers are passed on without the headers for the proxy only, to clients that
+// understand them.
 func TestInterimAnswers(t *testing.T) {
 	const hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n" + private + "Upgrade: h2c\r\n\r\n"
 	f := newFront(t, "- {path: /, limits: []}", answerWith(hints+
@@ -111,7 +113,7 @@ func TestInterimAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersToUpgrades have no more of what is for one connection than the upgrade.
+// TestAnswersToUpgrades holds that an answer to an upgrade has no hop-by-hop headers but those of the upgrade.
 func TestAnswersToUpgrades(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: sent, charge: request-bytes}]}",
 		answerWith("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: 1\r\n"+private+"\r\n"))

@@ -19,9 +19,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// BenchmarkProxy passes GETs of a kilobyte through a bare httputil.ReverseProxy and through
-// this one, with the client and the application in the same process: what they cost is in all
-// figures, and cancels out in the differences.
+// BenchmarkProxy passes GETs of a kilobyte through a bare httputil.ReverseProxy and through this one. The client and
+// the application are in the same process: their cost is in all figures, and cancels out in the differences.
 func BenchmarkProxy(b *testing.B) {
 	answer := strings.Repeat("x", 1000)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
@@ -88,7 +87,7 @@ func passThrough(b *testing.B, server *http.Server) {
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
 }
 
-// processorTime returns that of the process.
+// processorTime returns the processor time of the process.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// TestPathsOfTwoMeanings are nobody's, if it depends on the meaning which route they are of:
-// some applications take an escaped slash for a part of a name, or a parameter off its end.
+// TestPathsOfTwoMeanings holds that a path is refused if its route depends on its meaning: some applications take an
+// escaped slash for a part of a name, or remove parameters.
 func TestPathsOfTwoMeanings(t *testing.T) {
 	f := newFront(t, `
 - {name: item, path: "/items/{id}", limits: [{policy: two}]}
@@ -57,8 +57,8 @@ func TestPathsOfTwoMeanings(t *testing.T) {
 	}
 }
 
-// TestHostsOfTwoMeanings are nobody's: some applications go by what is in front of the first colon,
-// others by what is in front of the last.
+// TestHostsOfTwoMeanings holds that hosts with two meanings are refused: some applications use the text before the
+// first colon, others before the last.
 func TestHostsOfTwoMeanings(t *testing.T) {
 	f := newFront(t, `
 - {name: api, host: api.example.com, limits: []}
@@ -107,8 +107,8 @@ func TestHostsOfTwoMeanings(t *testing.T) {
 	}
 }
 
-// TestPathsWithAnEnding that applications do not see, or take for none, are of the route without
-// it, or nobody's.
+// TestPathsWithAnEnding holds that paths with an ending that applications ignore have the route without it, or are
+// refused.
 func TestPathsWithAnEnding(t *testing.T) {
 	f := newFront(t, `
 - {name: login, path: /login, limits: []}
@@ -144,7 +144,7 @@ func TestPathsWithAnEnding(t *testing.T) {
 	}
 }
 
-// TestPathsWithAFormat are of the route whose pattern names one.
+// TestPathsWithAFormat holds that paths with a format have the route whose pattern has one.
 func TestPathsWithAFormat(t *testing.T) {
 	f := newFront(t, `
 - {name: login, path: /login, limits: []}
@@ -170,8 +170,8 @@ func TestPathsWithAFormat(t *testing.T) {
 	}
 }
 
-// TestOverridingHeaders do not reach the application, which would go by another method or path than
-// the route was found by, unless they are kept or a route goes by them.
+// TestOverridingHeaders holds that headers which override the method or the path do not reach the application, unless
+// they are kept or a route matches on them.
 func TestOverridingHeaders(t *testing.T) {
 	const routes = "- {path: /delete, headers: {X-Forwarded-Method: DELETE}, limits: []}\n- {path: /, limits: []}"
 	const overriding = "X-Original-URL: 1\r\nX-Original-Uri: 2\r\nX-Rewrite-URL: 3\r\nX-HTTP-Method-Override: 4\r\nX-HTTP-Method: 5\r\n" +
@@ -208,7 +208,7 @@ func TestOverridingHeaders(t *testing.T) {
 	}
 }
 
-// TestHEADIsAGET whose answer is not sent: applications do the same work for both.
+// TestHEADIsAGET holds that HEAD has the route of GET: applications do the same work for both.
 func TestHEADIsAGET(t *testing.T) {
 	f := newFront(t, "- {path: /search, methods: [GET], limits: [{policy: two}]}", hello)
 	f.mustBe(200, "HEAD", "/search", "")
@@ -218,7 +218,8 @@ func TestHEADIsAGET(t *testing.T) {
 	f.mustBe(200, "POST", "/search", "")
 }
 
-// TestUpgradesToOtherHTTP are not asked for: what came next would be requests that nobody limits.
+// TestUpgradesToOtherHTTP holds that upgrades to another version of HTTP are removed: further requests would not be
+// limited.
 func TestUpgradesToOtherHTTP(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: []}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "asked for "+r.Header.Get("Upgrade")+r.Header.Get("Http2-Settings"))
@@ -235,7 +236,7 @@ func TestUpgradesToOtherHTTP(t *testing.T) {
 	}
 }
 
-// TestReportsOfRoutesWithoutLimits are for nobody else.
+// TestReportsOfRoutesWithoutLimits holds that clients do not see reported units of routes without limits.
 func TestReportsOfRoutesWithoutLimits(t *testing.T) {
 	f := newFront(t, "- {path: /free, limits: []}", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(proxy.CostHeader, "7") })
 	for _, path := range []string{"/free", "/other"} {

@@ -69,7 +69,7 @@ routes:
 	}
 }
 
-// TestPatterns are refused unless a request could match them.
+// TestPatterns holds that a pattern is refused if no request could match it.
 func TestPatterns(t *testing.T) {
 	for path, ok := range map[string]bool{
 		"/login.{format}": true, "/v{n}/items": true, "/{id}": true, "/a/{rest...}": true, "/": true,
@@ -83,7 +83,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestRoutesOfAnEmptyFile are none.
+// TestRoutesOfAnEmptyFile holds that an empty file has no routes.
 func TestRoutesOfAnEmptyFile(t *testing.T) {
 	for _, file := range []string{"", "upstream: http://a\n", "routes: []\n"} {
 		if routes, err := proxy.Parse("p.yaml", []byte(file), nil); len(routes) > 0 || err != nil {
@@ -92,7 +92,7 @@ func TestRoutesOfAnEmptyFile(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatNobodyKnowsYet are not looked up: they may come.
+// TestPoliciesThatNobodyKnowsYet holds that policies are not looked up while none are known.
 func TestPoliciesThatNobodyKnowsYet(t *testing.T) {
 	const file = "routes: [{path: /, limits: [{policy: later, identify: ip}]}]"
 	if routes, err := proxy.Parse("p.yaml", []byte(file), nil); len(routes) != 1 || err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// overHTTP2 returns a client of f that has all requests on one connection.
+// overHTTP2 returns a client of f that sends all requests on one connection.
 func (f *front) overHTTP2() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -31,7 +31,7 @@ func (f *front) overHTTP2() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// occupied is an application that answers once it is told to.
+// occupied is an application that answers when it is told to.
 type occupied struct {
 	came  chan struct{}
 	leave chan struct{}
@@ -45,8 +45,8 @@ func (o *occupied) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "hello")
 }
 
-// TestAFullProxy turns requests away before they count, however few connections they come by, and
-// has no more connections to the application than requests.
+// TestAFullProxy holds that a full proxy refuses requests before they count, on however few connections, and has no
+// more connections to the application than requests.
 func TestAFullProxy(t *testing.T) {
 	for _, scheme := range []string{"http", "h2c"} {
 		t.Run(scheme, func(t *testing.T) { testAFullProxy(t, scheme) })
@@ -104,7 +104,7 @@ func testAFullProxy(t *testing.T, scheme string) {
 	}
 }
 
-// application serves app by HTTP/1.1 and HTTP/2, and returns where.
+// application serves app by HTTP/1.1 and HTTP/2, and returns its address.
 func application(t *testing.T, app http.Handler) (host string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
@@ -116,7 +116,7 @@ func application(t *testing.T, app http.Handler) (host string) {
 	return server.Listener.Addr().String()
 }
 
-// watched returns the URL of what passes connections on to upstream, and tells of each.
+// watched returns the URL of a listener that passes connections on to upstream, and reports each.
 func watched(t *testing.T, upstream *url.URL, dialed chan<- struct{}) *url.URL {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,7 +151,8 @@ func join(conn net.Conn, to string) {
 	_, _ = io.Copy(conn, other)
 }
 
-// TestStreamsOfAConnection are as many as RFC 9113 wants at least: the first frame says so.
+// TestStreamsOfAConnection holds that a connection may have as many streams as RFC 9113 recommends at least. The first
+// frame has the number.
 func TestStreamsOfAConnection(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: []}", hello)
 	const settings, maxConcurrentStreams = 4, 3

@@ -14,8 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// FuzzRoutes reads any routes and has any path go by them: each request is answered, whether
-// its application is there or not.
+// FuzzRoutes holds that each request is answered under any routes, with an application or without.
 func FuzzRoutes(f *testing.F) {
 	f.Add([]byte("routes: [{path: '/a/{id}/{rest...}', limits: [{policy: two}]}]"), "/a/b/c", "example.com")
 	f.Add([]byte("routes: [{host: '*.a', headers: {X: '*'}, methods: GET, limits: []}]"), "//", "b.a:80")

@@ -24,10 +24,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// patience is how long a test waits for what should take milliseconds.
+// patience is the deadline of events that take milliseconds on an idle machine.
 const patience = 20 * time.Second
 
-// policies of the tests: so many units in a window that does not end meanwhile.
+// policies are the policies of the tests, each with a window that does not end during a test.
 var policies = []policy.Policy{
 	aPolicy("two", 2), aPolicy("other", 2), aPolicy("bytes", 100), aPolicy("objects", 10), aPolicy("sent", 15),
 	{Name: "open", OnStoreError: policy.OnStoreErrorAllow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
@@ -39,7 +39,7 @@ func aPolicy(name string, units int64) policy.Policy {
 	return policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: units, Window: policy.MaxWindow}}}
 }
 
-// frail is the embedded store, which fails with err where that is set.
+// frail is the embedded store, which fails with err if that is set.
 type frail struct {
 	*embedded.Store
 	mu  sync.Mutex
@@ -85,7 +85,7 @@ type front struct {
 	seen   chan string // route and status of each request, once it is counted
 }
 
-// newFront proxies to app by the routes, which are YAML.
+// newFront returns a proxy to app with these routes, in YAML.
 func newFront(t *testing.T, routes string, app http.HandlerFunc, change ...func(*proxy.Options)) *front {
 	t.Helper()
 	f := &front{t: t, app: httptest.NewServer(app), store: &frail{Store: embedded.New(nil)}, log: new(strings.Builder)}
@@ -125,7 +125,7 @@ func newFront(t *testing.T, routes string, app http.HandlerFunc, change ...func(
 	return f
 }
 
-// request returns one with headers in pairs; "Host" is the host.
+// request returns a request with headers in pairs; "Host" is the host.
 func (f *front) request(method, path, body string, headers ...string) *http.Request {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -143,7 +143,7 @@ func (f *front) request(method, path, body string, headers ...string) *http.Requ
 	return r
 }
 
-// send returns the answer, with its body read.
+// send sends a request, and returns the answer with its body.
 func (f *front) send(r *http.Request) (*http.Response, string) {
 	f.t.Helper()
 	res, err := http.DefaultClient.Do(r)
@@ -159,7 +159,7 @@ func (f *front) send(r *http.Request) (*http.Response, string) {
 	return res, string(body)
 }
 
-// wait returns what became of the next request that is counted.
+// wait returns the observation of the next request that is counted.
 func (f *front) wait() string {
 	f.t.Helper()
 	select {
@@ -171,7 +171,7 @@ func (f *front) wait() string {
 	}
 }
 
-// mustBe sends a request and wants this status.
+// mustBe sends a request, which must be answered with this status.
 func (f *front) mustBe(status int, method, path, body string, headers ...string) *http.Response {
 	f.t.Helper()
 	res, text := f.send(f.request(method, path, body, headers...))
@@ -181,7 +181,7 @@ func (f *front) mustBe(status int, method, path, body string, headers ...string)
 	return res
 }
 
-// used returns how many units somebody has used.
+// used returns the used units of an identifier.
 func (f *front) used(policy, identifier string) int64 {
 	f.t.Helper()
 	d, err := f.engine.Check(f.t.Context(), limiter.Demand{Policy: policy, Identifier: keys.Identifier(identifier), Cost: 1})
@@ -198,7 +198,7 @@ func (f *front) mustHaveUsed(units int64, policy, identifier string) {
 	}
 }
 
-// hello answers with the status that the path ends in.
+// hello answers with the status at the end of the path.
 func hello(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	for status, name := range map[int]string{401: "/401", 404: "/404", 500: "/500"} {

@@ -12,16 +12,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// byPlan is a route whose policy takes its limit from a header, 1 without, at most 5.
+// byPlan is a route whose policy takes its limit from a header, at most 5, with a default of 1.
 const byPlan = "- {name: all, path: /, limits: [{policy: asked, identify: 'header:X-Tenant', limit: 'header:X-Plan-Limit'}]}"
 
-// plan answers with the header that brings the limit, as the application sees it.
+// plan answers with the header of the limit, as the application sees it.
 func plan(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, cmp.Or(strings.Join(r.Header["X-Plan-Limit"], ","), "none"))
 }
 
-// TestLimitsOfHeaders holds that a request is decided by the limit that a trusted proxy brings, and by the policy's default
-// without one.
+// TestLimitsOfHeaders holds that the limit of a trusted proxy decides, and the policy's default if there is none.
 func TestLimitsOfHeaders(t *testing.T) {
 	f := newFront(t, byPlan, plan, trust("127.0.0.0/8"))
 	f.mustBe(200, "GET", "/", "", "X-Tenant", "acme")
@@ -37,7 +36,7 @@ func TestLimitsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestLimitsOfClients holds that a limit which no trusted proxy sent counts for nobody, and is not passed on.
+// TestLimitsOfClients holds that a limit that no trusted proxy sent is ignored, and not passed on.
 func TestLimitsOfClients(t *testing.T) {
 	f := newFront(t, byPlan, plan, trust("192.0.2.0/24"))
 	if _, body := f.send(f.request("GET", "/", "", "X-Tenant", "acme", "X-Plan-Limit", "5", "X_Plan_Limit", "5")); body != "none" {
@@ -47,7 +46,7 @@ func TestLimitsOfClients(t *testing.T) {
 	f.mustBe(200, "GET", "/", "", "X-Tenant", "other", "X-Plan-Limit", "none") // which is not read
 }
 
-// TestLimitsThatClientsTakeAway stay: a client may not get the default instead by naming the header in Connection.
+// TestLimitsThatClientsTakeAway holds that a client can not remove the limit by naming its header in Connection.
 func TestLimitsThatClientsTakeAway(t *testing.T) {
 	f := newFront(t, byPlan, plan, trust("127.0.0.0/8"))
 	_, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\nX-Plan-Limit: 4\r\nConnection: close, X-Plan-Limit\r\n\r\n")
@@ -56,7 +55,7 @@ func TestLimitsThatClientsTakeAway(t *testing.T) {
 	}
 }
 
-// TestWrongLimitsOfHeaders are refused by the name of the header, and nothing counts.
+// TestWrongLimitsOfHeaders holds that a wrong limit is refused with the name of the header, and nothing counts.
 func TestWrongLimitsOfHeaders(t *testing.T) {
 	f := newFront(t, byPlan, plan, trust("127.0.0.0/8"))
 	for _, c := range [][]string{{"6"}, {"0"}, {"-1"}, {"1.5"}, {"many"}, {"3, 3"}, {"3", "5"}, {"99999999999999999999"}} {
@@ -76,7 +75,8 @@ func TestWrongLimitsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestLimitsOfBytes are those of the check before a request, and of what is charged after it.
+// TestLimitsOfBytes holds that the limit applies to the check before a request, and to the bytes that are charged after
+// it.
 func TestLimitsOfBytes(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: asked, identify: all, charge: response-bytes, limit: 'header:X-Plan-Limit'}]}", plan,
 		trust("127.0.0.0/8"))
@@ -85,7 +85,8 @@ func TestLimitsOfBytes(t *testing.T) {
 	f.mustBe(200, "GET", "/", "", "X-Plan-Limit", "5")
 }
 
-// TestPoliciesThatTakeNoLimitAnyMore are the operator's to mend.
+// TestPoliciesThatTakeNoLimitAnyMore holds that requests fail, and the log has the reason, if the policy no longer
+// takes a limit from requests.
 func TestPoliciesThatTakeNoLimitAnyMore(t *testing.T) {
 	f := newFront(t, byPlan, plan, trust("127.0.0.0/8"))
 	if err := f.engine.SetPolicies([]policy.Policy{aPolicy("asked", 2)}); err != nil {
@@ -102,7 +103,7 @@ func TestPoliciesThatTakeNoLimitAnyMore(t *testing.T) {
 	f.mustBe(500, "GET", "/", "", "X-Tenant", "acme", "X-Plan-Limit", "5")
 }
 
-// TestLimitsThatNobodyMayBring are a mistake: without trusted proxies, the header would never count.
+// TestLimitsThatNobodyMayBring holds that a route with limits from a header is an error without trusted proxies.
 func TestLimitsThatNobodyMayBring(t *testing.T) {
 	routes, err := proxy.Parse("p.yaml", []byte("routes:\n- {path: /a, limits: []}\n"+byPlan), nil)
 	if err != nil {

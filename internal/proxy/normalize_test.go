@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestWhoCannotBeCounted under a policy that knows addresses only is told so, and does not pass.
+// TestWhoCannotBeCounted holds that a request without an address is refused under a policy of addresses.
 func TestWhoCannotBeCounted(t *testing.T) {
 	f := newFront(t, byTenant, hello)
 	two := policies[0]

@@ -19,7 +19,7 @@ const (
 	byTenant = "- {path: /, limits: [{policy: two, identify: 'header:X-Tenant'}]}"
 )
 
-// TestRequestsAreLimited as ratelimitd's own answers tell.
+// TestRequestsAreLimited holds that requests are limited, with the same answers as ratelimitd's.
 func TestRequestsAreLimited(t *testing.T) {
 	f := newFront(t, byTenant, hello)
 	for remaining := range 2 {
@@ -38,7 +38,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	f.mustHaveUsed(1, "two", "ip\n"+here)
 }
 
-// TestTheFirstRouteThatMatches counts a request, and no other.
+// TestTheFirstRouteThatMatches holds that only the first route that matches counts a request.
 func TestTheFirstRouteThatMatches(t *testing.T) {
 	const routes = `
 - {name: health, path: /healthz, limits: []}
@@ -88,7 +88,7 @@ func TestTheFirstRouteThatMatches(t *testing.T) {
 	}
 }
 
-// TestPathsThatLeadAway are nobody's.
+// TestPathsThatLeadAway holds that paths with dots as segments are refused.
 func TestPathsThatLeadAway(t *testing.T) {
 	f := newFront(t, byTenant, hello)
 	for _, target := range []string{"/a/../b", "/./a", "/a/%2e%2e/b", "/a/..%2fb"} {
@@ -100,7 +100,7 @@ func TestPathsThatLeadAway(t *testing.T) {
 	f.mustHaveUsed(0, "two", "ip\n"+here)
 }
 
-// TestOnlyWhatWasServedCounts, where the route says so.
+// TestOnlyWhatWasServedCounts holds that only served requests count if the route says so.
 func TestOnlyWhatWasServedCounts(t *testing.T) {
 	const routes = `
 - {path: /login/, limits: [{policy: two, count: served, statuses: [401]}]}
@@ -125,7 +125,7 @@ func TestOnlyWhatWasServedCounts(t *testing.T) {
 	f.mustHaveUsed(0, "other", here)
 }
 
-// TestEachLimitGoesByItsOwnStatuses: what one gives back, another may keep.
+// TestEachLimitGoesByItsOwnStatuses holds that each limit keeps or refunds units by its own statuses.
 func TestEachLimitGoesByItsOwnStatuses(t *testing.T) {
 	const routes = `
 - path: /
@@ -149,7 +149,7 @@ func TestEachLimitGoesByItsOwnStatuses(t *testing.T) {
 	f.mustHaveUsed(2, "objects", here)
 }
 
-// TestNoMoreAtOnceThanTheLimit: requests under way count until they are known not to.
+// TestNoMoreAtOnceThanTheLimit holds that requests in progress count until they are refunded.
 func TestNoMoreAtOnceThanTheLimit(t *testing.T) {
 	arrived, leave := make(chan struct{}, 2), make(chan struct{})
 	f := newFront(t, "- {path: /, limits: [{policy: two, count: served, statuses: [401]}]}", func(w http.ResponseWriter, _ *http.Request) {
@@ -179,7 +179,8 @@ func TestNoMoreAtOnceThanTheLimit(t *testing.T) {
 	f.mustBe(429, "GET", "/", "")
 }
 
-// TestAddressesOfUntrustedClients are those of their connections, for the application too.
+// TestAddressesOfUntrustedClients holds that the address of a client that is not trusted is that of its connection,
+// also for the application.
 func TestAddressesOfUntrustedClients(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Host, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Header["X-Real-Ip"])
@@ -198,7 +199,8 @@ func TestAddressesOfUntrustedClients(t *testing.T) {
 	f.mustHaveUsed(1, "two", "198.51.100.1")
 }
 
-// TestAnApplicationThatDoesNotAnswer gets clients a 502 or a 504, and frees the units of requests that were not served.
+// TestAnApplicationThatDoesNotAnswer holds that clients get a 502 or a 504 if the application does not answer, and that
+// units of requests that were not served are refunded.
 func TestAnApplicationThatDoesNotAnswer(t *testing.T) {
 	const routes = `
 - {path: /first, limits: [{policy: other}]}
@@ -232,7 +234,7 @@ func TestAnApplicationThatDoesNotAnswer(t *testing.T) {
 	f.mustHaveUsed(1, "other", here)
 }
 
-// TestAClientThatHangsUp has had the application work for it.
+// TestAClientThatHangsUp holds that the units of a client that hangs up stay counted: the application has worked.
 func TestAClientThatHangsUp(t *testing.T) {
 	arrived := make(chan struct{})
 	f := newFront(t, "- {path: /, limits: [{policy: two, count: served}]}", func(_ http.ResponseWriter, r *http.Request) {
@@ -253,7 +255,7 @@ func TestAClientThatHangsUp(t *testing.T) {
 	f.mustHaveUsed(1, "two", here)
 }
 
-// TestAStoreThatDoesNotAnswer has requests denied, or pass, as the policies say.
+// TestAStoreThatDoesNotAnswer holds that requests are denied or pass by on_store_error.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	const routes = "- {path: /open, limits: [{policy: open}]}\n- {path: /bytes, limits: [{policy: bytes, charge: response-bytes}]}\n"
 	f := newFront(t, routes+byTenant, hello)
@@ -271,7 +273,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	f.mustBe(200, "GET", "/", "")
 }
 
-// TestAPolicyThatIsGone after a reload denies: nobody can tell.
+// TestAPolicyThatIsGone holds that requests are refused if a reload has removed their policy.
 func TestAPolicyThatIsGone(t *testing.T) {
 	f := newFront(t, byTenant, hello)
 	if err := f.engine.SetPolicies(policies[1:]); err != nil {
@@ -287,7 +289,7 @@ func http2Transport() *http.Transport {
 	return &http.Transport{Protocols: protocols}
 }
 
-// TestHTTP2 is spoken without TLS, too.
+// TestHTTP2 holds that the proxy speaks HTTP/2, also without TLS.
 func TestHTTP2(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
 	transport := http2Transport()
@@ -304,7 +306,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestStreams are passed on as they come, both ways.
+// TestStreams holds that streams are passed on as they come, in both directions.
 func TestStreams(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -343,7 +345,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// echoUpgrade speaks a protocol of its own, which echoes, once it is upgraded.
+// echoUpgrade is an application that, after an upgrade, echoes bytes.
 func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.WriteHeader(http.StatusUpgradeRequired)
@@ -361,7 +363,7 @@ func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 const upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" +
 	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 
-// mustEcho upgrades, and exchanges some bytes.
+// mustEcho upgrades a connection, and exchanges some bytes.
 func (f *front) mustEcho() net.Conn {
 	f.t.Helper()
 	conn, answers := f.dial(upgrade)
@@ -379,7 +381,7 @@ func (f *front) mustEcho() net.Conn {
 	return conn
 }
 
-// TestUpgrades pass, and count: the request at once, the bytes when they end.
+// TestUpgrades holds that upgrades pass, and count: the request at once, the bytes at their end.
 func TestUpgrades(t *testing.T) {
 	f := newFront(t, "- {path: /chat, limits: [{policy: two, count: served}, {policy: bytes, charge: response-bytes}, "+
 		"{policy: sent, charge: request-bytes}]}", echoUpgrade)
@@ -397,7 +399,7 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// TestUpgradesOfWhoHasSentTooMuch are denied, though nobody knows how much comes.
+// TestUpgradesOfWhoHasSentTooMuch holds that upgrades are denied to a caller whose bytes are used up.
 func TestUpgradesOfWhoHasSentTooMuch(t *testing.T) {
 	f := newFront(t, "- {path: /chat, limits: [{policy: sent, charge: request-bytes}]}", echoUpgrade)
 	for range 2 {
@@ -412,8 +414,8 @@ func TestUpgradesOfWhoHasSentTooMuch(t *testing.T) {
 	}
 }
 
-// TestHeadersThatTheApplicationDoesNotSee identify nobody: who names them in Connection is the
-// same client however they are.
+// TestHeadersThatTheApplicationDoesNotSee holds that a client is identified without the headers that it names in
+// Connection.
 func TestHeadersThatTheApplicationDoesNotSee(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "seen: "+r.Header.Get("X-Tenant")+".")
@@ -428,7 +430,7 @@ func TestHeadersThatTheApplicationDoesNotSee(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForWhatIsServed, so that it is counted.
+// TestCloseWaitsForWhatIsServed holds that Close waits until requests in progress are counted.
 func TestCloseWaitsForWhatIsServed(t *testing.T) {
 	came, goOn := make(chan struct{}), make(chan struct{})
 	f := newFront(t, byTenant, func(http.ResponseWriter, *http.Request) { close(came); <-goOn })
@@ -443,7 +445,7 @@ func TestCloseWaitsForWhatIsServed(t *testing.T) {
 	close(goOn)
 }
 
-// TestUpgradesEndWithTheProxy, and are counted.
+// TestUpgradesEndWithTheProxy holds that Close ends upgraded connections, and their bytes are counted.
 func TestUpgradesEndWithTheProxy(t *testing.T) {
 	f := newFront(t, "- {path: /chat, limits: [{policy: bytes, charge: response-bytes}]}", echoUpgrade)
 	conn := f.mustEcho()
@@ -454,7 +456,7 @@ func TestUpgradesEndWithTheProxy(t *testing.T) {
 	f.mustHaveUsed(10, "bytes", here)
 }
 
-// TestCloseEndsWhatAnApplicationDoesNotRead, whose client has sent more than fits between.
+// TestCloseEndsWhatAnApplicationDoesNotRead holds that Close ends a request whose body the application does not read.
 func TestCloseEndsWhatAnApplicationDoesNotRead(t *testing.T) {
 	came, goOn := make(chan struct{}), make(chan struct{})
 	f := newFront(t, byTenant, func(http.ResponseWriter, *http.Request) { close(came); <-goOn })
@@ -479,7 +481,7 @@ func TestCloseEndsWhatAnApplicationDoesNotRead(t *testing.T) {
 	_ = conn.Close()
 }
 
-// TestWhatATrustedProxySaysStays, whatever of its client's headers it passes on.
+// TestWhatATrustedProxySaysStays holds that a client's Connection header can not remove the headers of a trusted proxy.
 func TestWhatATrustedProxySaysStays(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two}]}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))

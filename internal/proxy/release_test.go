@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestConcurrentUnitsAreReleased holds that a request has its unit until its answer is passed on, and not any longer: also
-// where the application cuts it off, or another limit denies the request. What counts elsewhere stays.
+// TestConcurrentUnitsAreReleased holds that a request has its concurrent unit until its answer was passed on, also if
+// the application breaks off, or if another limit denies the request. Other counts stay.
 func TestConcurrentUnitsAreReleased(t *testing.T) {
 	const routes = `
 - {path: /denied, limits: [{policy: slots}, {policy: other, count: served}]}

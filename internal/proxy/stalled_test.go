@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
-// stalled is how long nothing may pass in these tests.
+// stalled is the time without progress in these tests.
 const stalled = 200 * time.Millisecond
 
 func impatient(o *proxy.Options) { o.Stalled = stalled }
 
-// outlast waits for longer than nothing may pass, and reports whether done is not closed then.
+// outlast waits for longer than stalled, and reports whether done is still open.
 func outlast(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -26,7 +26,7 @@ func outlast(done <-chan struct{}) bool {
 	}
 }
 
-// TestAClientThatSendsHalfABody is let go of, and counts.
+// TestAClientThatSendsHalfABody holds that a client that sends half a body is cut off, and counts.
 func TestAClientThatSendsHalfABody(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two, count: served}]}", func(_ http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -41,8 +41,8 @@ func TestAClientThatSendsHalfABody(t *testing.T) {
 	f.mustHaveUsed(1, "two", here)
 }
 
-// TestABodyThatNobodyReads holds no connection: a request that is denied, or that no application
-// takes, ends though its body does not come, long before a body that somebody reads would have to.
+// TestABodyThatNobodyReads holds that a request that is denied, or that no application takes, ends before its body
+// arrives, long before the bound of a body that is read.
 func TestABodyThatNobodyReads(t *testing.T) {
 	const routes = `
 - {path: /spent, limits: [{policy: two}]}
@@ -66,7 +66,7 @@ func TestABodyThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestAClientThatTakesNothingIn is let go of.
+// TestAClientThatTakesNothingIn holds that a client that does not read its answer is cut off.
 func TestAClientThatTakesNothingIn(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
 		for part := make([]byte, 1<<20); ; {
@@ -81,7 +81,7 @@ func TestAClientThatTakesNothingIn(t *testing.T) {
 	}
 }
 
-// TestAnApplicationMayThink for longer than its client may be silent, once it has the request.
+// TestAnApplicationMayThink holds that an application may take longer than a client may be silent.
 func TestAnApplicationMayThink(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -93,7 +93,7 @@ func TestAnApplicationMayThink(t *testing.T) {
 	f.mustBe(200, "GET", "/", "")
 }
 
-// TestALongAnswer may take as long as it likes, while something of it passes.
+// TestALongAnswer holds that an answer may take any time while parts of it pass.
 func TestALongAnswer(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
@@ -117,7 +117,7 @@ func TestALongAnswer(t *testing.T) {
 	}
 }
 
-// TestAConnectionThatWasIdle serves its next request as its first.
+// TestAConnectionThatWasIdle holds that an idle connection serves its next request like its first.
 func TestAConnectionThatWasIdle(t *testing.T) {
 	f := newFront(t, byTenant, hello, impatient)
 	conn, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -149,7 +149,7 @@ func mustAnswer(t *testing.T, answers *bufio.Reader, status int) {
 	}
 }
 
-// TestAnswersOfKnownLength are passed on as they come, too.
+// TestAnswersOfKnownLength holds that answers of known length are passed on as they come.
 func TestAnswersOfKnownLength(t *testing.T) {
 	read := make(chan struct{})
 	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// targets are those of requests, as the application must see them.
+// targets are the targets of requests, as the application must see them.
 var targets = []string{
 	"/?a=1;b=2&c=3", "/?a=%zz&b=2", "/?x=100%", "/?%", "/?;", "/?a=b;", "/?a&&b&", "/?=", "/?a=b?c=d", "/?a=b#c", "/?a+b=%20",
 	"/?q=%2B+%c3%a9", "/?q=\"<>^`{|}\\", "/?q=\u00e9\xff", "/x?", "/x??", "/?" + strings.Repeat("a=;&", 400),
 	"/", "//", "//x//y/", "/a%2Fb", "/a%2fb", "/%41", "/%7Ea~", "/a;b=c,d", "/a:b@c!$&'()*+=", "/a%20b%22", "/a%c3%a9",
 }
 
-// echoTarget answers with the target that it was asked for.
+// echoTarget answers with the target of its request.
 func echoTarget(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) }
 
-// TestTargetsArePassedOnAsSent by HTTP/1.1: the proxy does not decide by queries.
+// TestTargetsArePassedOnAsSent holds that targets are passed on unchanged by HTTP/1.1: the proxy does not read queries.
 func TestTargetsArePassedOnAsSent(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: []}", echoTarget)
 	for _, target := range targets {
@@ -37,7 +37,7 @@ func TestTargetsArePassedOnAsSent(t *testing.T) {
 	}
 }
 
-// TestTargetsOfHTTP2 are passed on as sent, too.
+// TestTargetsOfHTTP2 holds that targets are passed on unchanged by HTTP/2.
 func TestTargetsOfHTTP2(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: []}", echoTarget)
 	client := f.overHTTP2()
@@ -70,7 +70,7 @@ func TestTargetsOfHTTP2(t *testing.T) {
 	}
 }
 
-// TestTrailersArePassedOn, but for those that requests are counted by.
+// TestTrailersArePassedOn holds that trailers are passed on, except those that identify or match requests.
 func TestTrailersArePassedOn(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two, identify: 'header:X-Tenant'}]}", func(w http.ResponseWriter, r *http.Request) {
 		announced := len(r.Trailer)

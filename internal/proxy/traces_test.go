@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
-// TestApplicationGoesOnWithTheTrace of a request that somebody will see, below the proxy's own span. Headers of a trace that
-// is not sampled are passed on unchanged.
+// TestApplicationGoesOnWithTheTrace holds that the application gets the proxy's span as the parent of a sampled
+// request, and unchanged headers otherwise.
 func TestApplicationGoesOnWithTheTrace(t *testing.T) {
 	const id, routes = "4bf92f3577b34da6a3ce929d0e0e4736", "- {name: web, path: /, limits: [{policy: two, identify: 'header:X-Tenant'}]}"
 	for _, flags := range []string{"00", "01"} {

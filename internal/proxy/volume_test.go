@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestRequestBytes are charged before the application has them, where a request tells their
-// number.
+// TestRequestBytes holds that bytes of a request with a Content-Length are charged before the application gets it.
 func TestRequestBytes(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: bytes, charge: request-bytes}]}", hello)
 	f.mustBe(200, "POST", "/", strings.Repeat("x", 60))
@@ -21,7 +20,7 @@ func TestRequestBytes(t *testing.T) {
 	f.mustBe(429, "POST", "/", "x")
 }
 
-// TestRequestBytesOfUnknownLength are counted as they flow, and the next request is denied.
+// TestRequestBytesOfUnknownLength holds that bytes are counted as they arrive, and the next request is denied.
 func TestRequestBytesOfUnknownLength(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: bytes, charge: request-bytes}]}", hello)
 	for _, want := range []int{200, 429} {
@@ -34,7 +33,7 @@ func TestRequestBytesOfUnknownLength(t *testing.T) {
 	f.mustHaveUsed(150, "bytes", here)
 }
 
-// TestResponseBytes are charged after the answer, and the next request is denied.
+// TestResponseBytes holds that bytes of an answer are charged after it, and the next request is denied.
 func TestResponseBytes(t *testing.T) {
 	const routes = "- {path: /, limits: [{policy: bytes, charge: response-bytes}, {policy: two}]}"
 	f := newFront(t, routes, func(w http.ResponseWriter, _ *http.Request) {
@@ -51,7 +50,7 @@ func TestResponseBytes(t *testing.T) {
 	f.mustHaveUsed(1, "two", here) // the denied request took nothing
 }
 
-// TestWhatAClientDidNotTakeIn is not charged.
+// TestWhatAClientDidNotTakeIn holds that bytes that a client did not read are not charged.
 func TestWhatAClientDidNotTakeIn(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: bytes, charge: response-bytes}]}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "ten bytes.")
@@ -71,7 +70,7 @@ func TestWhatAClientDidNotTakeIn(t *testing.T) {
 	f.mustHaveUsed(10, "bytes", here)
 }
 
-// TestReportedObjects are charged after the answer, and the next request is denied.
+// TestReportedObjects holds that reported units are charged after the answer, and the next request is denied.
 func TestReportedObjects(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: objects, charge: reported}]}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-RateLimit-Cost", r.URL.Query().Get("n"))
@@ -92,8 +91,8 @@ func TestReportedObjects(t *testing.T) {
 	}
 }
 
-// TestAnApplicationThatDiesHalfWay is charged for what it had sent, and its client can see that
-// there is more.
+// TestAnApplicationThatDiesHalfWay holds that the sent bytes of an answer that breaks off are charged, and that its
+// client can see that it is not complete.
 func TestAnApplicationThatDiesHalfWay(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two, count: served}, {policy: bytes, charge: response-bytes}]}",
 		func(w http.ResponseWriter, _ *http.Request) {

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestNamesDrainNoAddress: a header that reads as an address is another caller than that address,
-// under the same policy.
+// TestNamesDrainNoAddress holds that a header that reads as an address is another caller than the address, under the
+// same policy.
 func TestNamesDrainNoAddress(t *testing.T) {
 	f := newFront(t, "- {path: /named, limits: [{policy: two, identify: 'header:X-Api-Key'}]}\n- {path: /, limits: [{policy: two}]}", hello)
 	for range 2 {
@@ -23,7 +23,7 @@ func TestNamesDrainNoAddress(t *testing.T) {
 	f.mustHaveUsed(1, "two", here)
 }
 
-// TestAddressesOfHeaders are addresses to a policy that knows nothing else.
+// TestAddressesOfHeaders holds that addresses in headers are addresses to a policy of addresses.
 func TestAddressesOfHeaders(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two, identify: 'header:X-Real-Ip'}]}", hello)
 	two := policies[0]
@@ -37,7 +37,7 @@ func TestAddressesOfHeaders(t *testing.T) {
 	f.mustHaveUsed(1, "two", "2001:db8::/64")
 }
 
-// TestAddresses counts requests for the caller that the table of addresses says.
+// TestAddresses holds that requests count for the callers in the table of addresses.
 func TestAddresses(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: bytes}]}", hello, trust("127.0.0.0/8"))
 	for _, c := range conformance.Addresses(t) {
@@ -49,7 +49,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestAProxyThatHidesItsClients is not their address: all would share one limit.
+// TestAProxyThatHidesItsClients holds that requests without a client address are refused: all clients would share one
+// limit.
 func TestAProxyThatHidesItsClients(t *testing.T) {
 	f := newFront(t, "- {path: /named, limits: [{policy: other, identify: 'header:X-Tenant'}]}\n- {path: /, limits: [{policy: two}]}", hello,
 		trust("127.0.0.0/8"))
@@ -67,7 +68,8 @@ func TestAProxyThatHidesItsClients(t *testing.T) {
 	f.mustBe(200, "GET", "/", "") // a request of the proxy's own
 }
 
-// TestHeadersThatApplicationsTakeForOthers do not reach them beside those that are counted.
+// TestHeadersThatApplicationsTakeForOthers holds that headers which applications take for those that identify or match
+// requests are removed.
 func TestHeadersThatApplicationsTakeForOthers(t *testing.T) {
 	f := newFront(t, `
 - {path: /plan, headers: {X-Plan: pro}, limits: []}

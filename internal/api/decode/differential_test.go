@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzJSON has the API's reader and encoding/json read the same bytes, down to the last value.
-// Both accept the same texts as JSON. Bytes that are no UTF-8 and texts with half a character,
-// which encoding/json replaces, the reader refuses.
+// FuzzJSON holds that the API's reader and encoding/json accept the same texts and read the same values. The reader
+// also refuses bytes that are not UTF-8 and texts with half a character, which encoding/json replaces.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"a","identifier":"b","cost":1}`, ` {"a" : [1, {"b":"]}"} , "\\"] , "c":-1.5e3}`, `[[],{},[{}],{"a":[]}]`, `"a"`, `-0`,
@@ -42,7 +41,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// readAny returns v as encoding/json does, and whether there was no half character in it.
+// readAny reads v as encoding/json does, and reports whether it has no half character.
 func readAny(t *testing.T, v Value) (read any, whole bool) {
 	t.Helper()
 	switch v[0] {
@@ -78,7 +77,7 @@ func readAny(t *testing.T, v Value) (read any, whole bool) {
 	return json.Number(v), true
 }
 
-// checkInteger fails unless the number v is read as an integer where encoding/json does.
+// checkInteger fails unless v is read as an integer if encoding/json does.
 func checkInteger(t *testing.T, v Value) {
 	t.Helper()
 	var want int64

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzReadObject holds the strict reader against encoding/json: what the one
-// takes, the other reads the same.
+// FuzzReadObject holds that the strict reader and encoding/json read the same.
 func FuzzReadObject(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"a","identifier":"b","cost":1}`, ` {"a" : [1, {"b":"]}"} , "\\"] , "c":-1.5e3}`, `{}`, `[]`, `"a"`, `{"a":{"a":{}}}`,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// notations are values that are JSON, and texts that are nearly.
+// notations are JSON values, and texts that are nearly JSON.
 var notations = []string{
 	`{}`, `[]`, `{"a":[{"b":{}}],"c":"","d":null}`, `[ 1 , "a" ,true,false , null ]`, `{ "a" : 1 , "b" : 2 }`, `""`,
 	`"a\"\\\/\b\f\n\r\t"`,
@@ -17,8 +17,8 @@ var notations = []string{
 	`{"a"}`, `{"a":}`, `{"a" 1}`, `{a:1}`, `{1:1}`, `{"a":1,}`, `{,}`, `{"a":1]`, `[1}`, `{"a":1 "b":2}`, `[1]]`, `{}{}`, `1 `, ` 1`,
 }
 
-// FuzzWellFormed says of every text what encoding/json says, but for what is nested too
-// deeply or has spaces around it.
+// FuzzWellFormed holds that isWellFormed and encoding/json agree, except about texts that are nested too deeply or have
+// spaces around them.
 func FuzzWellFormed(f *testing.F) {
 	for _, text := range notations {
 		f.Add([]byte(text))
@@ -33,7 +33,7 @@ func FuzzWellFormed(f *testing.F) {
 	})
 }
 
-// TestDeeplyNested takes JSON that only encoding/json follows to its end.
+// TestDeeplyNested holds that JSON that is nested too deeply for isWellFormed is accepted.
 func TestDeeplyNested(t *testing.T) {
 	for depth, want := range map[int]bool{maxDepth: true, maxDepth + 1: false} {
 		text := strings.Repeat("[", depth) + strings.Repeat("]", depth)

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// TestParseHeaders reads back what String writes and refuses the rest.
+// TestParseHeaders holds that texts of String are read back, and others are refused.
 func TestParseHeaders(t *testing.T) {
 	for _, text := range []string{"ietf,x-ratelimit", "x-rate-limit", "none", "ietf,x-ratelimit,x-rate-limit",
 		"x-ratelimit,ietf-07", "ietf-07"} {
@@ -28,7 +28,7 @@ func TestParseHeaders(t *testing.T) {
 	}
 }
 
-// FuzzParseHeaders reads back what String writes.
+// FuzzParseHeaders holds that texts of String are read back.
 func FuzzParseHeaders(f *testing.F) {
 	for _, seed := range []string{
 		"", "none", "ietf,x-ratelimit", " x-rate-limit ,ietf", "ietf,none", ",", "ietf,ietf", "ietf-07", "ietf-07,none",
@@ -51,7 +51,7 @@ var fieldList = regexp.MustCompile(`^` + fieldItem + `(, ` + fieldItem + `)*$`)
 
 const fieldItem = `"([ !#-\[\]-~]|\\["\\])*"(;[a-z]=-?[0-9]{1,15}){1,2}`
 
-// FuzzFields makes structured fields of any names and numbers.
+// FuzzFields holds that any names and numbers make structured fields.
 func FuzzFields(f *testing.F) {
 	f.Add("per-hour", int64(10), int64(9), int64(3600e9))
 	f.Add(`a"\`, int64(1e15), int64(1e15), int64(1))
@@ -76,8 +76,8 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-// TestRetryAfterOfADenialWithoutWait still says a second: two instances that met
-// at the limit can both be denied, with nothing to wait for.
+// TestRetryAfterOfADenialWithoutWait holds that Retry-After is a second at least: two instances that met at the limit
+// can both be denied, with nothing to wait for.
 func TestRetryAfterOfADenialWithoutWait(t *testing.T) {
 	limit := &policy.Limit{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}
 	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 1001 * time.Millisecond: "2", count.Never: ""} {
@@ -92,7 +92,7 @@ func TestRetryAfterOfADenialWithoutWait(t *testing.T) {
 	}
 }
 
-// TestResetIsNotAfterRetryAfter: the draft wants no t that is later than Retry-After.
+// TestResetIsNotAfterRetryAfter holds that no t is later than Retry-After, which the draft forbids.
 func TestResetIsNotAfterRetryAfter(t *testing.T) {
 	limit := func(name string) *policy.Limit {
 		return &policy.Limit{Name: name, Algorithm: "sliding-log", Limit: 10, Window: time.Hour}

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestTextsAreQuoted has every byte at every place among plain ones, and twice in a row.
+// TestTextsAreQuoted holds that texts with any byte at any place, once and twice, are quoted.
 func TestTextsAreQuoted(t *testing.T) {
 	if got := string(appendString(nil, "")); got != `""` {
 		t.Errorf("no text became %s", got)

@@ -9,7 +9,7 @@ import (
 
 func noPolicies(string) (*policy.Policy, bool) { return nil, false }
 
-// TestFreePartsAreNobodys lets small bodies and answers be where large ones take all there is.
+// TestFreePartsAreNobodys holds that small bodies and answers are admitted while large ones take all memory.
 func TestFreePartsAreNobodys(t *testing.T) {
 	p := NewPool(noPolicies)
 	others := p.Share()
@@ -32,7 +32,7 @@ func TestFreePartsAreNobodys(t *testing.T) {
 	}
 }
 
-// TestSharesGiveBack what they do not need any more, and once.
+// TestSharesGiveBack holds that shares release unused memory, once.
 func TestSharesGiveBack(t *testing.T) {
 	p := NewPool(noPolicies)
 	s := p.Share()
@@ -54,7 +54,7 @@ func TestSharesGiveBack(t *testing.T) {
 	}
 }
 
-// TestShareOfNoPool is bounded by nothing.
+// TestShareOfNoPool holds that a share without a pool has no bound.
 func TestShareOfNoPool(t *testing.T) {
 	var s Share
 	if !s.Charge(2*most) || !s.Reserve(2*most, most) || s.Room(&limiter.Call{}, true) != 0 || !s.Empty() {
