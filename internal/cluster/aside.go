@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// aside is whether this instance stands aside, which it does while its clock is wrong and it may not decide. It belongs
-// to the goroutine that tends the membership.
+// aside is the state of an instance that stands aside: it is no member while its clock is wrong, as it may not decide.
+// Only the goroutine that tends the membership uses it.
 type aside struct {
-	is    bool
-	since time.Time // when is began to differ from what StandAside says; zero: it does not differ
+	stands bool
+	since  time.Time // since when StandAside contradicts stands; zero: it does not
 }
 
-// How long an instance must be wrong before it stands aside, and right before it comes back, so that a clock at the
-// edge of the tolerance does not change views.
+// An instance stands aside after its clock has been wrong for asideAfter, and comes back after it has been right for
+// backAfter, so that a clock at the edge of the tolerance does not change views.
 const (
 	asideAfter = time.Second
 	backAfter  = 5 * time.Second
@@ -21,22 +21,22 @@ const (
 
 var errAside = errors.New("this instance may not decide: its clock is beyond the tolerance")
 
-// standsAside reports whether this instance stands aside.
+// standsAside brings the state up to date, and reports whether this instance stands aside.
 func (c *Cluster) standsAside() bool {
 	if c.opts.StandAside == nil {
 		return false
 	}
-	a, now, lasts := &c.aside, time.Now(), asideAfter
-	if a.is {
-		lasts = backAfter
+	a, now, needed := &c.aside, time.Now(), asideAfter
+	if a.stands {
+		needed = backAfter
 	}
 	switch should := c.opts.StandAside(); {
-	case should == a.is:
+	case should == a.stands:
 		a.since = time.Time{}
 	case a.since.IsZero():
 		a.since = now
-	case now.Sub(a.since) >= lasts:
-		a.is, a.since = should, time.Time{}
+	case now.Sub(a.since) >= needed:
+		a.stands, a.since = should, time.Time{}
 	}
-	return a.is
+	return a.stands
 }

@@ -32,21 +32,22 @@ type Cluster struct {
 
 // Options of a Cluster. The zero value is for an instance that others can't reach.
 type Options struct {
-	Address string       // where others reach this instance, host:port; empty: they can't
-	Logger  *slog.Logger // gets one line for every change of deciders; nil: no log
+	Address string       // host:port at which other members reach this instance; empty: they can't
+	Logger  *slog.Logger // gets a line for each change of the deciding members; nil: no log
 
 	// StandAside reports whether this instance may not decide now; nil: it may. If there are other members, it then
 	// leaves, hands on calls, and comes back when it may decide.
 	StandAside func() bool
 	Flush      func(ctx context.Context) // writes admitted units that are not written yet; nil: there are none
 
-	// Unload writes the units of slots that move which this instance has in memory alone, and has it keep no more there;
-	// a nil moves means that none moves. It takes as long as that takes. MayUnload reports whether there are such units,
-	// or may be soon. nil: there are none.
+	// Unload writes the units that this instance has only in memory, in slots for which moves returns true. Until the next
+	// call, no further units of these slots are kept only in memory; a nil moves means that no slot moves. Unload returns
+	// once all are written, however long that takes. MayUnload reports whether there are such units, or may be soon. Both
+	// are nil if there never are.
 	Unload    func(ctx context.Context, moves func(slot int) bool) error
 	MayUnload func() bool
 
-	Load   func() Load // the share of its resources that this instance uses; nil: none
+	Load   func() Load // returns the share of its resources that this instance uses; nil: none
 	AllOwn bool        // all members own slots, even under a small load
 
 	HandOver    HandOver    // nil: the next owner of a slot must find out which keys are counted
@@ -132,7 +133,7 @@ func (c *Cluster) runMembership(ctx context.Context) error {
 	c.put(&routes{left: ctx.Err() != nil})
 	left := s.leave(lasting)
 	s.stopUnloading()
-	stop() // not before: a member that falls silent while its row says in is set out
+	stop() // only now, as others set out a member whose heartbeats end while its row says in
 	beats.Wait()
 	if left {
 		s.heartbeats.beat(lasting, true)
@@ -184,10 +185,10 @@ type Status struct {
 	Owned     int   // slots for which it decides; all of them in mode Shared
 	Complete  int   // owned slots of which it knows all keys
 	SetOut    int64 // how often this instance was set out, or lost its view, and joined again
-	Unread    int64 // how often of these its own row could not be read or written
-	Asides    int64 // how often it left as it was not allowed to decide
+	Unread    int64 // how often SetOut grew because its own row could not be read or written
+	Asides    int64 // how often it left because it might not decide
 
-	Unreached                []Member // members of the view to which this instance would hand calls on and which it does not reach
+	Unreached                []Member // other members of the view that have an address, and that this instance does not reach
 	HandedOver, HandedInVain int64    // slots whose key sets it handed over, and failed to hand over
 }
 

@@ -9,8 +9,8 @@ const (
 	maxCuts  = 5
 )
 
-// isCut reports whether members should decide in mode Shared in the next view. If others do not reach a sole owner, all
-// members own slots first, as it may be too busy to answer.
+// isCut reports whether members should decide in mode Shared in the next view. If members do not reach a sole owner, all
+// of them own slots first, because the sole owner may only be too busy to answer.
 func (s *membership) isCut(members []Member) bool {
 	switch {
 	case s.view.wasCut():
@@ -34,7 +34,7 @@ func (s *membership) cuts(next *View) int {
 		return s.view.Cuts
 	}
 	for _, w := range s.heartbeats.lost(next.Members, cutFor) {
-		s.cluster.opts.Logger.Warn("a member does not reach another one: all decide for all keys, until it does",
+		s.cluster.opts.Logger.Warn("a member does not reach another one: all members decide for all keys until it does",
 			"from", w.From.ID, "from_address", w.From.Address, "to", w.To.ID, "to_address", w.To.Address)
 	}
 	if time.Since(s.since) > 2*s.view.wholeFor() {

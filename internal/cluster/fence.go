@@ -12,9 +12,9 @@ import (
 type Fence struct {
 	read func(ctx context.Context) (in bool, err error)
 
-	seen atomic.Pointer[time.Time] // when the latest read began that found the member in; nil: none did
+	lastIn atomic.Pointer[time.Time] // when the latest read began that found the member in; nil: none did
 
-	turn chan struct{} // holds one token while a read is in progress
+	turn chan struct{} // holds a token while a read is in progress
 	mu   sync.Mutex
 	next *fenceRead // the read that has not begun
 }
@@ -25,19 +25,19 @@ type fenceRead struct {
 	err  error
 }
 
-// fenceTimeout bounds one read, so that a later one can ask another node.
+// fenceTimeout bounds one read, so that the next one can ask another node.
 const fenceTimeout = 250 * time.Millisecond
 
 func newFence(read func(context.Context) (bool, error)) *Fence {
 	return &Fence{read: read, turn: make(chan struct{}, 1)}
 }
 
-// Verify returns the result of the next read: nil if the member is in, ErrOut, or an error of the store, after which it
-// is not known.
+// Verify returns the result of a read that begins after the call: nil if the member is in, ErrOut if it is not, or an
+// error of the store, after which it may be in or out.
 func (f *Fence) Verify(ctx context.Context) error {
 	r, lead := f.join()
 	if lead {
-		go f.lead(context.WithoutCancel(ctx), r) // others wait for it, perhaps for longer
+		go f.lead(context.WithoutCancel(ctx), r) // other callers may wait for it longer than this one
 	}
 	select {
 	case <-r.done:
@@ -47,14 +47,14 @@ func (f *Fence) Verify(ctx context.Context) error {
 	}
 }
 
-// saw notes that a read that began then found the member in.
-func (f *Fence) saw(began time.Time) {
-	if last := f.seen.Load(); last == nil || began.After(*last) {
-		f.seen.Store(&began)
+// noteIn notes that a read that began at this time found the member in.
+func (f *Fence) noteIn(began time.Time) {
+	if last := f.lastIn.Load(); last == nil || began.After(*last) {
+		f.lastIn.Store(&began)
 	}
 }
 
-// join returns the read that has not begun, and whether the caller must make it.
+// join returns the next read, which has not begun, and whether the caller must make it.
 func (f *Fence) join() (r *fenceRead, lead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,11 +65,11 @@ func (f *Fence) join() (r *fenceRead, lead bool) {
 	return f.next, true
 }
 
-// lead makes r once the read before it is answered.
+// lead makes the read r once the one before it is answered.
 func (f *Fence) lead(ctx context.Context, r *fenceRead) {
 	f.turn <- struct{}{}
 	f.mu.Lock()
-	f.next = nil // calls from now on are not served by this read
+	f.next = nil // this read begins now, so it does not serve later callers
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ func (f *Fence) lead(ctx context.Context, r *fenceRead) {
 		err = ErrOut
 	}
 	if err == nil {
-		f.saw(began)
+		f.noteIn(began)
 	}
 	r.err = err
 	<-f.turn

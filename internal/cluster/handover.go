@@ -11,25 +11,26 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// knowledge is an owner's set of a slot's counted keys: those for which something may be counted. It is complete if
-// there are no others. It includes keys from before the term only if the previous owner handed its set over, or after
-// a look through all counted keys.
+// knowledge is an owner's set of the slot's keys that may have counted units. It is complete if no other key of the slot
+// has any. Keys that were counted before the term are in it only after the previous owner has handed its set over, or
+// this one has looked through all counted keys.
 type knowledge struct {
 	keys     seen.Set
 	complete atomic.Bool
 }
 
-// Note adds key, for which something is about to be counted that matters until then. ErrOut means that the term has
-// ended, and that the next owner of the slot may not know of key.
+// Note adds key before units of it are counted, which affect decisions until the time until. ErrOut means that the term
+// has ended, and that the slot's next owner may not know of key.
 func (t *Term) Note(key seen.Hash, until time.Time) error {
 	t.known.keys.Add(key, until)
-	if t.Ended() { // the keys may have been handed over without it
+	if t.Ended() { // the set may have been handed over without key
 		return ErrOut
 	}
 	return nil
 }
 
-// IsNew reports whether nothing is counted for key. Units of key matter for life.
+// IsNew reports whether key certainly has no counted units. Units of key affect decisions for life after they are
+// counted.
 func (t *Term) IsNew(key seen.Hash, life time.Duration) bool {
 	return t.Owned() && (t.known.complete.Load() || time.Since(t.began) > life) && !t.known.keys.Has(key)
 }
@@ -40,12 +41,12 @@ type Handed struct {
 	Layers []seen.Layer
 }
 
-// The ways in which a member hands its key sets over, and completes those of its slots.
+// Functions by which a member hands its key sets over, and completes those of its slots.
 type (
-	// HandOver sends this instance's key sets, of slots that it owned up to the view before view, to a member.
+	// HandOver sends a member the key sets of slots that this instance owned up to the view before view.
 	HandOver func(ctx context.Context, to Member, view int64, slots []Handed) error
-	// LookThrough calls found with every key for which something is counted, and its slot by SlotOf. An error that
-	// wraps ErrTooManyKeys means that another attempt would fail, too.
+	// LookThrough calls found for every key with counted units, which affect decisions until the time until. slot is the
+	// key's, by SlotOf. An error that wraps ErrTooManyKeys means that another attempt would fail, too.
 	LookThrough func(ctx context.Context, found func(slot int, key seen.Hash, until time.Time)) error
 )
 
@@ -59,8 +60,8 @@ type inbox struct {
 	waiting map[int][]seen.Layer
 }
 
-// Take takes over the key sets of the owners up to the view before view. It drops sets that are not for a term that
-// begins with view, as another member may have owned the slot in between.
+// Take accepts the key sets of the members that owned the slots up to the view before view. It uses a set only for a
+// term that begins with view: before another term, another member may have owned the slot in between.
 func (c *Cluster) Take(view int64, handed []Handed) {
 	c.inbox.mu.Lock()
 	defer c.inbox.mu.Unlock()
@@ -82,8 +83,9 @@ func (c *Cluster) Take(view int64, handed []Handed) {
 	}
 }
 
-// empty gives the sets handed over for the view to the terms that begin with it, which must be published.
-func (b *inbox) empty(view int64, begun []*Term) {
+// deliver gives the sets that have arrived for view to the terms that begin with it. These terms must be published
+// before, so that Take finds them for the sets that arrive later.
+func (b *inbox) deliver(view int64, begun []*Term) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.view != view {
@@ -97,7 +99,7 @@ func (b *inbox) empty(view int64, begun []*Term) {
 	clear(b.waiting)
 }
 
-// absorb completes t's key set by that of the previous owner.
+// absorb adds the previous owner's key set to t's, which is complete then.
 func (t *Term) absorb(layers []seen.Layer) {
 	if !t.known.complete.Load() && t.known.keys.Absorb(layers) {
 		t.known.complete.Store(true)
@@ -110,9 +112,9 @@ func (t *Term) isComplete() bool { return t.known.complete.Load() }
 // Bounds of handing over and looking through.
 const (
 	handOverWithin = 2 * time.Second
-	handedAtOnce   = 256             // slots of one message, or
-	wordsAtOnce    = 1 << 17         // of their sets: a mebibyte
-	lookAfter      = 2 * time.Second // after a view is in force, for others to hand their sets over
+	handedAtOnce   = 256             // most slots in one message
+	wordsAtOnce    = 1 << 17         // a message with sets of this many words, which are a mebibyte, gets no further slot
+	lookAfter      = 2 * time.Second // time after a view is in force for others to hand their sets over
 	firstLookRetry = 30 * time.Second
 	lastLookRetry  = time.Hour
 )
@@ -127,19 +129,19 @@ func (s *membership) handOver(ctx context.Context, ended []*Term, view *View) {
 	owners, to := view.owners(), make(map[int16][]Handed)
 	for _, t := range ended {
 		if t.Owned() && t.isComplete() && owners[t.Slot] >= 0 {
-			of := owners[t.Slot]
-			to[of] = append(to[of], Handed{t.Slot, t.known.keys.Layers()})
+			next := owners[t.Slot]
+			to[next] = append(to[next], Handed{t.Slot, t.known.keys.Layers()})
 		}
 	}
 	var all sync.WaitGroup
-	for of, handed := range to {
-		member := view.Members[of]
+	for owner, handed := range to {
+		member := view.Members[owner]
 		if member.ID == s.self.ID || member.Address == "" {
 			continue
 		}
 		all.Go(func() {
 			for len(handed) > 0 {
-				n := together(handed)
+				n := fitting(handed)
 				if err := s.cluster.opts.HandOver(ctx, member, view.Number, handed[:n]); err != nil {
 					s.cluster.handedInVain.Add(int64(len(handed)))
 					s.cluster.opts.Logger.Info("a slot's next owner has to read its counts", "member", member.ID,
@@ -154,8 +156,8 @@ func (s *membership) handOver(ctx context.Context, ended []*Term, view *View) {
 	all.Wait()
 }
 
-// together returns how many of handed, from the first on, fit into one message.
-func together(handed []Handed) (n int) {
+// fitting returns how many of handed, from the first on, fit into one message.
+func fitting(handed []Handed) (n int) {
 	words := 0
 	for n < min(len(handed), handedAtOnce) && words < wordsAtOnce {
 		for _, l := range handed[n].Layers {
@@ -166,7 +168,7 @@ func together(handed []Handed) (n int) {
 	return n
 }
 
-// handOverMoved hands over the terms that ended with the view, once it is confirmed.
+// handOverMoved hands over the key sets of the terms that ended with the view, once the view is confirmed.
 func (s *membership) handOverMoved(ctx context.Context) {
 	moved, view := s.moved, s.view
 	s.moved = nil
@@ -175,23 +177,21 @@ func (s *membership) handOverMoved(ctx context.Context) {
 	}
 }
 
-// handOverLast hands over the slots that this member owned when it left. It computes the next view as it will be if no
-// other member joins or leaves; in any other view the sets are dropped.
+// handOverLast hands over the key sets of the terms that ended when this member left. It sends them to the owners by the
+// next view as it will be if no other member joins or leaves; if the view is another one, they are dropped.
 func (s *membership) handOverLast(ctx context.Context, ended []*Term) {
 	stay := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool { return m.ID == s.self.ID })
 	own := ownership{mode: modeFor(stay)}
 	if s.view.Mode == Sole && len(stay) > 1 && own.mode == Owners {
-		can := slices.DeleteFunc(slices.Clone(stay), func(m Member) bool { return m.Address == "" })
-		slices.SortFunc(can, byAge)
-		own = ownership{mode: Sole, sole: youngest(can, &s.view)}
+		own = ownership{mode: Sole, sole: youngest(reachable(stay), &s.view)}
 	}
 	next := s.view.next(stay, own, nil)
 	s.handOver(ctx, ended, &next)
 	s.handing.Wait()
 }
 
-// findOut starts a look through the keys of begun that no member hands over.
-func (s *membership) findOut(ctx context.Context, begun []*Term) {
+// startLookThrough starts lookThrough for the terms begun.
+func (s *membership) startLookThrough(begun []*Term) {
 	if len(begun) > 0 && s.cluster.opts.LookThrough != nil {
 		alone := len(s.view.Members) == 1
 		s.handing.Go(func() { s.lookThrough(s.lasting, begun, alone) })

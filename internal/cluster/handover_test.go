@@ -78,7 +78,7 @@ func TestKnowledgeIsForOneTerm(t *testing.T) {
 		term := s.term(slot)
 		s.terms[slot] = term
 		s.publish()
-		s.cluster.inbox.empty(test.begin, []*Term{term})
+		s.cluster.inbox.deliver(test.begin, []*Term{term})
 		if !test.early {
 			hand()
 		}
@@ -195,18 +195,18 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 // TestKnowledgeTravelsInMessagesOfBoundedSize holds that slots of many keys don't go by one message.
 func TestKnowledgeTravelsInMessagesOfBoundedSize(t *testing.T) {
 	few := make([]Handed, 1000)
-	if n := together(few); n != handedAtOnce {
+	if n := fitting(few); n != handedAtOnce {
 		t.Errorf("%d slots without keys go together, want %d", n, handedAtOnce)
 	}
 	many := make([]Handed, 1000)
 	for i := range many {
 		many[i].Layers = []seen.Layer{{Bits: make([]uint64, wordsAtOnce/4)}}
 	}
-	if n := together(many); n != 4 {
+	if n := fitting(many); n != 4 {
 		t.Errorf("%d slots of a quarter of a message each go together, want 4", n)
 	}
 	many[0].Layers[0].Bits = make([]uint64, 2*wordsAtOnce)
-	if n := together(many); n != 1 {
+	if n := fitting(many); n != 1 {
 		t.Errorf("%d slots go together after one that fills a message, want 1", n)
 	}
 }

@@ -14,21 +14,21 @@ type heartbeats struct {
 	self    Member
 	ways    *ways
 	look    func()      // makes the membership read the view
-	joined  atomic.Bool // this member has a row, and beats
-	hurries atomic.Bool // keys of a dead member need another owner
+	joined  atomic.Bool // this member has a row, and sends heartbeats
+	hurries atomic.Bool // slots have owners, so that a dead member's keys wait for another owner
 	all     bool        // this member wants all members to own slots
 	load    func() Load // nil: no load
 	busyFor time.Duration
 	unloads func() bool          // of Options.MayUnload; nil: never
-	plan    atomic.Pointer[Plan] // that this member announces; nil: none
+	plan    atomic.Pointer[Plan] // the plan that this member announces; nil: none
 
 	mu    sync.Mutex
 	count int64
 	heard map[ID]*heard
 	at    time.Time     // when heartbeats were read last; zero: never
-	clock time.Duration // how long this member has listened: time in which it did not listen makes no member silent
+	clock time.Duration // how long this member has listened, so that none seems silent only because it did not listen
 	done  []uint64      // sums of the plans for which this member has unloaded
-	loud  time.Duration // when the members' total load last was more than one can take, by clock
+	loud  time.Duration // when, by clock, the members' total load was last too much for one of them
 }
 
 // heard is the state of one member by its heartbeats. Times are by heartbeats.clock.
@@ -38,28 +38,28 @@ type heard struct {
 	steady time.Duration        // when its last heartbeats without a gap began
 	lost   map[ID]time.Duration // members that it does not reach, and since when
 	beats  int                  // number of changes of its count
-	late   map[ID]time.Duration // lost, and members that answer it late, since when
+	late   map[ID]time.Duration // members that it does not reach or that answer it late, and since when
 	idle   time.Duration        // when it was last not busy
 }
 
 const (
 	heartbeatEvery    = 200 * time.Millisecond
 	hurryEvery        = 100 * time.Millisecond // the interval while a member is not reached
-	heartbeatTimeout  = time.Second            // of one heartbeat, or one read of others'
+	heartbeatTimeout  = time.Second            // for one heartbeat, or one read of others'
 	longestDeaf       = 2 * heartbeatEvery     // the most time between two reads that counts as listening
-	gapAfter          = time.Second            // of silence
-	forgetHeartbeatAt = time.Minute            // of silence
+	gapAfter          = time.Second            // a silence this long is a gap in a member's heartbeats
+	forgetHeartbeatAt = time.Minute            // a member is forgotten after a silence this long
 )
 
 // The time without a heartbeat after which a member is taken for dead.
 const (
 	silentFor  = 2500 * time.Millisecond
-	refusedFor = 900 * time.Millisecond // if this instance's connections to it are refused
-	goneFor    = 400 * time.Millisecond // if another member's are refused, too, or if another member has its address
+	refusedFor = 900 * time.Millisecond // if the member refuses this instance's connections
+	goneFor    = 400 * time.Millisecond // if it refuses another member's, too, or if another member has its address
 )
 
-// cutFor is how long two members must beat without reaching each other before they count as cut off: longer than a
-// member that stood still needs to be reached again.
+// cutFor is how long two members must send heartbeats without reaching each other before they count as cut off. A member
+// that stood still is reached again sooner.
 const cutFor = time.Second
 
 // HeartbeatTTL is how long a store keeps a heartbeat that is not renewed.
@@ -84,7 +84,7 @@ func (p *heartbeats) run(ctx context.Context) {
 	}
 }
 
-// beat makes one heartbeat. If it is lost, another one follows soon.
+// beat sends one heartbeat. It ignores an error, as the next heartbeat follows soon.
 func (p *heartbeats) beat(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (p *heartbeats) beat(ctx context.Context, last bool) {
 	_ = p.store.Heartbeat(ctx, b)
 }
 
-// listen reads others' heartbeats, and reports whether a living member is not reached.
+// listen reads others' heartbeats, and reports whether some member does not reach a living one.
 func (p *heartbeats) listen(ctx context.Context) (trouble bool) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -152,7 +152,7 @@ func (p *heartbeats) hear(b *Heartbeat) {
 	h.late = p.since(h.late, slices.Concat(b.lost(), b.Late))
 }
 
-// since returns the time since which each of ids is reported. before has the times of those that were reported already.
+// since returns since when each of ids has been reported: the time in before, or now.
 func (p *heartbeats) since(before map[ID]time.Duration, ids []ID) map[ID]time.Duration {
 	all := make(map[ID]time.Duration)
 	for _, id := range ids {
@@ -175,8 +175,8 @@ func (p *heartbeats) isLost(id ID) bool {
 	return how == Refused || how == Unreached
 }
 
-// silent reports whether m has not beaten for so long that it is taken for dead: sooner if keys wait for another owner
-// and its address refuses connections. Time in which this member did not listen does not count.
+// silent reports whether m's last heartbeat was so long ago that m is taken for dead. That is sooner if keys wait for
+// another owner and m's address refuses connections. Time in which this member did not listen does not count.
 func (p *heartbeats) silent(m Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +184,7 @@ func (p *heartbeats) silent(m Member) bool {
 		return false
 	}
 	h := p.heard[m.ID]
-	if h == nil { // it may have been listed a moment ago
+	if h == nil { // its silence begins now, as the view may have listed it only a moment ago
 		h = &heard{beat: Heartbeat{Member: m}, last: p.clock, steady: p.clock, idle: p.clock}
 		p.heard[m.ID] = h
 	}
@@ -203,7 +203,7 @@ func (p *heartbeats) isSilent(h *heard) bool {
 	return h.beat.Left || p.clock-h.last > limit
 }
 
-// isRefusedByOthers reports whether the connections of another member to id are refused, too.
+// isRefusedByOthers reports whether another member's connections to id are refused.
 func (p *heartbeats) isRefusedByOthers(id ID) bool {
 	for other, h := range p.heard {
 		if other != p.self.ID && other != id && p.isAlive(h) && slices.Contains(h.beat.Refused, id) {
@@ -213,8 +213,8 @@ func (p *heartbeats) isRefusedByOthers(id ID) bool {
 	return false
 }
 
-// isReplaced reports whether a member that began to beat after h's last heartbeat has its address: two processes can't
-// listen at the same one.
+// isReplaced reports whether a member that began its heartbeats after h's last one has h's address. Then h's process is
+// gone, as two processes can't listen at one address.
 func (p *heartbeats) isReplaced(h *heard) bool {
 	if h.beat.Address == "" {
 		return false
@@ -227,12 +227,12 @@ func (p *heartbeats) isReplaced(h *heard) bool {
 	return false
 }
 
-// rivalHeartbeats is the number of heartbeats of a member with this one's address that prove that two instances have it at the same
-// time, rather than one after the other.
+// rivalHeartbeats is how many heartbeats of another member with this one's address prove that both have it at the same
+// time, and not one after the other.
 const rivalHeartbeats = 3
 
-// rival returns a living member with this one's address, the zero Member if there is none, and whether it began to beat
-// before this one.
+// rival returns a living member with this one's address, the zero Member if there is none, and whether it began its
+// heartbeats before this one.
 func (p *heartbeats) rival() (rival Member, earlier bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +263,8 @@ func (p *heartbeats) candidates(v *View) (all []Member) {
 // way is the direction from one member to another.
 type way struct{ From, To Member }
 
-// lost returns the ways on which a member has not reached another for least, while both have beaten.
+// lost returns the ways between members on which the first has not reached the second for at least the time least,
+// although both sent heartbeats all that time.
 func (p *heartbeats) lost(members []Member, least time.Duration) (ways []way) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,7 +284,7 @@ func (p *heartbeats) lost(members []Member, least time.Duration) (ways []way) {
 	return ways
 }
 
-// isWhole reports whether all of members beat, and reach each other.
+// isWhole reports whether all of members are alive, and reach each other.
 func (p *heartbeats) isWhole(members []Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ type Listing struct {
 // ListedMember is a member as the store knows it.
 type ListedMember struct {
 	Member
-	Alive     bool  // it beat within HeartbeatTTL
+	Alive     bool  // it sent a heartbeat within HeartbeatTTL
 	In        bool  // it may decide
 	Confirmed int64 // the latest view that it has confirmed
 }

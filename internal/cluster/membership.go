@@ -29,32 +29,32 @@ type membership struct {
 	installed bool            // view is in force
 	cleared   map[ID]standing // members for which view need not wait any more
 	terms     [Slots]*Term
-	all       *Term // of mode Shared
+	all       *Term // the term in mode Shared; nil: none
 
-	lasting   context.Context // of the membership
+	lasting   context.Context // ends with the membership
 	handing   sync.WaitGroup  // handing over and looking through
 	unloading *unloading      // nil: no slot moves
 	moved     []*Term         // terms that ended with view, to hand over once it is confirmed
 
 	wanted time.Time // since when there is a reason for another view; zero: there is none
 	whole  time.Time // since when all members reach each other, as far as this one knows
-	since  time.Time // when a view first had owners, or first had none
-	owned  time.Time // when a view first had its mode
+	since  time.Time // since when views have had owners, or have had none
+	owned  time.Time // since when views have had the present mode
 	doubt  bool      // it is not known whether a proposed view was set
 	first  bool      // this is the process's first membership
-	warned bool      // the log has the other member with this one's address
+	warned bool      // another member with this one's address has been logged
 	unread time.Time // since when this member's own row can't be read or written, though the view can; zero: it can
 }
 
 const (
 	pollEvery   = 20 * time.Millisecond  // while a view is not in force
-	tendEvery   = 250 * time.Millisecond // else
-	drainWithin = 500 * time.Millisecond // for calls of slots that move
-	flushWithin = time.Second            // for units admitted in them that are not written yet
+	tendEvery   = 250 * time.Millisecond // while it is
+	drainWithin = 500 * time.Millisecond // time for calls of slots that move to end
+	flushWithin = time.Second            // time to write units that these calls admitted
 	drainPoll   = 2 * time.Millisecond
-	storeWithin = 2 * time.Second // for one round of reads and writes
+	storeWithin = 2 * time.Second // time for one round of reads and writes
 	leaveWithin = 2 * time.Second
-	unreadFor   = 5 * time.Second // without the own row alone, after which the membership ends
+	unreadFor   = 5 * time.Second // a membership ends if only its own row can't be read or written for this long
 	rowsAtOnce  = 8
 )
 
@@ -134,9 +134,9 @@ func (s *membership) checkRival() error {
 	return nil
 }
 
-// isUnread reports whether for unreadFor, err included, only this member's own row could not be read or written: the
-// nodes with the row are gone, so that no other member can set this one out either. followView reads the view first each
-// time.
+// isUnread reports whether only this member's own row could not be read or written for unreadFor, by followView's
+// results up to err. Then the nodes with the row are gone, and no other member can set this one out either. followView
+// reads the view first, so an error of the own row means that the view could be read.
 func (s *membership) isUnread(err error) bool {
 	switch {
 	case !errors.Is(err, errOwnRow):
@@ -197,8 +197,8 @@ func (s *membership) isIn() bool { return s.version != (Version{}) }
 // isAlone reports whether the view lists this member alone, so that no other one can take its keys.
 func (s *membership) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
-// checkOwnRow returns ErrOut if this member was set out. The member that did so may have died, and others may hear this
-// one again and see no reason for a view without it.
+// checkOwnRow returns ErrOut if this member was set out. A next view might never say so: the member that set it out may
+// have died, and others may hear this one again and see no reason for a view without it.
 func (s *membership) checkOwnRow(ctx context.Context) error {
 	if !s.view.Lists(s.self.ID) {
 		return nil
@@ -211,7 +211,7 @@ func (s *membership) checkOwnRow(ctx context.Context) error {
 	case st.out:
 		return ErrOut
 	}
-	s.fence.saw(began)
+	s.fence.noteIn(began)
 	return nil
 }
 
@@ -235,8 +235,9 @@ func (s *membership) insert(ctx context.Context) error {
 // learn follows v from now on: slots that move take no further calls, and admit nothing once their calls are over or
 // have had their time.
 //
-// A slot stays if this member has it and owns it in v as well, unless another member may have had it in between: if
-// this one has confirmed neither the view right before v nor any since v's sole owner was named.
+// A slot stays if this member has a term for it and owns it in v, and no other member can have owned it in between. That
+// is certain if this member has confirmed the view right before v or, as the sole owner in v, any view since it became
+// the sole owner; and if the views before and after both have owners, or both have none.
 func (s *membership) learn(v View) error {
 	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
 		return fmt.Errorf("%w: view %d", errLost, v.Number)
@@ -271,7 +272,7 @@ func (s *membership) learn(v View) error {
 	s.publish()
 	drain(moved)
 	s.end(moved)
-	if s.moved = nil; stays { // else another member may have owned them in a view that this one missed
+	if s.moved = nil; stays { // otherwise another member may have owned them in a view that this one missed
 		s.moved = moved
 	}
 	return nil
@@ -323,8 +324,8 @@ func (s *membership) install(ctx context.Context) error {
 	s.installed = true
 	begun := s.begin()
 	s.publish()
-	s.cluster.inbox.empty(s.view.Number, begun)
-	s.findOut(ctx, begun)
+	s.cluster.inbox.deliver(s.view.Number, begun)
+	s.startLookThrough(begun)
 	st := s.cluster.Status()
 	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
 		"members", len(s.view.Members), "owned_slots", st.Owned, "self", s.self.ID, "sole_owner", s.view.Sole)
@@ -350,7 +351,7 @@ func (s *membership) waitedFor(ctx context.Context) (map[ID]standing, error) {
 	return known, nil
 }
 
-// begin begins the terms that this member has by the view and does not have yet, and returns those of slots.
+// begin begins this member's terms by the view, except those that it has already. It returns those for single slots.
 func (s *membership) begin() (begun []*Term) {
 	if !s.view.Lists(s.self.ID) {
 		return nil

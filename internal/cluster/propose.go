@@ -10,9 +10,9 @@ import (
 
 const (
 	confirmWithin = 2 * time.Second        // after which a member that has not confirmed a view is set out
-	gatherFor     = 200 * time.Millisecond // for members that join to gather in one view
+	gatherFor     = 200 * time.Millisecond // so that one view takes in several members that join
 	rankWait      = 100 * time.Millisecond // for each member that should propose before this one
-	joinWait      = 500 * time.Millisecond // for members to propose a view with those that join
+	joinWait      = 500 * time.Millisecond // so that a member of the view proposes before one that joins
 )
 
 // propose proposes the next view if there is a reason for one and it is this member's turn.
@@ -33,7 +33,7 @@ func (s *membership) propose(ctx context.Context) error {
 	}
 	heard := slices.DeleteFunc(slices.Clone(s.view.Members), s.heartbeats.silent)
 	if !s.isTurn(heard, len(heard) < len(s.view.Members)) {
-		return nil // no row is read before
+		return nil // the rows of members are read only by the member whose turn it is
 	}
 	known, err := s.standings(ctx, s.view.involved())
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *membership) propose(ctx context.Context) error {
 		if !dies {
 			return nil
 		}
-		if len(stay) > 0 { // only what the death forces
+		if len(stay) > 0 { // change no more than the death forces
 			members, own = stay, s.forced(stay)
 		}
 	}
@@ -73,11 +73,10 @@ func (s *membership) propose(ctx context.Context) error {
 	return s.offer(ctx, next)
 }
 
-// forced returns the ownership of a view of the members that stay after a death, in which no slot of theirs moves if that
-// can be.
+// forced returns the ownership of a view of the members that stay after a death. If possible, none of their slots moves.
 func (s *membership) forced(stay []Member) ownership {
-	isThere := s.view.Mode == Owners || slices.ContainsFunc(stay, func(m Member) bool { return m.ID == s.view.Sole })
-	if next := s.nextOwnership(stay); !s.view.hasOwners() || next.mode == Shared || !isThere {
+	canStay := s.view.Mode == Owners || slices.ContainsFunc(stay, func(m Member) bool { return m.ID == s.view.Sole })
+	if next := s.nextOwnership(stay); !s.view.hasOwners() || next.mode == Shared || !canStay {
 		return next
 	}
 	return s.view.ownership()
@@ -89,8 +88,8 @@ func (s *membership) mayChange() bool {
 		slices.ContainsFunc(s.view.Members, s.heartbeats.silent) || s.nextOwnership(s.view.Members) != s.view.ownership()
 }
 
-// joining returns the members to add to the view: none while it is not in force, so that only smaller views follow one
-// that can't be.
+// joining returns the members to add to the view. While the view is not in force, it returns none unless all members of
+// the view are silent, so that only smaller views follow one that can't come into force.
 func (s *membership) joining(ctx context.Context) (join []Member, err error) {
 	if !s.installed && slices.ContainsFunc(s.view.Members, func(m Member) bool { return !s.heartbeats.silent(m) }) {
 		return nil, nil
@@ -115,7 +114,7 @@ func (s *membership) joining(ctx context.Context) (join []Member, err error) {
 }
 
 // isTurn reports whether this member should propose now. After a death the first of stay proposes at once, and each
-// other one if those before it did not. For joins, members wait a while.
+// later one only if those before it have not. Without a death, all wait for gatherFor before.
 func (s *membership) isTurn(stay []Member, dies bool) bool {
 	now := time.Now()
 	if s.wanted.IsZero() {
@@ -144,7 +143,7 @@ func (s *membership) offer(ctx context.Context, v View) error {
 	case errors.Is(err, ErrConflict):
 		s.doubt = true
 		return nil
-	case err != nil: // v may become the view, now or later
+	case err != nil: // v may have become the view, or become it later
 		s.doubt = true
 		return err
 	}
@@ -153,8 +152,7 @@ func (s *membership) offer(ctx context.Context, v View) error {
 	return s.learn(v)
 }
 
-// setOutSilent sets out the members of the view that have not beaten for too long. That is safe whether they are dead
-// or not.
+// setOutSilent sets out the members of the view that are silent. That is safe whether they are dead or not.
 func (s *membership) setOutSilent(ctx context.Context) error {
 	silent := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool {
 		return m.ID == s.self.ID || !s.heartbeats.silent(m)

@@ -17,9 +17,9 @@ const (
 	Refused                // connections to its address are refused: its process is gone, or the way is cut
 )
 
-// ways has this instance's ways to members. Members without an entry are reached.
+// ways holds the state of this instance's way to each member. A member without an entry is reached.
 type ways struct {
-	changed chan struct{} // holds a token when something has changed
+	changed chan struct{} // holds a token if a state has changed
 
 	mu  sync.Mutex
 	ids map[ID]Reach
@@ -87,7 +87,7 @@ func (w *ways) to(id ID) Reach {
 	return w.ids[id]
 }
 
-// keep removes members that have not been heard of: a member that is gone for good refuses connections for ever.
+// keep removes the members that are not in known, as one that is gone for good would refuse connections for ever.
 func (w *ways) keep(known map[ID]*heard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

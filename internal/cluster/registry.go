@@ -31,7 +31,7 @@ type Version [16]byte
 // ErrConflict means that the condition of a Set did not hold.
 var ErrConflict = errors.New("the cell has changed")
 
-// HeartbeatStore has members' signs of life. They expire unless they are renewed.
+// HeartbeatStore holds members' heartbeats. They expire unless they are renewed.
 type HeartbeatStore interface {
 	// Heartbeat stores b in place of the member's earlier heartbeat.
 	Heartbeat(ctx context.Context, b Heartbeat) error
@@ -51,9 +51,9 @@ type Heartbeat struct {
 	Load      Load  `json:"load,omitzero"`       // share of its resources that it uses
 	All       bool  `json:"all,omitempty"`       // it wants all members to own slots
 
-	Unloads  bool     `json:"unloads,omitempty"`  // it may have units in memory alone, which it writes before their slots move
-	Unloaded []uint64 `json:"unloaded,omitempty"` // sums of the plans for which it has
-	Plan     *Plan    `json:"plan,omitempty"`     // the next view, which it proposes once all members have; nil: none
+	Unloads  bool     `json:"unloads,omitempty"`  // it may have units only in memory, and writes them before their slots move
+	Unloaded []uint64 `json:"unloaded,omitempty"` // sums of the plans for which it has written them
+	Plan     *Plan    `json:"plan,omitempty"`     // the view that it proposes once all members have unloaded for it; nil: none
 }
 
 // Store keeps members and views.
@@ -80,8 +80,8 @@ const viewCell = "view"
 // rowCell is the name of the cell that holds id's row.
 func rowCell(id ID) string { return "member/" + string(id) }
 
-// goneCell is the name of the cell by which id, and no other member, says that it has ended for good, if its row can't
-// be written. It counts as a row that says out.
+// goneCell is the name of the cell by which id, and no other member, says that it has ended for good, if it can't write
+// its row. If the row can't be read, this cell counts as a row that says out.
 func goneCell(id ID) string { return "gone/" + string(id) }
 
 // rowWithin is the timeout of a read of a member's row, after which its goneCell is read.
@@ -147,7 +147,7 @@ func createGone(ctx context.Context, cells Cells, id ID) (err error) {
 		select {
 		case <-time.After(pollEvery):
 		case <-ctx.Done():
-			return fmt.Errorf("saying that member %s is gone: %w", id, err)
+			return fmt.Errorf("storing that member %s is gone: %w", id, err)
 		}
 	}
 }

@@ -14,15 +14,15 @@ type routes struct {
 	all        *Term        // of mode Shared; nil: this member has none
 	installed  bool
 	membership *membership   // nil: this instance is no member
-	left       bool          // nor will it be one again
+	left       bool          // this instance has left, and will not join again
 	changed    chan struct{} // closed when the routes are replaced
 }
 
-// Place is the decider of a slot now: this instance, by Term, or else Peer.
+// Place is the present decider of a slot: this instance, by Term, or else Peer.
 type Place struct {
 	Term *Term // the caller must call Leave when the call is decided; nil: a peer decides
 	Peer Member
-	View int64 // the number of the view that is the reason
+	View int64 // the number of the view that says so
 }
 
 // Enter returns the decider of slot. It waits until there is one, or until ctx ends, with an error.
@@ -58,7 +58,7 @@ func (c *Cluster) EnterFor(ctx context.Context, slot int, view int64) (*Term, er
 			case ok && p.Term != nil:
 				return p.Term, nil
 			case ok:
-				return nil, fmt.Errorf("%w: view %d says %s", ErrMoved, p.View, p.Peer.ID)
+				return nil, fmt.Errorf("%w: by view %d it is member %s", ErrMoved, p.View, p.Peer.ID)
 			}
 		}
 		if err := r.await(ctx); err != nil {
@@ -73,7 +73,7 @@ func (r *routes) await(ctx context.Context) error {
 	case <-r.changed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("no instance decides for the key while they agree on its owner: %w", ctx.Err())
+		return fmt.Errorf("no instance decides for the key until the members have agreed on its owner: %w", ctx.Err())
 	}
 }
 

@@ -12,14 +12,14 @@ const (
 	busyCPU    = 0.5 // share of the sole owner's processors
 	busyMemory = 0.8 // share of its --max-keys
 	busyFor    = 10 * time.Second
-	lateFor    = 500 * time.Millisecond // of late answers, beside lateAfter of internal/peer
+	lateFor    = 500 * time.Millisecond // how long its answers must be late, which they are after lateAfter of internal/peer
 
 	// The members' total load, which would be the sole owner's, is compared with these.
 	quietCPU    = busyCPU / 4
 	quietMemory = busyMemory / 2
 	quietFor    = time.Hour
 
-	steadyFor = 30 * time.Second // of heartbeats, after which a member may succeed a sole owner that died
+	steadyFor = 30 * time.Second // a member may succeed a sole owner that died after heartbeats without a gap for this long
 )
 
 // Load is the share of its resources that an instance uses. The zero value is that of an idle instance.
@@ -76,7 +76,7 @@ func (s *membership) nextAll() Why {
 	case s.heartbeats.isAsked():
 		return WhyAsked
 	case s.view.Mode == Sole:
-		return s.heartbeats.whyTurn(&s.view)
+		return s.heartbeats.whyNotSole(&s.view)
 	case s.view.All == WhyAsked, min(s.heartbeats.quietFor(), time.Since(s.owned)) >= s.cluster.quietFor:
 		return ""
 	}
@@ -85,8 +85,7 @@ func (s *membership) nextAll() Why {
 
 // nextSole returns the member that should own every slot, or the reason for none.
 func (s *membership) nextSole(members []Member) (ID, Why) {
-	can := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Address == "" })
-	slices.SortFunc(can, byAge)
+	can := reachable(members)
 	if s.view.Mode != Sole {
 		return can[0].ID, ""
 	}
@@ -100,6 +99,13 @@ func (s *membership) nextSole(members []Member) (ID, Why) {
 		return s.heartbeats.steadiest(can), ""
 	}
 	return youngest(can, &s.view), ""
+}
+
+// reachable returns the members with an address, sorted by age.
+func reachable(members []Member) []Member {
+	can := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Address == "" })
+	slices.SortFunc(can, byAge)
+	return can
 }
 
 // byAge orders members by the view in which they joined, the oldest first. Those that join now come last.
@@ -125,9 +131,9 @@ func youngest(can []Member, v *View) ID {
 type ending int
 
 const (
-	endedLeft   ending = iota // it said so, or others put it out
+	endedLeft   ending = iota // it left, or others set it out
 	endedDead                 // its address refuses connections
-	endedSilent               // not known: it may be too busy to beat
+	endedSilent               // it may be dead, or too busy for heartbeats
 )
 
 // ended returns how the membership of id ended.
@@ -146,8 +152,8 @@ func (p *heartbeats) ended(id ID) ending {
 	return endedLeft
 }
 
-// steadiest returns the youngest of can, sorted by age, that has beaten for steadyFor, or else the one that has beaten
-// the longest: a sole owner that died may have been overloaded, and so may its successor.
+// steadiest returns the youngest of can, sorted by age, that has sent heartbeats without a gap for steadyFor, or else the
+// one that has done so the longest. The sole owner may have died of its load, which its successor takes over.
 func (p *heartbeats) steadiest(can []Member) ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,8 +188,8 @@ func (p *heartbeats) isAsked() bool {
 	return false
 }
 
-// whyTurn returns the reason for v's sole owner to become one of many owners, empty if there is none.
-func (p *heartbeats) whyTurn(v *View) Why {
+// whyNotSole returns the reason why all members should own slots instead of v's sole owner, empty if there is none.
+func (p *heartbeats) whyNotSole(v *View) Why {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.heard[v.Sole]

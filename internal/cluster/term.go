@@ -18,7 +18,7 @@ type Term struct {
 
 	membership *membership
 	began      time.Time
-	calls      atomic.Int64 // being decided
+	calls      atomic.Int64 // number of calls being decided
 	closed     atomic.Bool  // no further call begins
 	ended      atomic.Bool  // it admits nothing any more
 	known      knowledge
@@ -43,8 +43,8 @@ func (t *Term) Ended() bool { return t.ended.Load() }
 func (t *Term) Leave() { t.calls.Add(-1) }
 
 // Verify reads this member's own row, and returns nil if it says that the member is in. The read begins after the call
-// of Verify; all callers that wait for the next read share it. ErrOut means that nothing may be admitted; after any
-// other error it is not known, and Verify may be called again.
+// of Verify; all callers that wait for the next read share it. ErrOut means that nothing may be admitted. After any
+// other error nothing may be admitted either until another call of Verify returns nil.
 func (t *Term) Verify(ctx context.Context) error {
 	if t.Ended() {
 		return ErrOut
@@ -65,11 +65,11 @@ func (t *Term) Fence() *Fence { return t.membership.fence }
 // Verified returns when the latest read of this member's own row began that found the member in, by its monotonic
 // clock; the zero Time if none did, or the term has ended.
 func (t *Term) Verified() time.Time {
-	seen := t.membership.fence.seen.Load()
-	if seen == nil || t.Ended() {
+	last := t.membership.fence.lastIn.Load()
+	if last == nil || t.Ended() {
 		return time.Time{}
 	}
-	return *seen
+	return *last
 }
 
 // ErrOut means that a term has ended, as the slot moved or the member was set out.

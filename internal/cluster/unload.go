@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A member may have units in memory alone, and write them only before their slots move. In a change of owners that
-// nothing forces, such as a join, the member whose turn it is to propose the next view announces it in its heartbeats. The
-// others write what they would lose by it while they go on deciding, and say so in theirs; then it proposes the view. A
-// member that leaves writes all first.
+// A member may have units only in memory, and write them only before their slots move. Before a change of owners that
+// nothing forces, such as a join, the member whose turn it is to propose the next view announces it as a Plan in its
+// heartbeats. The members that would lose slots write the units of these slots while they go on deciding, and report that
+// in their heartbeats. Then the view is proposed. A member that leaves writes all its units first.
 
 // Plan is a view that a member wants to propose.
 type Plan struct {
@@ -33,8 +33,8 @@ func (p *Plan) sum() uint64 {
 
 // unloading is this member's work before slots move.
 type unloading struct {
-	view int64    // in which it began
-	of   []uint64 // sums of the plans, in order; nil: the member leaves
+	view int64    // the view in which it began
+	sums []uint64 // sums of the plans, in order; nil: the member leaves
 	stop context.CancelFunc
 	over chan struct{} // closed when it is done, or has failed
 	done atomic.Bool
@@ -42,9 +42,9 @@ type unloading struct {
 
 const unloadRetry = time.Second
 
-// isUnloaded reports whether all members have written the counts that move with a view of these
-// members. If not, it announces that view. It does not wait for members that are cut off, or for a
-// sole owner that answers late.
+// isUnloaded reports whether a view of these members may be proposed: all members have written the units that they have
+// only in memory in slots that move. If not, it announces that view. Members that are cut off, and a sole owner that
+// answers late, are not waited for.
 func (s *membership) isUnloaded(members []Member, own ownership) bool {
 	if own.mode == Shared || own.all == WhyLate && s.view.All != WhyLate {
 		return true
@@ -78,7 +78,7 @@ func (p *heartbeats) haveUnloaded(v *View, sum uint64) bool {
 	return true
 }
 
-// plans returns the plans that living members announce, this one's too.
+// plans returns the plans that living members announce, including this one's.
 func (p *heartbeats) plans() (all []*Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,33 +93,34 @@ func (p *heartbeats) plans() (all []*Plan) {
 	return all
 }
 
-// unload begins to unload for plans, unless that is under way, and tells others once it is done.
+// unload begins to unload for plans, unless that is under way, and reports it to the others once it is done.
 func (s *membership) unload(plans []*Plan) {
 	if s.cluster.opts.Unload == nil {
 		return
 	}
-	var of []uint64
+	var sums []uint64
 	for _, p := range plans {
-		of = append(of, p.sum())
+		sums = append(sums, p.sum())
 	}
-	slices.Sort(of)
-	of = slices.Compact(of)
+	slices.Sort(sums)
+	sums = slices.Compact(sums)
 	switch u := s.unloading; {
-	case u == nil && len(of) == 0, u != nil && u.of == nil: // it leaves
-	case u == nil || u.view != s.view.Number || !slices.Equal(u.of, of):
-		if s.stopUnloading(); len(of) > 0 {
-			s.beginUnloading(of, s.movesBy(plans))
+	case u == nil && len(sums) == 0: // no plan needs it
+	case u != nil && u.sums == nil: // this member leaves, and unloads all slots
+	case u == nil || u.view != s.view.Number || !slices.Equal(u.sums, sums):
+		if s.stopUnloading(); len(sums) > 0 {
+			s.beginUnloading(sums, s.movesBy(plans))
 		}
 	case u.done.Load():
-		s.heartbeats.unloaded(of)
+		s.heartbeats.unloaded(sums)
 	}
 }
 
 // unloaded notes that this member has unloaded for the plans with these sums.
-func (p *heartbeats) unloaded(of []uint64) {
+func (p *heartbeats) unloaded(sums []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done = of
+	p.done = sums
 }
 
 // movesBy returns a function that reports whether this member would lose a slot by any of plans.
@@ -134,10 +135,10 @@ func (s *membership) movesBy(plans []*Plan) func(slot int) bool {
 	return func(slot int) bool { return moves[slot] }
 }
 
-// beginUnloading begins to unload slots that move for plans with these sums.
-func (s *membership) beginUnloading(of []uint64, moves func(slot int) bool) {
+// beginUnloading begins to unload the slots that move by the plans with these sums; nil: because this member leaves.
+func (s *membership) beginUnloading(sums []uint64, moves func(slot int) bool) {
 	ctx, stop := context.WithCancel(s.lasting)
-	u := &unloading{view: s.view.Number, of: of, stop: stop, over: make(chan struct{})}
+	u := &unloading{view: s.view.Number, sums: sums, stop: stop, over: make(chan struct{})}
 	s.unloading = u
 	s.handing.Go(func() {
 		defer close(u.over)
@@ -150,8 +151,8 @@ func (s *membership) beginUnloading(of []uint64, moves func(slot int) bool) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.cluster.opts.Logger.Warn("counts that are in memory alone can't be written, and slots wait to move", "error", err)
-			if of == nil { // a stop does not wait for a store that takes nothing
+			s.cluster.opts.Logger.Warn("units that are only in memory can't be written, and slots wait to move", "error", err)
+			if sums == nil { // a member that leaves does not wait for a store that fails
 				return
 			}
 			select {
@@ -162,7 +163,7 @@ func (s *membership) beginUnloading(of []uint64, moves func(slot int) bool) {
 	})
 }
 
-// stopUnloading ends unloading that is under way: no slot moves.
+// stopUnloading ends the unloading that is under way, and lets units of all slots be kept only in memory again.
 func (s *membership) stopUnloading() {
 	if s.unloading == nil {
 		return
@@ -174,12 +175,13 @@ func (s *membership) stopUnloading() {
 	_ = s.cluster.opts.Unload(s.lasting, nil)
 }
 
-// mayLeave reports whether this member, which leaves, has written all that it has in memory alone, or can't.
+// mayLeave reports whether this member can leave now: it has written the units that it had only in memory, or failed to
+// write them. If need be, it begins to write them.
 func (s *membership) mayLeave() bool {
 	if s.cluster.opts.Unload == nil || s.cluster.opts.MayUnload == nil || !s.cluster.opts.MayUnload() || !s.isIn() {
 		return true
 	}
-	if s.unloading == nil || s.unloading.of != nil {
+	if s.unloading == nil || s.unloading.sums != nil {
 		s.stopUnloading()
 		s.beginUnloading(nil, func(int) bool { return true })
 	}

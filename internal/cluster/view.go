@@ -20,7 +20,7 @@ func NewID() ID { return ID(rand.Text()) }
 // Member is an instance that may decide.
 type Member struct {
 	ID      ID     `json:"id"`
-	Address string `json:"address,omitempty"` // where others reach it, host:port; empty: they can't
+	Address string `json:"address,omitempty"` // host:port at which others reach it; empty: they can't
 	Joined  int64  `json:"joined,omitempty"`  // the number of the first view that lists it; 0: none yet
 }
 
@@ -30,11 +30,12 @@ type Mode string
 // The modes.
 const (
 	Sole   Mode = "sole"   // one member owns every slot. An older build does not know this mode, and decides nothing
-	Owners Mode = "owners" // each slot is decided by its owner alone
+	Owners Mode = "owners" // each slot's owner alone decides for it
 	Shared Mode = "shared" // every member decides for all slots, by writing and then counting
 )
 
-// View is a numbered list of members. Views follow each other by number, and are immutable. The zero View is none.
+// View is a numbered list of members. Views follow each other by number, and are immutable. The zero View means that there
+// is none.
 type View struct {
 	Number  int64    `json:"number"` // 1 and up
 	Mode    Mode     `json:"mode"`
@@ -43,8 +44,8 @@ type View struct {
 	Cuts    int      `json:"cuts,omitempty"` // number of recent times that members were cut off from each other
 
 	Sole      ID    `json:"sole,omitempty"`       // the owner of every slot, in mode Sole
-	SoleSince int64 `json:"sole_since,omitempty"` // the number of the view from which on, without a gap, it is the sole owner
-	All       Why   `json:"all,omitempty"`        // why all own slots; empty: one of several does
+	SoleSince int64 `json:"sole_since,omitempty"` // the number of the view since which it is the sole owner without a gap
+	All       Why   `json:"all,omitempty"`        // why all members own slots; empty: there is no reason against a sole owner
 }
 
 // Lists reports whether id is a member of v.
@@ -52,7 +53,7 @@ func (v *View) Lists(id ID) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
-// hasOwners reports whether each slot has one owner, which it has not in the zero View.
+// hasOwners reports whether each slot has one owner. It is false for the zero View.
 func (v *View) hasOwners() bool { return v.Mode == Owners || v.Mode == Sole }
 
 // idsOf returns the ids of members, in their order.
@@ -63,7 +64,7 @@ func idsOf(members []Member) (ids []ID) {
 	return ids
 }
 
-// standing is the content of a member's row, as far as it is known.
+// standing is what other members need to know of a member's row.
 type standing struct {
 	out       bool
 	confirmed int64 // the latest view that it confirmed; 0: none
