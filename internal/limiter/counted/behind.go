@@ -23,9 +23,9 @@ import (
 // behind is the write-behind of units that owners admit from memory under GuaranteeLocal. It writes them every sync
 // interval, many keys at a time, and writes a key's units before the key is read or opened.
 //
-// An owner admits units only while its term was verified within patience. Units that wait for longer than patience are
-// written before the key admits more. So an owner that is set out, or can't reach the store, soon admits
-// nothing.
+// An owner admits units only while its term was verified within patience. Once units of a key have waited for longer than
+// patience, they are written before the key admits more. So an owner that is set out, or can't reach the store, soon
+// admits nothing.
 type behind struct {
 	tallies *totals.Totals
 	serial  *cas.Decider
@@ -33,8 +33,8 @@ type behind struct {
 	opts    *demand.Settings
 
 	shards          [behindShards]behindShard
-	keys, events    atomic.Int64 // that wait to be written
-	written, failed atomic.Uint64
+	keys, events    atomic.Int64  // numbers of those that wait to be written
+	written, failed atomic.Uint64 // see Behind
 }
 
 // behindShard holds a part of the keys with unwritten units.
@@ -43,18 +43,19 @@ type behindShard struct {
 	keys map[store.Key]*unwritten
 }
 
-// unwritten has the units of one key that are not stored yet. Their plans share a state and have the same windows, so
-// one of them writes all: before any other plan admits units, the key is read anew.
+// unwritten has the units of one key that are not stored yet. They were admitted under plans that share a state and have
+// the same windows, so they are written under one of these plans. Before any other plan admits units, the key is written
+// and read again.
 type unwritten struct {
 	target   demand.Target
 	since    time.Time // when the oldest unit was admitted
 	gathered gathered
-	pending  *pendingDelta // units for the key's buckets and conversions; nil: none
-	doubt    *pendingDelta // units added before, which may be stored already
+	pending  *pendingDelta // changes of the key's cell; nil: none
+	doubt    *pendingDelta // earlier changes, which are being written or may be stored already; nil: none
 
-	trip  chan struct{} // closed when the write in progress is answered; nil: there is none
-	going gathered      // units in that write
-	began time.Time     // when that write began
+	trip   chan struct{} // closed when the write in progress is answered; nil: no write is in progress
+	inTrip gathered      // units in that write
+	began  time.Time     // when that write began
 }
 
 // gathered has units for logs and totals.
@@ -65,21 +66,21 @@ type gathered struct {
 
 // Bounds of unwritten units. Past them units are written before they are admitted.
 const (
-	behindShards       = 64      // large enough that two cores rarely meet
-	MaxUnwrittenKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than Totals keeps while writes are repeated
+	behindShards       = 64      // so many that two cores rarely wait for the same lock
+	MaxUnwrittenKeys   = 1 << 16 // of 300 bytes: 20 MiB; Totals has room for them while writes are repeated
 	maxUnwrittenEvents = 1 << 20 // of 40 bytes: 40 MiB
-	// tripKeys is the number of keys that are written together, and trips the number of such groups at a time: enough
-	// for the keys of one node to fill its requests, and few enough to leave the store to decisions.
+	// tripKeys is the number of keys that are written together, and trips the number of such groups at a time: so many
+	// that the keys of each node fill its requests, and so few that the store has time for decisions.
 	tripKeys, trips = 32, 2
 	tripEvents      = 32              // of a key in one request
 	lastTrips       = 2 * time.Second // timeout for all unwritten units when the engine ends
 )
 
 // localCaveat is the limitation of GuaranteeLocal.
-const localCaveat = "guarantee local writes behind what it admits: beyond the limit, what an instance that dies or is set out " +
-	"has admitted and not written yet may be admitted again"
+const localCaveat = "guarantee local writes behind: beyond the limit, units that an instance has admitted and not yet written " +
+	"when it dies or is set out may be admitted again"
 
-// LocalPromise returns what p, which is written behind, does not guarantee.
+// LocalPromise returns the limitations of p's guarantee. p is a policy that is written behind.
 func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
 	if p.InCells() {
@@ -98,8 +99,8 @@ func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 type Behind struct {
 	Waiting int           // keys with unwritten units
 	Lag     time.Duration // since the oldest unwritten unit was admitted
-	Written uint64        // writes that the store acknowledged, of one key each
-	Failed  uint64        // writes that failed, and are repeated
+	Written uint64        // acknowledged writes, of one key each
+	Failed  uint64        // failed writes, which are repeated
 }
 
 // lag returns how long the oldest units of s have waited.
@@ -130,10 +131,10 @@ func (b *behind) waitsSince(at time.Time) bool {
 
 func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
 
-// patience is how long units may wait to be written, and how long a term is used after it was verified.
+// patience is the longest time that units may wait to be written, and for which a term is used after it was verified.
 func (b *behind) patience() time.Duration { return b.opts.SyncInterval + b.opts.StoreTimeout }
 
-// verifyTerm returns nil if term was verified within patience, and else verifies it. Errors are those of Term.Verify.
+// verifyTerm verifies term, unless that was done within patience. Its errors are those of Term.Verify.
 func (b *behind) verifyTerm(ctx context.Context, term owner.Term) error {
 	if time.Since(term.Verified()) < b.patience() {
 		return nil
@@ -141,7 +142,7 @@ func (b *behind) verifyTerm(ctx context.Context, term owner.Term) error {
 	return term.Verify(ctx)
 }
 
-// hasRoom reports whether units of key may wait; else they must be written first.
+// hasRoom reports whether units of key may wait to be written. Otherwise they must be written before they are admitted.
 func (b *behind) hasRoom(key store.Key) bool {
 	sh := b.shard(key)
 	sh.mu.Lock()
@@ -167,7 +168,7 @@ func (b *behind) add(t *demand.Target, own *units, k *keyState) {
 	u.gathered.add(own.counts)
 }
 
-// waitingFor returns the unwritten units of t, whose shard is locked.
+// waitingFor returns the unwritten units of t, and adds t to sh if it has none. The shard is locked.
 func (b *behind) waitingFor(sh *behindShard, t *demand.Target) *unwritten {
 	u := sh.keys[t.Key]
 	if u == nil {
@@ -181,7 +182,7 @@ func (b *behind) waitingFor(sh *behindShard, t *demand.Target) *unwritten {
 	return u
 }
 
-// add adds counts to g.counts.
+// add adds counts to those of g.
 func (g *gathered) add(counts []store.Count) {
 	s := store.State{Counts: g.counts}
 	for _, c := range counts {
@@ -190,21 +191,21 @@ func (g *gathered) add(counts []store.Count) {
 	g.counts = s.Counts
 }
 
-// run writes unwritten units every interval until ctx ends, and then those that remain.
+// run writes the unwritten units every interval until ctx ends, and then those that remain, small keys included.
 func (b *behind) run(ctx context.Context) {
 	tick := time.NewTicker(b.opts.SyncInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			b.owned.thinOut()
+			b.owned.trimSmall()
 			b.sync(ctx)
 		case <-ctx.Done():
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTrips)
 	defer cancel()
-	b.owned.outgrowAll(ctx, func(store.Key, *keyState) bool { return true })
+	b.owned.queueAllSmall(ctx, func(store.Key, *keyState) bool { return true })
 	b.flush(ctx)
 }
 
@@ -225,8 +226,8 @@ func (b *behind) sync(ctx context.Context) {
 	bounded.Each(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
 }
 
-// waiting returns the keys with unwritten units in groups, and marks each as being written. It takes them shard by
-// shard, so that room becomes free for units admitted meanwhile.
+// waiting returns the unwritten units in groups of keys, and begins the write of each. It goes shard by shard, so that
+// room for further units becomes free meanwhile.
 func (b *behind) waiting() iter.Seq[[]*unwritten] {
 	return func(yield func([]*unwritten) bool) {
 		var group []*unwritten
@@ -250,9 +251,9 @@ func (b *behind) waiting() iter.Seq[[]*unwritten] {
 	}
 }
 
-// writeKey writes key's unwritten units, and removes units that are stored ahead.
+// writeKey writes key's unwritten units, and removes units that are stored ahead from its totals.
 func (b *behind) writeKey(ctx context.Context, key store.Key) error {
-	b.owned.outgrow(key)
+	b.owned.queueSmall(key)
 	sh := b.shard(key)
 	for {
 		sh.mu.Lock()
@@ -275,48 +276,48 @@ func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 		select {
 		case <-trip:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: what was admitted before is not written yet: %w", store.ErrUnavailable, ctx.Err())
+			return fmt.Errorf("%w: units that were admitted earlier are not written yet: %w", store.ErrUnavailable, ctx.Err())
 		}
 	}
 }
 
-// begin moves u's units into a write. The shard is locked.
+// begin begins a write of u's units. Changes of a cell wait while earlier ones are in doubt. The shard is locked.
 func (u *unwritten) begin() {
 	u.trip, u.began = make(chan struct{}), time.Now()
-	u.going, u.gathered = u.gathered, gathered{}
+	u.inTrip, u.gathered = u.gathered, gathered{}
 	if u.doubt == nil {
 		u.doubt, u.pending = u.pending, nil
 	}
 }
 
-// departure is one key's part of a group write.
-type departure struct {
+// keyWrite is one key's part of a group write.
+type keyWrite struct {
 	*unwritten
-	open   int      // writes without an answer
+	open   int      // number of writes without an answer
 	left   gathered // units of failed writes
-	failed error
+	failed error    // of a failed write; nil: none has failed
 }
 
-// write writes the units of group that begin selected, and returns an error if some must be written again.
+// write writes the units of group whose write has begun. It returns an error if some of them must be written again.
 func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
 	var writes []store.Write
-	var of []*departure // the departure of each of writes
+	var parts []*keyWrite // the key's part to which each of writes belongs
 	var mu sync.Mutex
-	answered := func(d *departure, left gathered, err error) {
+	answered := func(d *keyWrite, left gathered, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		d.left.events, d.failed = append(d.left.events, left.events...), cmp.Or(err, d.failed)
 		d.left.add(left.counts)
 		if d.open--; d.open == 0 {
 			failed = cmp.Or(d.failed, failed)
-			b.arrive(d)
+			b.finish(d)
 		}
 	}
 	var all sync.WaitGroup
 	for _, u := range group {
-		d := &departure{unwritten: u}
+		d := &keyWrite{unwritten: u}
 		if u.target.Plan.Cell {
 			d.open = 1
 			all.Go(func() { answered(d, gathered{}, b.writeBuckets(ctx, u)) })
@@ -325,7 +326,7 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 		from := len(writes)
 		writes = u.appendWrites(writes)
 		d.open = len(writes) - from
-		of = append(of, slices.Repeat([]*departure{d}, d.open)...)
+		parts = append(parts, slices.Repeat([]*keyWrite{d}, d.open)...)
 	}
 	if len(writes) == 0 {
 		all.Wait()
@@ -336,17 +337,17 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 		if err != nil {
 			left = gathered{writes[i].Events, writes[i].Again(err).Add}
 		}
-		answered(of[i], left, err)
+		answered(parts[i], left, err)
 	})
 	all.Wait()
 	return failed
 }
 
-// appendWrites appends the writes for u.going to writes.
+// appendWrites appends the writes of u.inTrip to writes.
 func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 	p := u.target.Plan
-	w := store.Write{Key: u.target.Key, Level: p.Consistency.Write, Logs: p.LogWrites, Add: u.going.counts, Tally: p.Tally, Span: p.Span}
-	for events := u.going.events; ; w.Add = nil {
+	w := store.Write{Key: u.target.Key, Level: p.Consistency.Write, Logs: p.LogWrites, Add: u.inTrip.counts, Tally: p.Tally, Span: p.Span}
+	for events := u.inTrip.events; ; w.Add = nil {
 		n := min(len(events), tripEvents)
 		w.Events, events = events[:n:n], events[n:]
 		writes = append(writes, w)
@@ -356,8 +357,8 @@ func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 	}
 }
 
-// arrive ends d's part of the write. Units of failed writes wait again, unless they no longer count.
-func (b *behind) arrive(d *departure) {
+// finish ends d's part of the write. Units of failed writes wait again, unless they no longer count.
+func (b *behind) finish(d *keyWrite) {
 	u, now := d.unwritten, b.opts.Timing.Instant()
 	if d.failed != nil {
 		b.failed.Add(1)
@@ -370,8 +371,8 @@ func (b *behind) arrive(d *departure) {
 	sh := b.shard(u.target.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	b.events.Add(int64(len(d.left.events) - len(u.going.events)))
-	u.gathered.events, u.going = append(d.left.events, u.gathered.events...), gathered{}
+	b.events.Add(int64(len(d.left.events) - len(u.inTrip.events)))
+	u.gathered.events, u.inTrip = append(d.left.events, u.gathered.events...), gathered{}
 	u.gathered.add(d.left.counts)
 	if d.failed == nil {
 		u.since = u.began
@@ -387,7 +388,7 @@ func (b *behind) arrive(d *departure) {
 	}
 }
 
-// endDoubt drops u.doubt, whose units are stored or no longer count. The shard is locked.
+// endDoubt drops u.doubt: its changes are stored, or no longer count. The shard is locked.
 func (b *behind) endDoubt(u *unwritten) {
 	if u.doubt != nil {
 		b.events.Add(-int64(len(u.doubt.changes)))

@@ -24,39 +24,40 @@ func (s *Decider) decideInCell(ctx context.Context, t *demand.Target, batch []*d
 	s.serial.DecideBatch(ctx, t, batch)
 }
 
-// flushKey drops what is known of t's buckets, and writes units that were added in memory to the cell, which is about to change.
+// flushKey drops the state of t's key, and writes the units that were added to it in memory, because the cell is about to
+// be changed in the store.
 func (c *counted) flushKey(ctx context.Context, t *demand.Target, term owner.Term) error {
 	c.owned.forget(t.Key)
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return err
 	}
-	if err := term.Note(t.Key, t.Plan.Life); err != nil { // else the key would be new to it again
+	if err := term.Note(t.Key, t.Plan.Life); err != nil { // without it, the term might take the key for a new one
 		return store.Unavailable(err)
 	}
 	return nil
 }
 
-// pendingDelta has the units that were added into a key's buckets and conversions in memory, and are not in the cell yet.
+// pendingDelta has the changes of a key's buckets and conversions in memory that may not be in the stored cell yet.
 type pendingDelta struct {
-	units   int64         // for buckets
+	units   int64         // added to each bucket
 	changes []change      // of conversions
-	last    store.Instant // time of the last unit
-	known   *keyState     // whose buckets hold the units
-	tried   cas.Attempts  // conditional writes of the units, one of which may be stored
-	mixed   bool          // other instances changed the cell, too: the next owner
+	last    store.Instant // of the latest change
+	known   *keyState     // the state in memory that has the changes
+	tried   cas.Attempts  // conditional writes of the changes, one of which may be stored
+	mixed   bool          // another instance, such as the next owner, has changed the cell, too
 }
 
-// addToCell notes that own went into the buckets of k, and returns by how many the waiting changes grew. The shard is
-// locked.
+// addToCell notes that own was added to the cell in k, and returns the number of changes that wait because of it. The shard
+// is locked.
 func (u *unwritten) addToCell(own *units, k *keyState) (more int) {
 	units := sumOf(own.batch)
-	p := u.into(k, own.now)
+	p := u.pendingIn(k, own.now)
 	p.units = store.AddSaturating(p.units, units)
-	return p.send(u.target.Plan, change{at: own.now, units: units, probes: own.probes})
+	return p.addChange(u.target.Plan, change{at: own.now, units: units, probes: own.probes})
 }
 
-// into returns the units added into k, with a time of at least now. The shard is locked.
-func (u *unwritten) into(k *keyState, now store.Instant) *pendingDelta {
+// pendingIn returns u.pending for a change of k at now. The shard is locked.
+func (u *unwritten) pendingIn(k *keyState, now store.Instant) *pendingDelta {
 	if u.pending == nil {
 		u.pending = new(pendingDelta)
 	}
@@ -64,9 +65,9 @@ func (u *unwritten) into(k *keyState, now store.Instant) *pendingDelta {
 	return u.pending
 }
 
-// writeBuckets adds u.doubt to u's cell, by one conditional write. It first looks for an earlier attempt, so that
-// nothing is added twice; units added since wait for the next write. It dates all units now, which overstates the
-// fill by at most what has drained meanwhile.
+// writeBuckets makes the changes of u.doubt in the stored cell, by one conditional write. It first looks for an earlier
+// attempt in the cell, so that no unit is added twice. It adds all units to buckets as of now, so the stored fill is too
+// high by at most the units that have drained since they were admitted.
 func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p := u.doubt
 	if p == nil {
@@ -85,7 +86,7 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 				r.AddToBucket(s, now, p.units)
 			}
 		}
-		p.changeAgain(u.target.Plan, s, now)
+		p.replay(u.target.Plan, s, now)
 		return true
 	})
 	if err != nil {
@@ -103,7 +104,8 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	return nil
 }
 
-// hasDrained reports whether p, added into t's buckets, has waited for so long that a full bucket has drained twice.
+// hasDrained reports whether p's latest change is so old that none of its units count for t: older than two windows of each
+// conversion, and than twice the time in which each bucket drains.
 func (p *pendingDelta) hasDrained(t *demand.Target, now store.Instant) bool {
 	lasts := time.Duration(0)
 	for i := range t.Plan.Rules {

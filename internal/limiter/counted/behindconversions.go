@@ -9,17 +9,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// change is a change of a key's conversions in memory: units were sent, or a receipt was returned.
+// change is a change of a cell in memory: units were sent, or the units of an entry were given back or confirmed.
 type change struct {
 	at     store.Instant
 	units  int64        // sent
 	probes uint64       // see count.RuleSet.Probes
-	back   *count.Entry // the entry that was given back, confirmed or, if it is not claimed, aborted; nil: units were sent
+	back   *count.Entry // given back or confirmed; without a claim, it was aborted; nil: units were sent
 }
 
-// send notes c, and returns by how many the waiting changes grew. Units sent within one block are one change, unless a
-// receipt was returned in between.
-func (p *pendingDelta) send(plan *demand.Plan, c change) (more int) {
+// addChange adds c, of sent units, to p's changes if the plan has a conversion, and returns the number of added changes: it
+// merges units that were sent within one block, unless units were given back or confirmed in between.
+func (p *pendingDelta) addChange(plan *demand.Plan, c change) (more int) {
 	if !plan.Cell || !plan.HasConversion() {
 		return 0
 	}
@@ -34,9 +34,9 @@ func (p *pendingDelta) send(plan *demand.Plan, c change) (more int) {
 	return 1
 }
 
-// changeAgain repeats p's changes on the conversions of s, at now. It uses the changes' own times, also for receipts,
-// so that the cell lists the same receipts as memory.
-func (p *pendingDelta) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
+// replay makes p's changes in s, at now. Sent units and returned receipts keep the instants that they have in memory, so
+// that the cell lists the same receipts.
+func (p *pendingDelta) replay(plan *demand.Plan, s *store.State, now store.Instant) {
 	for i := range p.changes {
 		c := &p.changes[i]
 		at := min(c.at, now)
@@ -44,16 +44,16 @@ func (p *pendingDelta) changeAgain(plan *demand.Plan, s *store.State, now store.
 		case at <= s.Reset:
 		case c.back == nil:
 			plan.SendAgain(s, now, at, c.units, c.probes)
-		case s.Reset < c.back.At && (c.back.Claimed == 0 || p.noteAgain(s, c)):
+		case s.Reset < c.back.At && (c.back.Claimed == 0 || p.replayReceipt(s, c)):
 			plan.GiveBack(s, c.back, now)
 		}
 	}
 }
 
-// noteAgain notes c's receipt in the cell s, and reports whether it was returned for the first time. Memory keeps more
-// receipts than a cell: unless other instances changed the cell, too, a receipt that was new to memory is not too old for
-// the cell.
-func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
+// replayReceipt adds c's receipt to those that s lists, and reports whether it was not among them. A cell lists fewer
+// receipts than memory, and takes older ones for returned. But memory has accepted this one as new, so it is new for the
+// cell as well, unless another instance has changed the cell, too.
+func (p *pendingDelta) replayReceipt(s *store.State, c *change) (first bool) {
 	claimed := c.back.Claimed
 	if !p.mixed {
 		claimed = max(claimed, s.Applied.Since+1)
@@ -61,7 +61,7 @@ func (p *pendingDelta) noteAgain(s *store.State, c *change) (first bool) {
 	return s.Applied.Note(c.back.ID, claimed, c.at, store.MaxApplied)
 }
 
-// giveBackInFlight is GiveBackUnder for t, whose limits are in a cell, or in memory and written to it.
+// giveBackInFlight is GiveBackUnder for a key with a cell. It runs while no batch of the key is in progress.
 func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, term owner.Term, e *count.Entry) error {
 	k, err := s.counted.known(ctx, t, []*demand.Charge{{Target: *t, Op: count.OpRecord, Term: term}})
 	switch {
@@ -77,7 +77,7 @@ func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, term o
 	return s.serial.GiveBack(ctx, t, e)
 }
 
-// giveBackInMemory is GiveBackUnder by what is known of t.
+// giveBackInMemory is GiveBackUnder for a key whose state, k, is in memory.
 func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry) error {
 	c := s.counted
 	now, err := s.opts.Timing.Checked()
@@ -88,7 +88,7 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry
 	if !first {
 		return nil
 	}
-	c.behind.addBack(t, k, at, e) // before Note, as for admitted units
+	c.behind.addBack(t, k, at, e) // before Note, as in decideOwned
 	if err := k.term.Note(t.Key, t.Plan.Life); err != nil {
 		c.owned.forget(t.Key)
 		return store.Unavailable(err)
@@ -97,8 +97,8 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *keyState, e *count.Entry
 	return nil
 }
 
-// giveBack gives back e's units at now, or right after a later reset. It reports whether it did so: not if a reset has
-// removed the units or, with a claim, if they were given back before.
+// giveBack gives back or confirms e's units in k, at now or, if that is later, right after the latest reset. first is false,
+// and nothing changes, if a reset has removed the units, or if e is claimed and its receipt was returned before.
 func (k *keyState) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
 	s := k.open()
 	defer k.close(s)
@@ -111,12 +111,12 @@ func (k *keyState) giveBack(now store.Instant, e *count.Entry) (at store.Instant
 	return at, true
 }
 
-// addBack queues e, which was given back in k at an instant, to be written.
+// addBack queues the change of e, which was given back or confirmed in k at an instant, to be written.
 func (b *behind) addBack(t *demand.Target, k *keyState, at store.Instant, e *count.Entry) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	p := b.waitingFor(sh, t).into(k, at)
+	p := b.waitingFor(sh, t).pendingIn(k, at)
 	back := *e
 	p.changes = append(p.changes, change{at: at, back: &back})
 	b.events.Add(1)

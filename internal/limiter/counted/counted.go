@@ -19,30 +19,31 @@ import (
 )
 
 // counted decides batches over a store that instances share. An owner decides by the states of its keys in memory: see
-// owned. Else counted writes first and then counts: it writes the batch's units, reads all units of the key, and takes its
-// own back if they do not fit. As long as every read sees every acknowledged write, any number of instances never admit
-// more than the limit: of the batches that admit anything, consider the one whose write was acknowledged last; its read saw
-// every unit that the others admitted. docs/design/write-then-count.md has the whole proof, and the reason for each step.
+// owned. All others write first and then count: they write the batch's units, read all units of the key, and take back
+// those of their own units that do not fit. As long as every read sees every acknowledged write, no number of instances
+// admits more than the limit: of the batches that admit units, consider the one whose write was acknowledged last. Its
+// read saw every unit that the others admitted. docs/design/write-then-count.md has the whole proof, and the reason for
+// each step.
 type counted struct {
 	store     store.Store
-	tallies   *totals.Totals // the same store, with running totals in place of additions if a policy says so
+	tallies   *totals.Totals // the same store; under policies with running totals, it writes these instead of additions
 	ids       *store.EventIDs
 	opts      *demand.Settings
 	denials   *denied.Denials
-	resets    bounded.Recent[store.Instant] // latest resets of keys: counting under the right epoch saves a second round
+	resets    bounded.Recent[store.Instant] // latest resets of keys: units of an earlier epoch must be written again
 	takeBacks *totals.TakeBacks
 	owned     owned          // states of the keys that this instance owns
-	behind    *behind        // units that were admitted by these states and are not written yet
+	behind    *behind        // units that were admitted from these states and are not written yet
 	prepared  prepared.Units // units that are to be committed or aborted
 }
 
 // Bounds of one decision over a shared store.
 const (
-	// retryWithin is the longest wait before the one retry of a denial that other
-	// instances' units in flight may have caused.
+	// retryWithin is the longest wait before the only retry of a denial that may be due to units that other instances
+	// are about to take back.
 	retryWithin = 10 * time.Millisecond
-	// resetRounds bounds how often units are written again after a reset in between. More than one reset within a
-	// decision is abuse.
+	// resetRounds is the number of times that units are written if resets remove them before they are read. More than
+	// one reset within a decision is abuse.
 	resetRounds = 3
 )
 
@@ -73,7 +74,7 @@ func (c *counted) decide(ctx context.Context, t *demand.Target, batch []*demand.
 	term := batch[0].Term
 	if term.Owned() {
 		t = c.owned.widened(t)
-		c.owned.forget(t.Key) // it is not known, or what is known will lack this batch's units
+		c.owned.forget(t.Key) // a state that is in memory will lack this batch's units
 	}
 	if batch = c.recall(batch); len(batch) == 0 {
 		return
@@ -85,13 +86,14 @@ func (c *counted) decide(ctx context.Context, t *demand.Target, batch []*demand.
 		failAll(batch, count.RecordedNo, store.Unavailable(err))
 		return
 	}
-	open := c.attempt(ctx, t, batch)
-	if len(open) > 0 && !batch[0].Spent && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
-		c.attemptAgain(ctx, t, open)
+	retry := c.attempt(ctx, t, batch)
+	if len(retry) > 0 && !batch[0].Spent && clock.Pause(ctx, c.opts.Jitter(retryWithin)) == nil {
+		c.attemptAgain(ctx, t, retry)
 	}
 }
 
-// recall denies the requests of batch that remembered denials deny: the batch before may have read the key.
+// recall denies the requests of batch to which a remembered denial applies, as the batch before may have read the key. It
+// returns the other requests.
 func (c *counted) recall(batch []*demand.Charge) (rest []*demand.Charge) {
 	for _, r := range batch {
 		if !c.denials.Recall(r) {
@@ -101,7 +103,7 @@ func (c *counted) recall(batch []*demand.Charge) (rest []*demand.Charge) {
 	return rest
 }
 
-// attemptAgain decides batch again, whose requests are denied already. If the store fails now, the denials stand.
+// attemptAgain decides batch once more. Its requests were denied: if the store fails now, the denials stand.
 func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*demand.Charge) {
 	denials := make([]count.Decision, len(batch))
 	for i, r := range batch {
@@ -115,17 +117,17 @@ func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*d
 	}
 }
 
-// attempt decides batch. It returns the requests whose denial may be due to units that other instances are about to
-// take back; these are decided as well.
-func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Charge) (open []*demand.Charge) {
-	batch, open = c.readFirst(ctx, t, batch)
+// attempt decides batch. It returns the denied requests that deserve a retry, because their denial may be due to units that
+// other instances are about to take back.
+func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Charge) (retry []*demand.Charge) {
+	batch, retry = c.readFirst(ctx, t, batch)
 	if len(batch) == 0 {
-		return open
+		return retry
 	}
 	changes := c.owned.changes.Of(&t.Key)
 	own, state, ok := c.place(ctx, t, batch)
 	if !ok {
-		return open
+		return retry
 	}
 	refused, provisional := c.judge(t, own, &state)
 	if len(t.Plan.Logs) > 0 {
@@ -142,20 +144,20 @@ func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand
 					r.Decision.Recorded = count.RecordedUnknown
 				}
 			}
-			return open
+			return retry
 		}
 		if provisional {
-			return append(open, refused.batch...)
+			return append(retry, refused.batch...)
 		}
 	}
 	if term := batch[0].Term; term.Owned() && !provisional && !own.discounted.Unsure {
 		c.owned.Keep(t, term, &state, own.now, changes)
 	}
-	return open
+	return retry
 }
 
-// place stores units for batch and returns them with the state that is read after that. It returns false after a
-// failure; the requests then have their errors.
+// place stores units for batch and then reads the key. It returns the units, and the state without them. It returns false
+// after a failure; the requests then have their errors.
 func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*units, store.State, bool) {
 	own, err := c.newUnits(t, batch)
 	if err != nil {
@@ -180,15 +182,15 @@ func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.C
 			return own, store.State{}, false
 		}
 	}
-	// Resets have removed the units of the earlier rounds, and the last round's have not been written.
+	// Resets have removed the units of all rounds. renew has dated new units, which are not written.
 	failAll(batch, count.RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", store.ErrOverloaded, resetRounds))
 	return own, store.State{}, false
 }
 
 // readFirst denies takes for which there is no room already, without a write, and returns the rest. It reads only if
-// that may save a write: for costs above one, which would deny others meanwhile, and for keys that were over their
-// limit when last seen. open are denied takes that deserve another attempt.
-func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest, open []*demand.Charge) {
+// that may save a write: for costs above one, because their units would deny other calls until they are taken back, and
+// for keys that were over their limit when last seen. It also returns the denied takes that deserve a retry.
+func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Charge) (rest, retry []*demand.Charge) {
 	large := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Op.MayDeny() && r.Cost > 1 })
 	if t.Plan.Count == policy.CountAll || !large && !c.denials.Likely(t.Key) {
 		return batch, nil
@@ -202,13 +204,13 @@ func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*dema
 		case r.Decision.WouldAllow:
 			rest = append(rest, r)
 		case provisional:
-			open = append(open, r)
+			retry = append(retry, r)
 		}
 	}
 	if len(rest) == len(batch) {
 		c.denials.Expect(t.Key, 0)
 	}
-	return rest, open
+	return rest, retry
 }
 
 // allOwn reports whether all sums in state, which was read for t, are running totals of this process.
@@ -216,7 +218,8 @@ func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
 	return t.Plan.Tally && c.tallies.AreAllOwn(t.Key, state)
 }
 
-// checkBatch decides batch at the present instant, one request after the other, and records nothing.
+// checkBatch decides batch at the present instant, one request after the other, and records nothing. It also reports
+// whether some of the counted units may yet be taken back.
 func (c *counted) checkBatch(ctx context.Context, t *demand.Target, batch []*demand.Charge) (provisional bool, err error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -247,15 +250,15 @@ func (c *counted) checkBatch(ctx context.Context, t *demand.Target, batch []*dem
 	return provisional, nil
 }
 
-// forgetDenial drops what is remembered of key's denials, as units were given back.
+// forgetDenial drops key's remembered denials and its state in memory, because units were given back.
 func (c *counted) forgetDenial(key store.Key) {
 	c.owned.lately.Note(key)
 	c.owned.change(key)
 	c.denials.Forget(key)
 }
 
-// writeThenRead stores own and returns the state that is read after that, own included. It returns false if the store
-// failed; the requests then have their errors.
+// writeThenRead stores own and then reads the key. It returns the state, own included, or false if the store failed; the
+// requests then have their errors.
 func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *units) (store.State, bool) {
 	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 	if len(t.Plan.Logs) > 0 && !own.dated {
@@ -276,7 +279,7 @@ func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *unit
 	}
 	if err != nil {
 		c.forget(t, own, count.RecordedYes)
-		failAll(own.batch, count.RecordedUnknown, err) // even of a record: a reset that was not read may have removed it
+		failAll(own.batch, count.RecordedUnknown, err) // also of records: a reset that was not read may have removed them
 		return store.State{}, false
 	}
 	return state, true
@@ -292,13 +295,14 @@ func (c *counted) failUnwritten(t *demand.Target, own *units, err error) {
 	failAll(own.batch, count.RecordedUnknown, err)
 }
 
-// read returns the state of all of t's keys, less the units that this process will subtract, which it also returns.
+// read returns the state of all of t's keys, without the units that this process will subtract. It also returns these
+// units.
 func (c *counted) read(ctx context.Context, t *demand.Target, q *store.Query) (store.State, totals.Refused, error) {
 	state, discounted, _, err := c.readAfter(ctx, t, &store.Write{}, q)
 	return state, discounted, err
 }
 
-// readAfter stores w, unless it is empty, and then reads. wrote is false if the error is that of the write.
+// readAfter stores w, unless w is empty, and then reads as read does. wrote is false if the write failed.
 func (c *counted) readAfter(
 	ctx context.Context, t *demand.Target, w *store.Write, q *store.Query,
 ) (state store.State, discounted totals.Refused, wrote bool, err error) {
@@ -327,23 +331,23 @@ func (c *counted) readAfter(
 	return state, discounted, wrote, nil
 }
 
-// complete removes own's units from state, so that each can be judged in its turn. It returns false, and fails the
-// requests, if the read did not return all of them.
+// complete removes own's units from state, so that each request can be judged in its turn. It returns false, and fails the
+// requests, if the read did not return all units of own although the policy's levels promise that.
 func (c *counted) complete(t *demand.Target, own *units, state *store.State) bool {
 	if t.Plan.Tally {
 		own.totals = c.tallies.TotalsOf(t.Key, own.counts)
-		c.takeBacks.Recount(own.discounted, state) // totals may already be lower by these subtractions
+		c.takeBacks.Recount(own.discounted, state) // the totals may already lack the discounted units
 	}
-	if strip(t.Plan, own, state, own.now.Add(-c.opts.Timing.Slack())) || !t.Plan.Promising {
+	if removeOwn(t.Plan, own, state, own.now.Add(-c.opts.Timing.Slack())) || !t.Plan.Promising {
 		return true
 	}
 	c.forget(t, own, count.RecordedYes)
-	failAll(own.batch, count.RecordedUnknown, fmt.Errorf("%w: a read did not see what was written before it", store.ErrUnavailable))
+	failAll(own.batch, count.RecordedUnknown, fmt.Errorf("%w: a read missed units written before it", store.ErrUnavailable))
 	return false
 }
 
-// judge decides the batch of own in its order, by state, which lacks own's units. It returns the units that are not
-// admitted, and whether units of others that are counted may yet be taken back.
+// judge decides the batch of own in its order, by a state without own's units. It returns the units that are not admitted,
+// and reports whether counted units of other instances may yet be taken back.
 func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, provisional bool) {
 	provisional = c.hasProvisional(t.Plan, state, own.now)
 	ahead := own.now.Sub(c.opts.Timing.Instant())
@@ -363,8 +367,8 @@ func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refus
 	return refused, provisional
 }
 
-// hasProvisional reports whether state has events of other instances that are recent enough to be taken back yet.
-// Counters do not show that.
+// hasProvisional reports whether state has events of other instances that are so recent that they may yet be taken back.
+// It returns false for counters, which do not show how recent their units are.
 func (c *counted) hasProvisional(p *demand.Plan, state *store.State, now store.Instant) bool {
 	if p.Counters {
 		return false
@@ -399,8 +403,8 @@ func (c *counted) takeBack(ctx context.Context, t *demand.Target, refused *units
 	return true
 }
 
-// forget queues the removal of units that may have been stored for takes that are not admitted because the store
-// failed. Records stay, and so do takes that on_store_error allows. counts says whether the counts of own were stored.
+// forget queues the removal of units that may be stored although their takes are not admitted, because the store failed.
+// Records stay, and so do takes that on_store_error allows. counts says whether the counts of own were stored.
 func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 	p := t.Plan
 	if p.Count == policy.CountAll {
@@ -408,19 +412,20 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 	}
 	allows := p.OnStoreError != policy.OnStoreErrorDeny || p.Mode == policy.ModeShadow
 	takes := own.filter(func(_ int, r *demand.Charge) bool { return r.Op.MayDeny() && (r.Denied || !allows) })
-	// A counter whose add timed out may not have counted: leave it, its window ends.
+	// An addition to a counter that timed out may not be stored, so it is not subtracted: its window ends. A total includes
+	// it in either case, and the next total replaces this one.
 	if counts == count.RecordedYes || p.Tally && counts == count.RecordedUnknown {
-		c.give(t, takes.counts) // in a total whether it was stored or not: the next total covers it
+		c.takeBackCounts(t, takes.counts)
 	}
 	if len(p.Logs) > 0 && len(takes.batch) > 0 {
-		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events), Then: c.ending(t, false)})
+		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events), Then: c.afterRemoval(t, false)})
 	}
 }
 
-// give gives back counts that were acknowledged without an admission.
-func (c *counted) give(t *demand.Target, counts []store.Count) {
+// takeBackCounts queues the subtraction of counts that were not admitted.
+func (c *counted) takeBackCounts(t *demand.Target, counts []store.Count) {
 	if t.Plan.Tally {
-		c.takeBacks.Push(totals.TakeBack{Write: t.Adding(c.tallies.Lower(t.Key, counts)), Then: c.ending(t, false)})
+		c.takeBacks.Push(totals.TakeBack{Write: t.Adding(c.tallies.Lower(t.Key, counts)), Then: c.afterRemoval(t, false)})
 		return
 	}
 	c.takeBacks.Subtract(t.Adding(counts))

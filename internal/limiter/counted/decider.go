@@ -23,12 +23,12 @@ import (
 // Decider decides over a store that can't lock a key. It decides requests for one key in batches.
 type Decider struct {
 	Store   store.Store
-	Denials *denied.Denials // of all keys that this instance is asked for
+	Denials *denied.Denials // of all keys for which this instance is asked
 	opts    *demand.Settings
 	flights flights
-	checks  flights      // of cells: a serial read holds up the cell's writes, so concurrent checks share one
-	counted *counted     // by writing and then counting
-	serial  *cas.Decider // by compare-and-set
+	checks  flights      // for checks of cells: a serial read delays the cell's writes, so concurrent checks share one
+	counted *counted     // decides from memory, or by writing and then counting
+	serial  *cas.Decider // decides by compare-and-set
 
 	prepared *prepared.Units // units of calls of several demands
 }
@@ -52,8 +52,8 @@ func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider
 }
 
 // Decide decides one charge at now, under its term, and fills in its decision and error. If the decision is in doubt, it
-// tries again once a doubt has been resolved, within half of the remaining time, so that after an ErrInDoubt the caller
-// may ask elsewhere.
+// tries again whenever a doubt has been resolved. It does so for half of the remaining time, so that the caller has time
+// to ask elsewhere after an ErrInDoubt.
 func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
 	if c.Op == count.OpCheck {
 		s.decideCheck(ctx, c, now)
@@ -96,7 +96,7 @@ func (s *Decider) decideCheck(ctx context.Context, c *demand.Charge, now store.I
 		s.check(limited, c)
 	}
 	if c.Err == nil && !c.Decision.WouldAllow && (s.prepared.Doubted(c.Key) || s.prepared.Changes.Of(&c.Key) != doubts) {
-		s.checkBeside(ctx, c)
+		s.checkWithoutPrepared(ctx, c)
 	}
 }
 
@@ -109,8 +109,8 @@ func (s *Decider) check(ctx context.Context, c *demand.Charge) {
 	s.checks.joinOrLeave(ctx, c, count.RecordedNo)
 }
 
-// flights batches the requests for one key that arrive while another one is being decided: one write and one read for
-// all of them, and never two batches of a key at the same time in this process.
+// flights gathers the requests for one key that arrive while another one is being decided into a batch, which takes one
+// write and one read. This process never decides two batches of a key at the same time.
 type flights struct {
 	timeout  time.Duration
 	decide   func(ctx context.Context, batch []*demand.Charge)                  // decides a batch
@@ -126,24 +126,24 @@ type flight struct{ waiting []*demand.Charge }
 // Bounds of a flight.
 const (
 	maxJoined  = 64   // requests in one batch of a log: its rows stay under Cassandra's 5 KiB warning
-	maxSummed  = 1024 // requests in one batch of an owner's sums: one row for any number of them, which no other instance counts
+	maxSummed  = 1024 // requests in one batch of an owner's sums: however many they are, the owner writes one row
 	maxWaiting = 4096 // requests that wait for one key; more would wait beyond the store timeout
-	givingBack = 64   // the part of the store timeout, as a divisor, in which a call of several demands gives units back
+	givingBack = 64   // divisor of the store timeout: in this part of it, a call of several demands gives units back
 )
 
 // join adds r to a batch, and returns when r is decided, within the timeout. r waits at most half of it for its batch to
-// begin, so that under any load the leader of a batch has time to decide it. A caller that leaves before its batch has
-// begun, or whose time is over by then, is not counted, and does not affect others. Later it leaves only if r.Leaves: then
-// join returns false, and r is still used.
+// begin, so that under any load the leader of a batch has time to decide it. If ctx ends before that, r is not counted, and
+// other requests are not affected. If ctx ends later, join waits for the decision, unless r.Leaves: then it returns false
+// at once, and the batch goes on using r.
 func (f *flights) join(ctx context.Context, r *demand.Charge) (decided bool) {
-	of, leads := ctx, f.timeout
+	base, timeout := ctx, f.timeout
 	if !r.IsAlone() {
-		of = context.WithoutCancel(ctx) // the batch must not depend on one caller
+		base = context.WithoutCancel(ctx) // the batch must not depend on one caller
 	}
-	if r.Asked { // its call may have to give other units back
-		leads -= f.timeout / givingBack
+	if r.Asked { // after a failure, the call needs time to give the units of other demands back
+		timeout -= f.timeout / givingBack
 	}
-	leading, cancel := clock.Within(of, leads)
+	leading, cancel := clock.Within(base, timeout)
 	if ctx.Err() != nil {
 		cancel()
 		r.Err = tooLate(ctx.Err())
@@ -181,8 +181,8 @@ func (f *flights) join(ctx context.Context, r *demand.Charge) (decided bool) {
 	return decided
 }
 
-// joinOrLeave is join for a charge whose caller does not wait longer than ctx. Its batch may then go on without it, and it
-// fails with recorded.
+// joinOrLeave is join for a caller that does not wait after ctx has ended. Then r fails with recorded, while its batch goes
+// on.
 func (f *flights) joinOrLeave(ctx context.Context, r *demand.Charge, recorded count.Recorded) {
 	one := *r
 	one.Leaves = true
@@ -193,7 +193,8 @@ func (f *flights) joinOrLeave(ctx context.Context, r *demand.Charge, recorded co
 	r.Err = &count.StoreError{Recorded: recorded, Err: store.Unavailable(ctx.Err())}
 }
 
-// alone calls do while no batch of key is in progress, unless that takes too long: nothing is counted then.
+// alone calls do while no batch of key is in progress. It returns an error without calling do if it would have to wait too
+// long.
 func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Context) error) error {
 	r := &demand.Charge{Target: demand.Target{Key: key}, Alone: true, Does: do}
 	_ = s.flights.join(ctx, r)
@@ -204,7 +205,7 @@ func (s *Decider) alone(ctx context.Context, key store.Key, do func(context.Cont
 func (f *flights) enter(r *demand.Charge) ([]*demand.Charge, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under, busy := f.keys[r.Key]
+	queue, busy := f.keys[r.Key]
 	if !busy {
 		if f.keys == nil {
 			f.keys = make(map[store.Key]*flight)
@@ -212,17 +213,17 @@ func (f *flights) enter(r *demand.Charge) ([]*demand.Charge, error) {
 		f.keys[r.Key] = &flight{}
 		return []*demand.Charge{r}, nil
 	}
-	if len(under.waiting) == maxWaiting {
+	if len(queue.waiting) == maxWaiting {
 		err := fmt.Errorf("%w: %d requests wait for one key", store.ErrOverloaded, maxWaiting)
 		return nil, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	r.Turn = make(chan []*demand.Charge, 1)
-	under.waiting = append(under.waiting, r)
+	queue.waiting = append(queue.waiting, r)
 	return nil, nil
 }
 
-// wait returns the batch for r to lead, or none once r is decided. It returns an error if r's time is over before its
-// batch begins, and neither if r leaves.
+// wait returns the batch for r to lead, or no batch once r is decided by another leader. It returns an error if r's time is
+// over before its batch begins. If r leaves, decided is false, without an error.
 func (f *flights) wait(ctx context.Context, r *demand.Charge, atMost time.Duration) (batch []*demand.Charge, decided bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -246,9 +247,9 @@ func (f *flights) wait(ctx context.Context, r *demand.Charge, atMost time.Durati
 	}
 }
 
-// tooLate returns the error of a request whose time was over before its batch began, with the cause why.
-func tooLate(why error) error {
-	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", store.ErrUnavailable, why)
+// tooLate returns the error of a request whose time was over before its batch began.
+func tooLate(cause error) error {
+	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", store.ErrUnavailable, cause)
 	return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 }
 
@@ -256,20 +257,20 @@ func tooLate(why error) error {
 func (f *flights) leave(r *demand.Charge) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under, ok := f.keys[r.Key]
+	queue, ok := f.keys[r.Key]
 	if !ok {
 		return false
 	}
-	i := slices.Index(under.waiting, r)
+	i := slices.Index(queue.waiting, r)
 	if i < 0 {
 		return false
 	}
-	under.waiting = slices.Delete(under.waiting, i, i+1)
+	queue.waiting = slices.Delete(queue.waiting, i, i+1)
 	return true
 }
 
-// lead decides batch, whose first request is the caller's own, makes the next leader, and wakes the others. The batch
-// outlives its leader's context.
+// lead decides batch, whose first request is the caller's own. Then it appoints the next leader, and wakes the callers of
+// the other requests.
 func (f *flights) lead(ctx context.Context, batch []*demand.Charge) {
 	defer func() {
 		f.passOn(batch[0].Key)
@@ -278,13 +279,13 @@ func (f *flights) lead(ctx context.Context, batch []*demand.Charge) {
 		}
 	}()
 	if f.together != nil && len(batch) > 1 {
-		ctx = f.ofAll(ctx, batch)
+		ctx = f.jointContext(ctx, batch)
 	}
 	f.decide(ctx, batch)
 }
 
-// ofAll returns ctx as the context of all requests of batch.
-func (f *flights) ofAll(ctx context.Context, batch []*demand.Charge) context.Context {
+// jointContext returns ctx as the context of all requests of batch.
+func (f *flights) jointContext(ctx context.Context, batch []*demand.Charge) context.Context {
 	calls := make([]context.Context, len(batch))
 	for i, r := range batch {
 		calls[i] = r.Ctx
@@ -296,25 +297,26 @@ func (f *flights) ofAll(ctx context.Context, batch []*demand.Charge) context.Con
 func (f *flights) passOn(k store.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under := f.keys[k]
-	if len(under.waiting) > 0 {
-		under.dropLate()
+	queue := f.keys[k]
+	if len(queue.waiting) > 0 {
+		queue.dropLate()
 	}
-	if len(under.waiting) == 0 {
+	if len(queue.waiting) == 0 {
 		delete(f.keys, k)
 		return
 	}
 	n := 1
-	first := under.waiting[0]
-	for n < len(under.waiting) && canBatch(first, under.waiting[n]) && n < maxBatch(first) {
+	first := queue.waiting[0]
+	for n < len(queue.waiting) && canBatch(first, queue.waiting[n]) && n < maxBatch(first) {
 		n++
 	}
-	next := slices.Clone(under.waiting[:n])
-	under.waiting = slices.Delete(under.waiting, 0, n)
+	next := slices.Clone(queue.waiting[:n])
+	queue.waiting = slices.Delete(queue.waiting, 0, n)
 	next[0].Turn <- next
 }
 
-// dropLate fails requests whose time is over. After this process was stopped, their callers may not have noticed yet.
+// dropLate fails the waiting requests whose time is over: if this process was suspended, their callers may not have noticed
+// that yet.
 func (f *flight) dropLate() {
 	now := time.Now()
 	f.waiting = slices.DeleteFunc(f.waiting, func(r *demand.Charge) bool {
@@ -327,13 +329,13 @@ func (f *flight) dropLate() {
 	})
 }
 
-// canBatch reports whether one batch can hold r and other: not under another version of the policy, nor under
-// another term.
+// canBatch reports whether one batch can hold r and other: both under the same version of the policy and the same term, and
+// none of them alone.
 func canBatch(r *demand.Charge, other *demand.Charge) bool {
 	return !r.IsAlone() && !other.IsAlone() && r.Plan == other.Plan && r.Term == other.Term
 }
 
-// maxBatch returns the largest size of a batch with r.
+// maxBatch returns the maximum size of a batch with r.
 func maxBatch(r *demand.Charge) int {
 	if r.Term.Owned() && len(r.Plan.Logs) == 0 {
 		return maxSummed
@@ -348,8 +350,8 @@ func (s *Decider) decideBatch(ctx context.Context, batch []*demand.Charge) {
 		return
 	}
 	t := &batch[0].Target
-	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Prepare != store.EventID{} })
-	if ofSeveral { // some requests are of calls of several demands
+	prepares := slices.ContainsFunc(batch, func(r *demand.Charge) bool { return r.Prepare != store.EventID{} })
+	if prepares { // for calls of several demands
 		rest, done := s.abortAll(ctx, t, batch)
 		defer done()
 		if batch = s.prepared.Begin(t, rest, s.opts); len(batch) == 0 {
@@ -366,15 +368,15 @@ func (s *Decider) decideBatch(ctx context.Context, batch []*demand.Charge) {
 	default:
 		s.counted.decide(ctx, t, batch)
 	}
-	if ofSeveral {
+	if prepares {
 		s.prepared.End(t.Key, batch)
 	}
 	if s.prepared.Number.Load() > 0 {
-		s.doubt(t, batch)
+		s.failDoubtful(t, batch)
 	}
 }
 
-// Run takes back units without an admission, and writes behind units admitted from memory, until ctx ends. Then it
+// Run takes back units that were not admitted, and writes units that were admitted from memory, until ctx ends. Then it
 // finishes this work.
 func (s *Decider) Run(ctx context.Context) {
 	var all sync.WaitGroup
@@ -383,26 +385,26 @@ func (s *Decider) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// VerifyTerm returns nil if term was verified no longer ago than admitted units may wait to be written, and else verifies
-// it.
+// VerifyTerm verifies term, unless that was done more recently than the time for which admitted units may wait to be
+// written.
 func (s *Decider) VerifyTerm(ctx context.Context, term owner.Term) error {
 	return s.counted.behind.verifyTerm(ctx, term)
 }
 
-// SteadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
+// SteadyFor returns the time from now for which a denied request of t would get the same answer; 0 if that is unknown.
 func (s *Decider) SteadyFor(t *demand.Target, term owner.Term, now store.Instant) time.Duration {
 	return s.counted.owned.steadyFor(t, term, now)
 }
 
-// Commit makes the units that id has prepared for key permanent.
+// Commit makes the units permanent that are prepared for key under id.
 func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.Commit(key, id) }
 
-// UndoLater queues undo, which gives back c's prepared units, to be repeated. In case the owner has died, it also
-// queues the removal of c's events from the store.
+// UndoLater queues undo, which gives back c's prepared units, to be called until it succeeds. In case the owner has died, it
+// also queues the removal of c's event from the store.
 func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: undo})
 	if id := c.Decision.Entry.ID; id != (store.EventID{}) && len(c.Plan.Logs) > 0 {
-		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}}), Then: s.counted.ending(&c.Target, true)})
+		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}}), Then: s.counted.afterRemoval(&c.Target, true)})
 	}
 }
 
@@ -411,7 +413,7 @@ func (s *Decider) Later(do func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: do})
 }
 
-// Changed drops what is remembered of key, as units were given back.
+// Changed drops the remembered denials and the state of key, because units were given back.
 func (s *Decider) Changed(key store.Key) { s.counted.forgetDenial(key) }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
@@ -423,8 +425,8 @@ func (s *Decider) LastReset(key store.Key) store.Instant {
 // Remembered returns the number of keys whose states this instance has in memory as their owner.
 func (s *Decider) Remembered() int { return s.counted.owned.remembered() }
 
-// ColdReads returns the number of decisions of this instance as an owner that had to read their key from the store
-// first, as it was not in memory.
+// ColdReads returns the number of decisions of this instance as an owner for which it had to read the key from the store,
+// because the key was not in memory.
 func (s *Decider) ColdReads() int64 { return s.counted.owned.cold.Load() }
 
 // Behind returns figures on the write-behind.
@@ -437,16 +439,18 @@ func (s *Decider) Behind() Behind {
 	return found
 }
 
-// Flush writes admitted units that are not written yet, until ctx ends.
+// Flush writes the admitted units that are not written yet, and the small keys of terms that have ended, until ctx ends. It
+// also stores totals without the units that they have ahead.
 func (s *Decider) Flush(ctx context.Context) {
-	s.counted.owned.outgrowEnded(ctx)
+	s.counted.owned.queueSmallOfEndedTerms(ctx)
 	s.counted.behind.flush(ctx)
 	s.counted.tallies.DropAhead(ctx)
 	s.counted.owned.commons.clear()
 }
 
-// doubt replaces denials of batch by errors if they may be due to units that may yet be given back.
-func (s *Decider) doubt(t *demand.Target, batch []*demand.Charge) {
+// failDoubtful replaces denials of batch by prepared.ErrInDoubt if they may be due to prepared units, which may yet be given
+// back.
+func (s *Decider) failDoubtful(t *demand.Target, batch []*demand.Charge) {
 	var known *keyState
 	var without *store.State // known without the prepared units
 	var fewer <-chan struct{}
@@ -462,7 +466,7 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Charge) {
 				return
 			}
 			if r.Term.Owned() {
-				if known = s.counted.owned.of(t, r.Term); known != nil {
+				if known = s.counted.owned.lookup(t, r.Term); known != nil {
 					without = known.without(in, s.opts.Timing.Instant())
 				}
 			}

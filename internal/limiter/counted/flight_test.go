@@ -11,9 +11,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// TestLateRequestsTravelWithNoBatch holds that a batch takes along nobody whose time is over: a process that stood
-// still passes the lead on before those that wait know what time it is.
-func TestLateRequestsTravelWithNoBatch(t *testing.T) {
+// TestLateRequestsJoinNoBatch holds that a request whose time is over joins no batch: after a process was suspended, the
+// next leader may be appointed before the callers that wait notice the time.
+func TestLateRequestsJoinNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
 		late := &demand.Charge{Op: count.OpTake, Until: time.Now()}
@@ -29,7 +29,7 @@ func TestLateRequestsTravelWithNoBatch(t *testing.T) {
 		cancel()
 		batch, _, err := f.wait(ctx, late, time.Second)
 		if batch != nil || err != nil || late.Err == nil || len(f.keys) > 0 {
-			t.Errorf("it leads %d, error %v, answered %v, %d keys are busy; want an error", len(batch), err, late.Err, len(f.keys))
+			t.Errorf("it leads a batch of %d, error %v, answer %v, %d keys are busy; want an error answer", len(batch), err, late.Err, len(f.keys))
 		}
 	})
 }

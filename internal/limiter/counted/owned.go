@@ -19,16 +19,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// owned holds the states of the keys that this instance owns, which are all that is counted for them. It decides from
-// memory, and writes admitted units before it answers. A state belongs to the term under which it was read, and is not
-// used under another.
+// owned holds the states of keys that this instance owns. A state has all units that are counted for its key, so the owner
+// decides from memory. A state belongs to the term under which it was read, and is not used under another.
 type owned struct {
 	opts     *demand.Settings
 	began    time.Time // the origin of ticks and of common.until
 	prepared *prepared.Units
-	changes  denied.Changes // changes by units given back: a read in progress at that time is not remembered
-	lately   denied.Lately  // keys of which units were given back: the store may still have the units, as sums are subtracted from later
-	cold     atomic.Int64   // decisions that had to read their key, as it was not in memory
+	changes  denied.Changes // of keys whose units were given back: a read that was in progress is not remembered
+	lately   denied.Lately  // keys whose units were given back: the store may still have the units, as sums are subtracted from later
+	cold     atomic.Int64   // decisions that had to read their key because it was not in memory
 	commons  commons
 	small    smallKeys
 	shards   [ownedShards]ownedShard
@@ -37,44 +36,44 @@ type owned struct {
 // ownedShard is a part of the keys.
 type ownedShard struct {
 	mu         sync.Mutex
-	young, old map[store.Key]*keyState // two generations: keys that were used since the latest age, and those that were not
+	young, old map[store.Key]*keyState // two generations: keys that were used since age was called, and those that were not
 	small      map[store.Key]*keyState // see small.go
-	events     int                     // number in young, added ones included
+	events     int                     // number of events that were read or added to the states in young
 }
 
-// keyState is the state of a key: all that is counted for it. There are many, so it fits into 80 bytes, a size class of
-// Go's allocator.
+// keyState is the state of a key: all units that are counted for it. There are many, so a keyState fits into 80 bytes, a
+// size class of Go's allocator.
 type keyState struct {
 	*common
 	latest store.Instant // the latest instant of a decision
 
 	mu      sync.Mutex
 	read    ticks // when it was read
-	writing int16 // requests whose units are not acknowledged yet
-	small   bool  // the store has none of the units; see small.go
+	writing int16 // batches whose units are not acknowledged yet
+	small   bool  // the units are only in memory; see small.go
 
-	// Parts of a store.State; see open.
+	// The parts of a store.State that most keys have; see open.
 	events []store.Event // of the first log
 	counts []store.Count
 }
 
-// common is the part of a key's state beside its units, which most keys of a term and a plan share. It is immutable.
+// common is the part of a key's state that most keys of a term and a plan share. It is immutable, except that further and
+// inCell change like the units, under their lock.
 type common struct {
 	term owner.Term
-	plan *demand.Plan // for which the state is kept; calls may be judged by all plans that it serves
+	plan *demand.Plan // for which the state was read; it may also serve other plans
 
-	// Fields that few keys use, each key with a common of its own. The targets of the last two change, under the lock of
-	// the units.
-	until   time.Duration // since owned.began, after which the key is read again; 0: never
+	// Few keys use these fields. Each of them has a common of its own.
+	until   time.Duration // after owned.began, when the key must be read again; 0: never
 	reset   store.Instant
-	further []store.Log // beside the first
+	further []store.Log // all but the first
 	inCell  *inCell     // nil: the plan has no cell
 }
 
-// commons has the commons that keys share. A key keeps its own after commons has dropped it.
+// commons has the commons that keys share. Keys go on using a common that commons has dropped.
 type commons struct {
-	mu sync.Mutex
-	of map[commonID]*common
+	mu   sync.Mutex
+	byID map[commonID]*common
 }
 
 type commonID struct {
@@ -82,7 +81,7 @@ type commonID struct {
 	plan *demand.Plan
 }
 
-// maxCommons bounds the commons that keys share, of 150 bytes each: as many as 16 policies need in all slots.
+// maxCommons bounds commons, of 150 bytes each. 16 policies need so many in all slots.
 const maxCommons = 1 << 16
 
 // get returns the common that keys of term and plan share.
@@ -90,22 +89,22 @@ func (b *commons) get(term owner.Term, plan *demand.Plan) *common {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := commonID{term, plan}
-	shared := b.of[id]
+	shared := b.byID[id]
 	if shared == nil {
-		if b.of == nil || len(b.of) >= maxCommons {
-			b.of = make(map[commonID]*common)
+		if b.byID == nil || len(b.byID) >= maxCommons {
+			b.byID = make(map[commonID]*common)
 		}
 		shared = &common{term: term, plan: plan}
-		b.of[id] = shared
+		b.byID[id] = shared
 	}
 	return shared
 }
 
-// clear drops all, so that terms that have ended can be collected.
+// clear drops all commons, so that ended terms can be garbage collected.
 func (b *commons) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	clear(b.of)
+	clear(b.byID)
 }
 
 // ticks is the time since owned.began. It wraps after two years.
@@ -118,11 +117,11 @@ type inCell struct {
 	buckets     []store.Bucket
 	conversions []store.Conversion
 	applied     store.Applied
-	built       cas.Attempts // versions of the cell that the state includes
+	built       cas.Attempts // versions of the cell whose units the state includes
 }
 
-// newKeyState returns the state in memory of a key, from state, which has all that is counted for it and was read just now.
-// latest is the instant of the latest decision, and until that of common.
+// newKeyState returns the keyState of a key from its state, which was read just now and is complete. latest is the instant of
+// the latest decision; until is the field of common.
 func (o *owned) newKeyState(term owner.Term, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *keyState {
 	k := &keyState{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
 	if len(state.Logs) > 0 {
@@ -143,10 +142,10 @@ func (o *owned) newKeyState(term owner.Term, plan *demand.Plan, state *store.Sta
 	return k
 }
 
-// states are reused by open: plans need whole states, which are far larger than most of those in memory.
+// states are reused by open. Plans judge by whole states, which are far larger than a keyState.
 var states = sync.Pool{New: func() any { return new(store.State) }}
 
-// open locks k and returns its state, which may be changed until close, but for Reset.
+// open locks k and returns its state. Until close, the caller may change all of it except Reset.
 func (k *keyState) open() *store.State {
 	k.mu.Lock()
 	s := states.Get().(*store.State)
@@ -178,16 +177,16 @@ func (k *keyState) close(s *store.State) {
 
 // Bounds of the states in memory, beside Options.MaxKeys.
 const (
-	ownedShards = 64      // large enough that two cores rarely meet
+	ownedShards = 64      // so many that two cores rarely wait for the same lock
 	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
-	// spareEvents is the number of events that are kept beyond a limit: as many as a batch may add.
+	// spareEvents is the number of events that are kept beyond a limit: a batch may add so many.
 	spareEvents = maxJoined
 )
 
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
-// of returns the state of t under term, nil if it must be read.
-func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
+// lookup returns the state of t under term, nil if the key must be read.
+func (o *owned) lookup(t *demand.Target, term owner.Term) *keyState {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -197,7 +196,7 @@ func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
 	}
 	if !ok {
 		if k, ok = sh.old[t.Key]; ok {
-			sh.put(t.Key, k, o.mostKnown())
+			sh.put(t.Key, k, o.maxKnown())
 		}
 	}
 	if !ok || k.term != term || k.plan != t.Plan.Base && !k.plan.Serves(t.Plan) ||
@@ -207,8 +206,8 @@ func (o *owned) of(t *demand.Target, term owner.Term) *keyState {
 	return k
 }
 
-// widened returns t, which is about to be read, under a plan that reads what an earlier plan in memory needs, too: if
-// calls of both alternate, the key is read once.
+// widened returns t, which is about to be read, under a plan that also reads the units for which the state in memory is
+// kept: if calls under both plans alternate, the key is read once.
 func (o *owned) widened(t *demand.Target) *demand.Target {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
@@ -226,14 +225,14 @@ func (o *owned) put(key store.Key, k *keyState) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.put(key, k, o.mostKnown())
+	sh.put(key, k, o.maxKnown())
 }
 
-// mostKnown returns the number of keys that each generation of a shard may hold.
-func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) }
+// maxKnown returns the number of keys that each generation of a shard may hold.
+func (o *owned) maxKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) }
 
-// put keeps k. Keys that are dropped to make room are read again when they are needed: their unwritten and prepared
-// units are kept elsewhere.
+// put keeps k. It may drop other keys, which are read again when they are needed: unwritten and prepared units are not
+// kept in these states alone.
 func (sh *ownedShard) put(key store.Key, k *keyState, most int) {
 	if sh.young == nil || len(sh.young) >= max(1, most-len(sh.small)/2) {
 		sh.age()
@@ -243,10 +242,10 @@ func (sh *ownedShard) put(key store.Key, k *keyState, most int) {
 	sh.grow(k.length())
 }
 
-// age begins a new generation: keys that are not used during it are dropped with the next.
+// age begins a new generation: keys that are not used before the next one begins are dropped then.
 func (sh *ownedShard) age() { sh.old, sh.young, sh.events = sh.young, make(map[store.Key]*keyState), 0 }
 
-// grow adds events to the number of events in young.
+// grow notes that young has so many events more.
 func (sh *ownedShard) grow(events int) {
 	if sh.events += events; sh.events > maxEvents {
 		sh.age()
@@ -264,7 +263,7 @@ func (k *keyState) length() int {
 	return n
 }
 
-// grew notes that events were added to key's state.
+// grew notes that so many events were added to key's state.
 func (o *owned) grew(key store.Key, events int) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -297,7 +296,7 @@ func (o *owned) forgetIf(key store.Key, k *keyState) {
 
 // forget drops the state of key.
 func (o *owned) forget(key store.Key) {
-	o.outgrow(key)
+	o.queueSmall(key)
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -305,20 +304,21 @@ func (o *owned) forget(key store.Key) {
 	delete(sh.old, key)
 }
 
-// change drops the state of key and the results of reads in progress, as units were given back.
+// change drops the state of key and the results of reads in progress, because units were given back, settled or reset.
 func (o *owned) change(key store.Key) {
 	o.changes.Note(&key)
 	o.forget(key)
 }
 
-// remembers reports whether a state of t would be complete: by the plan's levels, and as it is under one key.
+// remembers reports whether a state of t may be kept in memory: the plan's levels make it complete, all units are under one
+// key, and the cell does not decide.
 func remembers(t *demand.Target) bool {
 	return t.Plan.Promising && t.Plan.Regional && len(t.OldKeys) == 0 && !t.Plan.ByCell
 }
 
-// new returns the empty state of t under term, nil if it is not sure that nothing is counted for t.
+// new returns the empty state of t under term, nil if units may be counted for t.
 func (o *owned) new(t *demand.Target, term owner.Term, now store.Instant) *keyState {
-	if o.small.number.Load() > 0 && o.outgrow(t.Key) { // under another term or plan
+	if o.small.number.Load() > 0 && o.queueSmall(t.Key) { // it was small under another term or plan
 		_ = term.Note(t.Key, t.Plan.Life)
 		return nil
 	}
@@ -332,8 +332,8 @@ func (o *owned) new(t *demand.Target, term owner.Term, now store.Instant) *keySt
 	return o.newKeyState(term, t.Plan, &empty, now, 0)
 }
 
-// Keep keeps state as t's under term, if it surely is all that is counted. changes is the number of changes before it
-// was read. Keep keeps state's memory.
+// Keep keeps state, and its memory, as that of t under term, unless it may be incomplete. changes is the number of the key's
+// changes before state was read.
 func (o *owned) Keep(t *demand.Target, term owner.Term, state *store.State, now store.Instant, changes uint64) {
 	if !remembers(t) {
 		return
@@ -349,17 +349,18 @@ func (o *owned) Keep(t *demand.Target, term owner.Term, state *store.State, now 
 	if t.Plan.Counters && time.Since(term.Began()) < 2*o.opts.StoreTimeout || o.lately.Within(t.Key, 2*o.opts.StoreTimeout) {
 		again = time.Since(o.began) + o.opts.StoreTimeout/denied.ProvisionalPart
 	}
-	sh.put(t.Key, o.newKeyState(term, t.Plan, state, now, again), o.mostKnown())
+	sh.put(t.Key, o.newKeyState(term, t.Plan, state, now, again), o.maxKnown())
 }
 
-// answer decides c at now if memory suffices without a write: a check, or a take that acknowledged units deny.
+// answer decides c at now if that needs neither a read nor a write: a check of a key in memory, or a take that acknowledged
+// units deny.
 func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
 	check := c.Op == count.OpCheck
 	if c.Op == count.OpRecord || !check && !c.CanAbort() || !c.Term.Owned() || c.Plan.ByCell {
 		return false
 	}
 	changed := o.prepared.Changes.Of(&c.Key)
-	k := o.of(&c.Target, c.Term)
+	k := o.lookup(&c.Target, c.Term)
 	if k == nil && check {
 		k = o.new(&c.Target, c.Term, now)
 	}
@@ -382,13 +383,13 @@ func (o *owned) answer(c *demand.Charge, now store.Instant) (decided bool) {
 	return true
 }
 
-// age returns the time since k was read, or up to two ticks more. Past denied.MaxDenialAge the key is read again before it
-// denies anything: some of its units may have been taken back since, by other instances or by this one.
+// age returns the time since k was read, or up to two ticks more. After denied.MaxDenialAge the key is read again before it
+// denies a call: other instances, or this one, may have taken some of its units back.
 func (o *owned) age(k *keyState) time.Duration {
 	return time.Duration(ticks(time.Since(o.began)/tick)-k.read+1) * tick
 }
 
-// denies reports whether k leaves no room under p for some request of batch at now.
+// denies reports whether k has no room under p for one of the requests of batch at now.
 func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Instant) bool {
 	s := k.open()
 	defer k.close(s)
@@ -398,16 +399,20 @@ func (k *keyState) denies(p *demand.Plan, batch []*demand.Charge, now store.Inst
 	})
 }
 
-// known returns the state of t by which its owner decides batch, which leads t's flight. It reads it again if it is old and
-// would deny. It returns nil if the store decides: for others than the owner, for buckets whose units are held, as they are
-// written before they are admitted, or find no room in memory, and for other limits that must be written and read. For a dated
-// request, whose id is good for one write, that is so only if what is read can't be kept.
+// known returns the state of t by which its owner decides batch, which is t's batch in progress. It reads the key again if
+// the state is old and would deny. It returns nil if batch must be decided by the store, because
+//   - this instance does not own the key,
+//   - t has a cell, and its state can't be kept in memory, its units have no room there, or they are held, and so written
+//     before they are admitted, or
+//   - t has no cell, and memory has no state that is valid now: the store's decision then keeps the state that it reads.
+//
+// For a dated request, whose ID is good for one write, known itself reads the key in the last case, if the state can be kept.
 func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Charge) (*keyState, error) {
 	term := batch[0].Term
 	if !term.Owned() || t.Plan.Cell && (batch[0].Hold > 0 || !remembers(t) || !c.behind.hasRoom(t.Key)) {
 		return nil, nil
 	}
-	k := c.owned.of(t, term)
+	k := c.owned.lookup(t, term)
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
 		return nil, err
@@ -426,7 +431,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.C
 	}
 	var plan *demand.Plan // for which it is read
 	switch {
-	case k == nil || c.opts.Timing.IsSetBack(k.latest, now): // units that were dropped by a clock that was ahead count again
+	case k == nil || c.opts.Timing.IsSetBack(k.latest, now): // k may lack units that it dropped while the clock was ahead
 		if !t.Plan.Cell && (!batch[0].IsDated() || !remembers(t)) {
 			return nil, nil
 		}
@@ -451,10 +456,10 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.C
 	if !unsure {
 		c.owned.Keep(of, term, &state, now, changes)
 	}
-	return c.owned.of(t, term), nil
+	return c.owned.lookup(t, term), nil
 }
 
-// readToKeep returns the state of t for a batch of this size. It is unsure if units in it may yet be taken back.
+// readToKeep returns the state of t for a batch of this size. unsure is true if some of its units may yet be taken back.
 func (c *counted) readToKeep(
 	ctx context.Context, t *demand.Target, size int, now store.Instant,
 ) (state store.State, unsure bool, err error) {
@@ -475,7 +480,7 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Charge, ids *store.Ev
 	defer k.close(s)
 	at := max(now, s.Reset+1)
 	own := &units{now: at, epoch: s.Reset}
-	over := at.Add(-o.Timing.Slack() - time.Second) // the clock may be set back by this much unnoticed
+	over := at.Add(-o.Timing.Slack() - time.Second) // nobody notices a clock that is set back by less
 	for i := range s.Logs {
 		k.plan.Logs[i].Prune(&s.Logs[i], over, spareEvents)
 		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
@@ -507,7 +512,7 @@ func (k *keyState) admit(t *demand.Target, batch []*demand.Charge, ids *store.Ev
 		own.probes = t.Plan.Probes(s)
 	}
 	if own.small = k.small; own.small {
-		own.grown = k.outgrows(t.Plan, own, s)
+		own.grown = k.hasGrown(t.Plan, own, s)
 	}
 	if len(own.batch) > 0 {
 		k.writing++
@@ -532,14 +537,14 @@ func (c *counted) decideOwned(ctx context.Context, t *demand.Target, batch []*de
 		}
 	}
 	var mark uint64
-	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // a full state must be remembered for outages of the store
+	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // full keys are remembered for outages of the store
 	if local {
 		mark = c.denials.Since(t.Key)
 	}
-	held := batch[0].Hold > 0 // it is written before it is admitted, under any guarantee
+	held := batch[0].Hold > 0 // units are written before they are admitted, under any guarantee
 	switch {
 	case held:
-		c.owned.outgrow(t.Key)
+		c.owned.queueSmall(t.Key)
 	case t.Plan.WriteFrom > 0:
 		c.owned.keepSmall(t, k, now)
 	}
@@ -552,7 +557,7 @@ func (c *counted) decideOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 	later, unnoted := !own.small && !held && (t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key)), count.RecordedNo
 	if later {
-		c.behind.add(t, own, k) // before Note: units that the end of the term does not find in time are not admitted
+		c.behind.add(t, own, k) // before Note, which fails if the end of the term has missed these units
 		unnoted = count.RecordedUnknown
 	}
 	if !own.small && (later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts)) {
@@ -593,7 +598,7 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
 	}
-	if err != nil { // the state is not known until it is read again
+	if err != nil { // it is not known whether the store has own, so the key must be read again
 		c.owned.forget(t.Key)
 		c.failUnwritten(t, own, err)
 		return false
@@ -603,7 +608,7 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units, k *ke
 
 // steadyFor returns for how long from now a denied request of t would get the same answer; 0 if that is not known.
 func (o *owned) steadyFor(t *demand.Target, term owner.Term, now store.Instant) time.Duration {
-	k := o.of(t, term)
+	k := o.lookup(t, term)
 	if k == nil {
 		return 0
 	}

@@ -21,9 +21,8 @@ type holder struct {
 func (holder) Owned() bool        { return true }
 func (h holder) Began() time.Time { return h.began }
 
-// TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
-// read or counted.
-func TestWhatOwnersRememberIsBounded(t *testing.T) {
+// TestEventsInMemoryAreBounded holds that an owner keeps a bounded number of events, whether they were read or added.
+func TestEventsInMemoryAreBounded(t *testing.T) {
 	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	p := &demand.Plan{Promising: true, Regional: true}
 	p.Base = p
@@ -39,7 +38,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 		key := store.KeyFrom([store.KeySize]byte{9: byte(i), 10: byte(i >> 8)})
 		state := store.State{Logs: []store.Log{{Events: make([]store.Event, 1000)}}}
 		o.Keep(&demand.Target{Plan: p, Key: key}, holder{}, &state, 1, 0)
-		if o.of(&demand.Target{Plan: p, Key: key}, holder{}) == nil {
+		if o.lookup(&demand.Target{Plan: p, Key: key}, holder{}) == nil {
 			t.Fatalf("key %d is not remembered", i)
 		}
 	}
@@ -52,13 +51,13 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	o.Keep(&demand.Target{Plan: p, Key: key}, holder{}, &store.State{Logs: []store.Log{{}}}, 1, 0)
 	o.grew(key, maxEvents+1)
 	if sh := o.shard(key); len(sh.young) > 0 {
-		t.Error("a generation that grew beyond its bound goes on")
+		t.Error("a generation that grew beyond its bound has not ended")
 	}
 }
 
-// TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
-// what is older, is not used once units of it are refunded.
-func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
+// TestFullLogIsReadAgainAfterAnAbort holds that the state of a log that was read up to its limit, and may lack older
+// events, is not used after some of its units were given back.
+func TestFullLogIsReadAgainAfterAnAbort(t *testing.T) {
 	p := &demand.Plan{Promising: true, Regional: true, RuleSet: count.RuleSet{Logs: []count.LogRules{{Limit: 3}}}}
 	p.Base = p
 	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
@@ -73,17 +72,17 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 		if got := o.takeOut(at, holder{}, gone) != nil; got != want {
 			t.Errorf("of %d events, one is taken out of memory: %t, want %t", events, got, want)
 		}
-		k := o.of(at, holder{})
+		k := o.lookup(at, holder{})
 		if (k != nil) != want || k != nil && len(k.events) != events-1 {
 			t.Errorf("of %d events, memory has %+v", events, k)
 		}
 	}
 }
 
-// TestWhatIsKnownOfAKeyIsSmall holds what every key that an owner remembers costs, to a size that Go's allocator has.
-func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
+// TestKeyStateIsSmall holds that the state of a key fits into 80 bytes, a size class of Go's allocator.
+func TestKeyStateIsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(keyState{}); size > 80 {
-		t.Errorf("known has %d bytes, which Go rounds up to 96 or more; want 80 at most", size)
+		t.Errorf("keyState has %d bytes, which Go rounds up to 96 or more; want 80 at most", size)
 	}
 }
 
@@ -96,17 +95,17 @@ func TestKeyThatBecameSmallIsKept(t *testing.T) {
 	sh, k, now := o.shard(at.Key), o.newKeyState(holder{}, p, new(store.State), 1, 0), store.InstantOf(time.Now())
 	o.put(at.Key, k)
 	o.keepSmall(at, k, now)
-	if n := o.dropAllOver(sh, 0, o.overBy(now)); n != 1 {
+	if n := o.dropExpired(sh, 0, o.expiryHorizon(now)); n != 1 {
 		t.Errorf("%d small keys are left, want the one that is about to count", n)
 	}
-	if n := o.dropAllOver(sh, 0, o.overBy(now.Add(time.Minute))); n != 0 {
+	if n := o.dropExpired(sh, 0, o.expiryHorizon(now.Add(time.Minute))); n != 0 {
 		t.Errorf("%d small keys are left a minute later, want none", n)
 	}
 }
 
-// TestKeysHaveMuchInCommon holds that keys of one term and plan share what is the same of them, and one that
-// was reset, or is to be read again, does not.
-func TestKeysHaveMuchInCommon(t *testing.T) {
+// TestKeysShareTheirCommon holds that keys of one term and plan share a common, except those that were reset or must be
+// read again.
+func TestKeysShareTheirCommon(t *testing.T) {
 	another := func() *demand.Plan {
 		p := new(demand.Plan)
 		p.Base = p
@@ -139,8 +138,8 @@ func TestKeysHaveMuchInCommon(t *testing.T) {
 	}
 }
 
-// TestProvisionalCountersAreReadAgain holds that an owner doesn't go for long by counters that others may still take units
-// out of, which they counted before it owned the key.
+// TestProvisionalCountersAreReadAgain holds that a new owner soon reads counters again, because other instances may still
+// subtract units that they added before it owned the key.
 func TestProvisionalCountersAreReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		counters bool
@@ -159,23 +158,23 @@ func TestProvisionalCountersAreReadAgain(t *testing.T) {
 			at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 			time.Sleep(c.owns)
 			o.Keep(at, term, &store.State{}, 1, 0)
-			if o.of(at, term) == nil {
-				t.Fatalf("%s: nothing is known of it", name)
+			if o.lookup(at, term) == nil {
+				t.Fatalf("%s: the key is not in memory", name)
 			}
 			time.Sleep(time.Second)
-			if again := o.of(at, term) == nil; again != c.again {
+			if again := o.lookup(at, term) == nil; again != c.again {
 				t.Errorf("%s: read again %t, want %t", name, again, c.again)
 			}
 		})
 	}
 }
 
-// TestEndedTermsAreLetGo holds that nothing is left of a term that ends, where no key is known by it.
+// TestEndedTermsAreLetGo holds that Flush drops the commons, so that ended terms can be garbage collected.
 func TestEndedTermsAreLetGo(t *testing.T) {
 	s := New(nil, store.NewEventIDs(), demand.Settings{}.WithDefaults())
 	commons := &s.counted.owned.commons
 	commons.get(holder{}, &demand.Plan{})
-	if s.Flush(t.Context()); len(commons.of) > 0 {
-		t.Errorf("%d commons are left", len(commons.of))
+	if s.Flush(t.Context()); len(commons.byID) > 0 {
+		t.Errorf("%d commons are left", len(commons.byID))
 	}
 }

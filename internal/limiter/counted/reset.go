@@ -9,14 +9,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// ResetUnder removes all that is counted for t under term, while no batch of t's key is in progress. It forgets the key before
-// it writes: after a failure it is not known what the store has. The error is a StoreError.
+// ResetUnder removes all units of t's key under term, while no batch of the key is in progress. It drops the key from memory
+// before it writes, because after a failure the store may or may not have the reset. The error is a StoreError.
 func (s *Decider) ResetUnder(ctx context.Context, t *demand.Target, term owner.Term) error {
 	return s.alone(ctx, t.Key, func(ctx context.Context) error {
 		if err := s.counted.behind.writeKey(ctx, t.Key); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
-		known := s.counted.owned.of(t, term)
+		known := s.counted.owned.lookup(t, term)
 		s.counted.owned.change(t.Key)
 		if t.Plan.Cell {
 			return s.serial.Reset(ctx, t)
@@ -25,8 +25,8 @@ func (s *Decider) ResetUnder(ctx context.Context, t *demand.Target, term owner.T
 	})
 }
 
-// reset removes all that is counted for t, whose state in memory was known, nil if it was not, at an instant that is later
-// than all units written before, by any instance's clock, and than those dated after an earlier reset.
+// reset removes all units of t's keys. known is the state that memory had of t, nil if it had none. The reset's instant is
+// later than those of all units written before, by any instance's clock, and than those dated after an earlier reset.
 func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) error {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -53,6 +53,6 @@ func (c *counted) reset(ctx context.Context, t *demand.Target, known *keyState) 
 		}
 	}
 	c.denials.Forget(t.Key)
-	c.learn(t.Key, at) // units counted from now on are dated after the reset
+	c.noteReset(t.Key, at) // so further units are dated after the reset
 	return nil
 }

@@ -13,21 +13,23 @@ import (
 type units struct {
 	batch  []*demand.Charge
 	now    store.Instant
-	epoch  store.Instant // the reset after which they are counted
+	epoch  store.Instant // the latest reset before them; 0: none
 	events []store.Event // one for each request of batch, in its order
 	counts []store.Count // the sum of the batch, for each counter
 	totals []store.Count // this process's running total for each of counts; nil: with counters
-	dated  bool          // events are stored and valid; only counts must be written
-	probes uint64        // of conversions in memory: the rules by which the last unit is a probe, as in count.RuleSet.Probes
+	dated  bool          // the events are stored and valid; only the counts must be written
+	probes uint64        // of conversions in memory: the rules under which the last unit is a probe, as in count.RuleSet.Probes
 
-	small, grown bool // the owner has them in memory alone, and they are to be written after all: see small.go
+	small bool // the owner has them in memory alone: see small.go
+	grown bool // they are small, and must be written after all
 
-	discounted totals.Refused // units that were subtracted from the state that was read
+	discounted totals.Refused // units that are subtracted from the state that was read
 
-	mark uint64 // of denials, before the write
+	mark uint64 // Denials.Since before the write
 }
 
-// newUnits returns units for batch, dated now. It returns an error if this instance's clock is beyond the tolerance.
+// newUnits returns units for batch, at the present instant or that of a dated request. It returns an error if this
+// instance's clock is beyond the tolerance.
 func (c *counted) newUnits(t *demand.Target, batch []*demand.Charge) (*units, error) {
 	now, err := c.opts.Timing.Checked()
 	if err != nil {
@@ -43,7 +45,7 @@ func (c *counted) newUnits(t *demand.Target, batch []*demand.Charge) (*units, er
 	return own, nil
 }
 
-// date makes own's events and counts for now.
+// date gives own new events and counts, at now.
 func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
 	own.now, own.dated, own.events = now, false, nil
 	for _, r := range own.batch {
@@ -60,22 +62,22 @@ func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
 	own.count(p)
 }
 
-// count makes own's counts.
+// count computes u's counts from its batch.
 func (u *units) count(p *demand.Plan) { u.counts = p.AppendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
 
-// renew makes own's units anew if a reset before the read has removed them, and reports whether it did so: removed
-// units must not be admitted.
+// renew reports whether a reset before the read has removed some of own's units. It then makes new ones, to be
+// written: removed units must not be admitted.
 func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
 	eventsGone := state.Reset >= own.now
 	if !eventsGone && (!t.Plan.Counters || state.Reset <= own.epoch) {
 		return false
 	}
 	own.epoch = state.Reset
-	c.learn(t.Key, state.Reset)
+	c.noteReset(t.Key, state.Reset)
 	switch {
 	case eventsGone && !own.batch[0].IsDated():
 		c.date(t.Plan, own, state.Reset+1)
-	case eventsGone: // its maker must date it again
+	case eventsGone: // the caller must date the request again
 		own.dated = false
 	default:
 		own.dated = true
@@ -84,8 +86,8 @@ func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
 	return true
 }
 
-// learn remembers the latest reset of key.
-func (c *counted) learn(key store.Key, reset store.Instant) {
+// noteReset remembers reset if it is the latest of key.
+func (c *counted) noteReset(key store.Key, reset store.Instant) {
 	if known, _ := c.resets.Get(key); known < reset {
 		c.resets.Put(key, reset)
 	}
@@ -99,9 +101,10 @@ func sumOf(batch []*demand.Charge) int64 {
 	return sum
 }
 
-// strip removes own's units from state. It returns false if the read missed a write: some units are missing, though
-// fewer than the limit came before them.
-func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant) (complete bool) {
+// removeOwn removes own's units from state. It returns false if the read missed a write: some of own's units are not in
+// state, although, in a log, fewer other events than the limit were read. endedBy is the instant by which a held event must
+// end so as not to count among these.
+func removeOwn(p *demand.Plan, own *units, state *store.State, endedBy store.Instant) (complete bool) {
 	complete = true
 	mine := make(map[store.EventID]bool, len(own.events))
 	for _, e := range own.events {
@@ -131,8 +134,8 @@ func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant
 	return complete
 }
 
-// aheadOfLimit is the largest part of a limit that is stored ahead, as a fraction's denominator: these units are lost
-// if this process is killed.
+// aheadOfLimit is the divisor of a limit that gives the most units to store ahead: they are lost if this process is
+// killed.
 const aheadOfLimit = 100
 
 // ahead returns the number of units that may be stored ahead with u.
@@ -145,7 +148,7 @@ func (u *units) ahead() int64 {
 	return most
 }
 
-// filter returns the part of u for which keep returns true. It calls keep for each request in turn.
+// filter returns the units of the requests that keep accepts. It calls keep for each request in turn.
 func (u *units) filter(keep func(i int, r *demand.Charge) bool) *units {
 	part := &units{now: u.now, epoch: u.epoch}
 	for i, r := range u.batch {
