@@ -67,10 +67,13 @@ func (v *decisionVecs) remove(s *policySeries) {
 			v.calls.DeleteLabelValues(s.name, string(op), outcome.String())
 		}
 	}
-	v.degraded.DeleteLabelValues(s.name)
-	v.remembered.DeleteLabelValues(s.name)
+	for _, vec := range []*prometheus.MetricVec{
+		v.degraded.MetricVec, v.remembered.MetricVec,
+		v.attempts.MetricVec, v.times.MetricVec, v.units.MetricVec, v.repeated.MetricVec,
+	} {
+		vec.DeleteLabelValues(s.name)
+	}
 	v.removeRefused(s, nil)
-	v.overshootVecs.remove(s.name)
 }
 
 // removeRefused deletes the series of rules that was has and is does not have.

@@ -37,14 +37,6 @@ func newOvershootVecs(auto factory) overshootVecs {
 	}
 }
 
-// remove deletes the series of a policy.
-func (v *overshootVecs) remove(policy string) {
-	v.attempts.DeleteLabelValues(policy)
-	v.times.DeleteLabelValues(policy)
-	v.units.DeleteLabelValues(policy)
-	v.repeated.DeleteLabelValues(policy)
-}
-
 // overshootSeries are the series of a policy, and its tally.
 type overshootSeries struct {
 	tally    *overshoot.Tally
