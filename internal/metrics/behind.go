@@ -11,11 +11,12 @@ func NewBehind(now func() counted.Behind) prometheus.Collector {
 	s := new(scraped)
 	waiting := s.figure("ratelimitd_local_waiting_keys",
 		"Keys with units that were admitted under guarantee local and are not yet written to the store.")
-	lag := s.figure("ratelimitd_local_lag_seconds", "Age of the oldest units that are not yet written to the store.")
+	lag := s.figure("ratelimitd_local_lag_seconds",
+		"Age of the oldest units that were admitted under guarantee local and are not yet written to the store.")
 	written := s.figure("ratelimitd_local_written_total",
 		"Writes of units admitted under guarantee local that the store acknowledged, each of one key.")
 	failed := s.figure("ratelimitd_local_failures_total",
-		"Writes of units admitted under guarantee local that failed, and are repeated.")
+		"Failed writes of units admitted under guarantee local. They are retried.")
 	s.collect = func(to chan<- prometheus.Metric) {
 		b := now()
 		to <- waiting.is(float64(b.Waiting))

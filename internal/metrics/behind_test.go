@@ -17,10 +17,10 @@ func TestBehind(t *testing.T) {
 		return counted.Behind{Waiting: 3, Lag: 1500 * time.Millisecond, Written: 40, Failed: 1}
 	}))
 	want := `
-		# HELP ratelimitd_local_failures_total Writes of units admitted under guarantee local that failed, and are repeated.
+		# HELP ratelimitd_local_failures_total Failed writes of units admitted under guarantee local. They are retried.
 		# TYPE ratelimitd_local_failures_total counter
 		ratelimitd_local_failures_total 1
-		# HELP ratelimitd_local_lag_seconds Age of the oldest units that are not yet written to the store.
+		# HELP ratelimitd_local_lag_seconds Age of the oldest units that were admitted under guarantee local and are not yet written to the store.
 		# TYPE ratelimitd_local_lag_seconds gauge
 		ratelimitd_local_lag_seconds 1.5
 		# HELP ratelimitd_local_waiting_keys Keys with units that were admitted under guarantee local and are not yet written to the store.

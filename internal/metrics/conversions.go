@@ -26,10 +26,10 @@ func newConfirmationVecs(auto factory) confirmationVecs {
 	labels := []string{"policy", "country"}
 	return confirmationVecs{
 		sent: auto.counters("ratelimitd_sent_units_total",
-			"Units that takes and records counted under policies that depend on confirmations, by a derived country.", labels...),
-		confirmed: auto.counters("ratelimitd_confirmed_units_total", "Units of these that were confirmed.", labels...),
+			"Units that takes and records counted under policies that depend on confirmations, by derived country.", labels...),
+		confirmed: auto.counters("ratelimitd_confirmed_units_total", "Confirmed units among the sent ones.", labels...),
 		refunded: auto.counters("ratelimitd_refunded_units_total",
-			"Units of these that were refunded because nothing was sent.", labels...),
+			"Refunded units among the sent ones, for which nothing was sent after all.", labels...),
 	}
 }
 
@@ -107,8 +107,8 @@ func (p *peak) turn(now time.Time) {
 func newUsedBounds(m *Metrics) prometheus.Collector {
 	s := new(scraped)
 	used := s.figure("ratelimitd_unconfirmed_used_ratio",
-		"Largest used part of a bound of unconfirmed units in calls of the last minutes, from 0 to 1, by policy and "+
-			"country. Policies derived from other parts of an identifier have none.",
+		"Largest used share of a bound of unconfirmed units in calls of the last minutes, 0 to 1, by policy and country. "+
+			"Absent for policies derived from other parts of an identifier.",
 		"policy", "country")
 	s.collect = func(to chan<- prometheus.Metric) {
 		now := m.now()

@@ -32,25 +32,24 @@ func newDecisionVecs(auto factory) decisionVecs {
 	return decisionVecs{
 		total: auto.counters("ratelimitd_decisions_total",
 			"Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; "+
-				"refused, by countries or number_types; would_deny, allowed, but denied if the policy or the limit were not in shadow; "+
+				"refused, by countries or number_types; would_deny, allowed only because the policy or the limit is in shadow; "+
 				"off, by mode off; degraded_allowed or degraded_denied, by on_store_error.",
 			"policy", "limit", "op", "outcome"),
 		calls: auto.counters("ratelimitd_calls_total",
-			"Calls that ask for a policy, by policy, operation and outcome of the whole call, as in the answer. "+
-				"Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, "+
-				"and allowed among the decisions of this policy. "+
-				"A call counts once for each of its demands, and not for derived ones.",
+			"Calls by policy, operation and the outcome of the whole call, as in the answer. Outcomes are those of "+
+				"ratelimitd_decisions_total: a call that a derived policy or another demand denies is denied here, and allowed "+
+				"among the decisions of this policy. A call counts once for each of its demands, but not for derived ones.",
 			"policy", "op", "outcome"),
 		degraded: auto.counters("ratelimitd_degraded_decisions_total",
 			"Decisions that on_store_error made because the store did not answer.", "policy"),
 		remembered: auto.counters("ratelimitd_remembered_denials_total",
-			"Denials from memory, for which the store was not asked.", "policy"),
+			"Denials from memory, without a request to the store.", "policy"),
 		refused: auto.counters("ratelimitd_refused_numbers_total",
 			"Decisions about phone numbers that the policy's countries or number_types refuse, by reason: country or number_type. "+
-				"In mode shadow they are allowed.",
+				"Mode shadow allows them.",
 			"policy", "reason"),
 		limits: auto.gauges("ratelimitd_policy_limit_units",
-			"Units that a limit holds in its window, of identifiers that by has no number for.", perLimit...),
+			"Units that a limit admits in its window, except for identifiers listed in by.", perLimit...),
 		windows:       auto.gauges("ratelimitd_policy_window_seconds", "Length of a limit's window.", perLimit...),
 		overshootVecs: newOvershootVecs(auto),
 	}

@@ -22,9 +22,9 @@ func NewEnvoy(reg prometheus.Registerer) *Envoy {
 	auto := factory{promauto.With(reg)}
 	return &Envoy{
 		requests: auto.histograms("ratelimitd_envoy_request_duration_seconds",
-			"Time to answer a request of Envoy, by method and code: that of the answer, or of gRPC's error.", durationBuckets, "method", "code"),
+			"Time to answer a request of Envoy, by method and by the code of the answer or of the gRPC error.", durationBuckets, "method", "code"),
 		descriptors: auto.counters("ratelimitd_envoy_descriptors_total",
-			"Descriptors that Envoy asked about, by domain and outcome.", "domain", "outcome"),
+			"Descriptors in requests of Envoy, by domain and outcome.", "domain", "outcome"),
 	}
 }
 

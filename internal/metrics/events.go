@@ -18,15 +18,15 @@ func NewEvents(reg prometheus.Registerer, waiting func() int) *Events {
 	auto := factory{promauto.With(reg)}
 	e := &Events{
 		total: auto.counters("ratelimitd_events_total",
-			"Events by kind and outcome: sent, which the receiver has accepted, or lost.", "kind", "outcome"),
-		failures: auto.counters("ratelimitd_event_failures_total", "Attempts to send an event that failed, and are repeated.", "kind"),
+			"Events by kind and outcome: sent, if the receiver accepted them, or lost.", "kind", "outcome"),
+		failures: auto.counters("ratelimitd_event_failures_total", "Failed attempts to send an event. They are retried.", "kind"),
 	}
 	for _, kind := range events.Kinds { // so that rates have a zero to start from
 		e.of(kind, events.Sent)
 		e.of(kind, events.Lost)
 		e.of(kind, events.Failed)
 	}
-	auto.number("ratelimitd_events_waiting", "Events that wait to be sent.", waiting)
+	auto.number("ratelimitd_events_waiting", "Events waiting to be sent.", waiting)
 	return e
 }
 

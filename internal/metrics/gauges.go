@@ -21,20 +21,20 @@ type gauges struct {
 func newGauges(auto factory) gauges {
 	return gauges{
 		clockOffset: auto.gauge("ratelimitd_clock_offset_seconds",
-			"How far this instance's clock is ahead of the store's; below 0: behind."),
+			"How far this instance's clock is ahead of the store's, negative if it is behind."),
 		sweepProgress: auto.gauge("ratelimitd_sweeper_progress_ratio",
-			"How much of the store the current sweep of expired counters has visited, 0 to 1."),
+			"Share of the store that the current sweep of expired counters has visited, 0 to 1."),
 		sweepFinished: auto.gauge("ratelimitd_sweeper_finished_timestamp_seconds",
-			"When this instance last finished a sweep; 0: never."),
-		swept: auto.counter("ratelimitd_sweeper_swept_total", "Keys of which the sweeper deleted expired counters."),
+			"Time when this instance last finished a sweep, 0 if it never did."),
+		swept: auto.counter("ratelimitd_sweeper_swept_total", "Keys whose expired counters the sweeper deleted."),
 		breaker: auto.gauges("ratelimitd_breaker_state",
-			"1 for the state that the breaker in front of the store is in, 0 for the others.", "state"),
+			"1 for the current state of the store's breaker, 0 for the others.", "state"),
 		caveats: auto.gauges("ratelimitd_cluster_caveat",
-			"1 if the cluster may forget or misjudge acknowledged writes for that reason, 0 if not: checked daily. "+
-				"accepted is true for those of --accept-caveats.",
+			"1 if the cluster may forget or misjudge acknowledged writes because of this caveat, 0 if not. It is checked daily. "+
+				"accepted is true for caveats in --accept-caveats.",
 			"caveat", "accepted"),
 		policies: auto.gauge("ratelimitd_policies_version",
-			"Version of the policies in the store that is in force on this instance; 0: those of a file, or the examples."),
+			"Version of the store's policies that is in force on this instance, 0 if the policies are from a file or are the examples."),
 	}
 }
 

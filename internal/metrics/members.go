@@ -11,34 +11,34 @@ import (
 // returned by status and counts.
 func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
 	s := new(scraped)
-	view := s.figure("ratelimitd_members_view", "Number of the latest view that this instance knows.")
-	listed := s.figure("ratelimitd_members", "Instances that decide together, by the latest view.")
+	view := s.figure("ratelimitd_members_view", "Number of the latest view of the members that this instance knows.")
+	listed := s.figure("ratelimitd_members", "Instances that decide together, according to the latest view.")
 	installed := s.figure("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it.")
 	shared := s.figure("ratelimitd_members_shared",
 		"1 while every instance decides for every key, by writing first; 0 while each key has an owner.")
 	unreached := s.figure("ratelimitd_members_unreached",
-		"Members that this instance does not reach: it can't hand on the calls for their keys.")
+		"Members that this instance does not reach, so that it can't hand on calls for their keys.")
 	ways := s.figure("ratelimitd_members_owners_info",
 		"1, labelled by the instances that own keys: one, while the load is small; all; or none, while every instance decides "+
-			"for every key. reason says why it is not one: processors, memory, late or silent, for the problem of that owner; "+
-			"or asked, for --owners all. It may be empty.",
+			"for every key. reason, which may be empty, says why there is not one owner: its problem (processors, memory, late or "+
+			"silent), or asked, for --owners all.",
 		"owners", "reason")
 	owned := s.figure("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1.")
 	known := s.figure("ratelimitd_members_known_share",
-		"Share of all keys that this instance owns and need not read when they are new, 0 to 1.")
+		"Share of all keys that this instance owns and knows completely, so that it reads no new ones, 0 to 1.")
 	setOut := s.figure("ratelimitd_members_set_out_total",
-		"How often this instance was no longer a member, decided nothing, and joined anew, by reason: silent, "+
-			"and others set it out; or unread, its own row could not be read or written.",
+		"How often this instance was no longer a member, stopped deciding, and joined anew, by reason: silent, if others "+
+			"set it out; or unread, if its own row could not be read or written.",
 		"reason")
 	asides := s.figure("ratelimitd_members_aside_total",
 		"How often this instance left the others because its clock was beyond the tolerance.")
 	slots := s.figure("ratelimitd_members_handed_over_slots_total",
-		"Slots of the keys that this instance owned no longer, and of which it knew all keys, by whether "+
-			"the next owner was told them: told; or failed, and the next owner has to find out.",
+		"Slots that moved from this instance to another owner, and whose keys it knew completely, by outcome: told, if the "+
+			"new owner learned the keys from it; or failed, if the new owner has to find them.",
 		"outcome")
 	handed := s.figure("ratelimitd_peer_calls_total",
-		"Calls for keys that another instance owns, by outcome: answered; failed; "+
-			"or refused, which no owner decided, and which were tried again.",
+		"Calls that this instance handed on to the owners of their keys, by outcome: answered; failed; "+
+			"or refused, if no owner decided the call and it was retried.",
 		"outcome")
 	s.collect = func(to chan<- prometheus.Metric) {
 		st, counts := status(), counts()
@@ -68,7 +68,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 func NewRemembered(now func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_members_remembered_keys",
-		Help: "Keys that this instance owns and whose counts it remembers; --max-keys bounds them.",
+		Help: "Keys that this instance owns and whose counts it remembers, at most --max-keys.",
 	}, func() float64 { return float64(now()) })
 }
 
@@ -76,7 +76,7 @@ func NewRemembered(now func() int) prometheus.Collector {
 func NewColdReads(now func() int64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_members_cold_reads_total",
-		Help: "Decisions of this instance, as the owner of their key, that had to read it from the store first, " +
+		Help: "Decisions of this instance as an owner that had to read their key from the store first, " +
 			"as its counts were not in memory.",
 	}, func() float64 { return float64(now()) })
 }

@@ -59,7 +59,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	m.SetBreaker(true)
 	m.overshoot = overshoot.New(m.episodeEnded, overshoot.DefaultMaxKeys)
 	m.policies.Store(&map[string]*policySeries{})
-	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit and whose further attempts are counted.", m.overshoot.Len)
+	auto.number("ratelimitd_overshoot_keys", "Keys that are over their limit, and whose further attempts are counted.", m.overshoot.Len)
 	reg.MustRegister(newOpenKeys(m), newUsedBounds(m))
 	return m
 }

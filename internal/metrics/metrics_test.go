@@ -25,11 +25,11 @@ import (
 )
 
 const decisionsHelp = "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-	"refused, by countries or number_types; would_deny, allowed, but denied if the policy or the limit were not in shadow; " +
+	"refused, by countries or number_types; would_deny, allowed only because the policy or the limit is in shadow; " +
 	"off, by mode off; degraded_allowed or degraded_denied, by on_store_error."
 
 const refusedHelp = "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: " +
-	"country or number_type. In mode shadow they are allowed."
+	"country or number_type. Mode shadow allows them."
 
 // fixture is an engine over the embedded store, both observed, and a clock that stands still.
 type fixture struct {
@@ -118,9 +118,9 @@ func TestCallsAreWhatCallersAreTold(t *testing.T) {
 	address.Derive = []policy.Derivation{{Policy: "network", From: policy.PartIPPrefix, IPv4Bits: 24}}
 	alone, shadow := aPolicy("alone", 1), aPolicy("shadow", 1)
 	shadow.Mode = policy.ModeShadow
-	const help = "# HELP ratelimitd_calls_total Calls that ask for a policy, by policy, operation and outcome of the whole call, " +
-		"as in the answer. Outcomes are those of decisions: a call that a derived policy or another demand denies is denied here, " +
-		"and allowed among the decisions of this policy. A call counts once for each of its demands, and not for derived ones.\n" +
+	const help = "# HELP ratelimitd_calls_total Calls by policy, operation and the outcome of the whole call, as in the answer. " +
+		"Outcomes are those of ratelimitd_decisions_total: a call that a derived policy or another demand denies is denied here, " +
+		"and allowed among the decisions of this policy. A call counts once for each of its demands, but not for derived ones.\n" +
 		"# TYPE ratelimitd_calls_total counter"
 	f := newFixture(t, address, network, alone, shadow)
 	take := func(demands ...limiter.Demand) {
@@ -207,7 +207,7 @@ func TestRememberedDenials(t *testing.T) {
 	d.Allowed, d.Remembered = false, true
 	f.metrics.Observe(count.OpTake, store.Key{}, 1, &d)
 	f.want(`
-		# HELP ratelimitd_remembered_denials_total Denials from memory, for which the store was not asked.
+		# HELP ratelimitd_remembered_denials_total Denials from memory, without a request to the store.
 		# TYPE ratelimitd_remembered_denials_total counter
 		ratelimitd_remembered_denials_total{policy="p"} 1
 	`, "ratelimitd_remembered_denials_total")
@@ -233,7 +233,7 @@ func TestBlockedDecisions(t *testing.T) {
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="blocked",policy="p"} 3
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="p"} 1
-		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit that were not the first in their window.
+		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit, without the first one in each window.
 		# TYPE ratelimitd_overshoot_repeated_total counter
 		ratelimitd_overshoot_repeated_total{policy="p"} 3
 	`, "ratelimitd_decisions_total", "ratelimitd_overshoot_repeated_total")
@@ -258,7 +258,7 @@ func TestReload(t *testing.T) {
 		# TYPE ratelimitd_degraded_decisions_total counter
 		ratelimitd_degraded_decisions_total{policy="new"} 0
 		ratelimitd_degraded_decisions_total{policy="stays"} 0
-		# HELP ratelimitd_policy_limit_units Units that a limit holds in its window, of identifiers that by has no number for.
+		# HELP ratelimitd_policy_limit_units Units that a limit admits in its window, except for identifiers listed in by.
 		# TYPE ratelimitd_policy_limit_units gauge
 		ratelimitd_policy_limit_units{limit="l0",policy="new"} 5
 		ratelimitd_policy_limit_units{limit="l0",policy="stays"} 9
@@ -425,20 +425,20 @@ func TestGauges(t *testing.T) {
 	f.metrics.AddSwept(3)
 	f.metrics.SetBreaker(false)
 	f.want(`
-		# HELP ratelimitd_breaker_state 1 for the state that the breaker in front of the store is in, 0 for the others.
+		# HELP ratelimitd_breaker_state 1 for the current state of the store's breaker, 0 for the others.
 		# TYPE ratelimitd_breaker_state gauge
 		ratelimitd_breaker_state{state="closed"} 0
 		ratelimitd_breaker_state{state="open"} 1
-		# HELP ratelimitd_clock_offset_seconds How far this instance's clock is ahead of the store's; below 0: behind.
+		# HELP ratelimitd_clock_offset_seconds How far this instance's clock is ahead of the store's, negative if it is behind.
 		# TYPE ratelimitd_clock_offset_seconds gauge
 		ratelimitd_clock_offset_seconds -0.02
-		# HELP ratelimitd_sweeper_finished_timestamp_seconds When this instance last finished a sweep; 0: never.
+		# HELP ratelimitd_sweeper_finished_timestamp_seconds Time when this instance last finished a sweep, 0 if it never did.
 		# TYPE ratelimitd_sweeper_finished_timestamp_seconds gauge
 		ratelimitd_sweeper_finished_timestamp_seconds 1.5
-		# HELP ratelimitd_sweeper_progress_ratio How much of the store the current sweep of expired counters has visited, 0 to 1.
+		# HELP ratelimitd_sweeper_progress_ratio Share of the store that the current sweep of expired counters has visited, 0 to 1.
 		# TYPE ratelimitd_sweeper_progress_ratio gauge
 		ratelimitd_sweeper_progress_ratio 0.25
-		# HELP ratelimitd_sweeper_swept_total Keys of which the sweeper deleted expired counters.
+		# HELP ratelimitd_sweeper_swept_total Keys whose expired counters the sweeper deleted.
 		# TYPE ratelimitd_sweeper_swept_total counter
 		ratelimitd_sweeper_swept_total 3
 	`, "ratelimitd_breaker_state", "ratelimitd_clock_offset_seconds", "ratelimitd_sweeper_finished_timestamp_seconds",
@@ -546,13 +546,13 @@ func TestConfirmationsByCountry(t *testing.T) {
 			}
 		}
 	}
-	f.want(`# HELP ratelimitd_confirmed_units_total Units of these that were confirmed.
+	f.want(`# HELP ratelimitd_confirmed_units_total Confirmed units among the sent ones.
 	# TYPE ratelimitd_confirmed_units_total counter
 	ratelimitd_confirmed_units_total{country="DE",policy="country"} 2
-	# HELP ratelimitd_refunded_units_total Units of these that were refunded because nothing was sent.
+	# HELP ratelimitd_refunded_units_total Refunded units among the sent ones, for which nothing was sent after all.
 	# TYPE ratelimitd_refunded_units_total counter
 	ratelimitd_refunded_units_total{country="DE",policy="country"} 1
-	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that depend on confirmations, by a derived country.
+	# HELP ratelimitd_sent_units_total Units that takes and records counted under policies that depend on confirmations, by derived country.
 	# TYPE ratelimitd_sent_units_total counter
 	ratelimitd_sent_units_total{country="DE",policy="country"} 3
 	`, "ratelimitd_sent_units_total", "ratelimitd_confirmed_units_total", "ratelimitd_refunded_units_total")
@@ -587,8 +587,8 @@ func TestBoundsThatAreUsed(t *testing.T) {
 	}
 	told := func(country, money string) {
 		t.Helper()
-		f.want(`# HELP ratelimitd_unconfirmed_used_ratio Largest used part of a bound of unconfirmed units in calls of the last minutes, `+
-			`from 0 to 1, by policy and country. Policies derived from other parts of an identifier have none.
+		f.want(`# HELP ratelimitd_unconfirmed_used_ratio Largest used share of a bound of unconfirmed units in calls of the last minutes, `+
+			`0 to 1, by policy and country. Absent for policies derived from other parts of an identifier.
 		# TYPE ratelimitd_unconfirmed_used_ratio gauge
 		ratelimitd_unconfirmed_used_ratio{country="DE",policy="country"} `+country+`
 		ratelimitd_unconfirmed_used_ratio{country="",policy="money"} `+money+`

@@ -24,14 +24,14 @@ type overshootVecs struct {
 func newOvershootVecs(auto factory) overshootVecs {
 	return overshootVecs{
 		attempts: auto.histograms("ratelimitd_overshoot_attempts",
-			"Attempts of a key beyond its limit, from the first until the window ends.",
+			"Attempts of a key beyond its limit, from the first one until the window ends.",
 			[]float64{1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000}, "policy"),
 		times: auto.histograms("ratelimitd_overshoot_times_limit",
-			"How many times its limit a key asked for, from its first attempt beyond it until the window ends.",
+			"Multiple of its limit that a key asked for, from its first attempt beyond it to the window's end.",
 			[]float64{1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000}, "policy"),
 		units: auto.counters("ratelimitd_overshoot_units_total", "Units beyond the limit that attempts asked for.", "policy"),
 		repeated: auto.counters("ratelimitd_overshoot_repeated_total",
-			"Attempts of a key beyond its limit that were not the first in their window.", "policy"),
+			"Attempts of a key beyond its limit, without the first one in each window.", "policy"),
 		dropped: auto.counter("ratelimitd_overshoot_dropped_total",
 			"Attempts beyond a limit that are in no histogram, because too many keys were over their limits."),
 	}

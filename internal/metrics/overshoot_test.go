@@ -32,7 +32,7 @@ func TestOvershoot(t *testing.T) {
 		f.metrics.overshoot.Flush(f.now)
 	}
 	f.want(`
-		# HELP ratelimitd_overshoot_attempts Attempts of a key beyond its limit, from the first until the window ends.
+		# HELP ratelimitd_overshoot_attempts Attempts of a key beyond its limit, from the first one until the window ends.
 		# TYPE ratelimitd_overshoot_attempts histogram
 		ratelimitd_overshoot_attempts_bucket{policy="p",le="1"} 1
 		ratelimitd_overshoot_attempts_bucket{policy="p",le="2"} 1
@@ -47,10 +47,10 @@ func TestOvershoot(t *testing.T) {
 		ratelimitd_overshoot_attempts_bucket{policy="p",le="+Inf"} 2
 		ratelimitd_overshoot_attempts_sum{policy="p"} 5
 		ratelimitd_overshoot_attempts_count{policy="p"} 2
-		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit that were not the first in their window.
+		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit, without the first one in each window.
 		# TYPE ratelimitd_overshoot_repeated_total counter
 		ratelimitd_overshoot_repeated_total{policy="p"} 3
-		# HELP ratelimitd_overshoot_times_limit How many times its limit a key asked for, from its first attempt beyond it until the window ends.
+		# HELP ratelimitd_overshoot_times_limit Multiple of its limit that a key asked for, from its first attempt beyond it to the window's end.
 		# TYPE ratelimitd_overshoot_times_limit histogram
 		ratelimitd_overshoot_times_limit_bucket{policy="p",le="1.1"} 0
 		ratelimitd_overshoot_times_limit_bucket{policy="p",le="1.5"} 0

@@ -39,14 +39,15 @@ type processSeries struct {
 func newProcessSeries(auto factory) processSeries {
 	return processSeries{
 		build: auto.gauges("ratelimitd_build_info",
-			"1, labelled by the version of the program and of Go, as printed by `ratelimitd version`.", "version", "go_version"),
+			"1, labelled by the versions of the program and of Go, as printed by `ratelimitd version`.", "version", "go_version"),
 		reloaded: auto.gauges("ratelimitd_last_reload_successful",
-			"1 if the last read of the file, at the start or later, was successful; 0 if it had mistakes, and the earlier one stays in force.",
+			"1 if the last read of the file, at the start or later, succeeded; 0 if it had mistakes, so that the earlier one stays in force.",
 			"file"),
-		reloadedAt: auto.gauges("ratelimitd_last_reload_success_timestamp_seconds", "When the file that is in force was read.", "file"),
+		reloadedAt: auto.gauges("ratelimitd_last_reload_success_timestamp_seconds",
+			"Time when the version of the file that is in force was read.", "file"),
 		expiry: auto.gauges("ratelimitd_certificate_expiry_timestamp_seconds",
-			"When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see; or the first "+
-				"of the authorities that it verifies them by: client_ca, cassandra_ca.",
+			"Time when a certificate expires: server, which clients see; cassandra, which nodes see; or the first one of the "+
+				"authorities that this instance verifies clients (client_ca) and nodes (cassandra_ca) by.",
 			"certificate"),
 	}
 }

@@ -12,8 +12,8 @@ import (
 func NewSaving(now func() time.Time, saving func() embedded.Saving) prometheus.Collector {
 	s := new(scraped)
 	unsaved := s.figure("ratelimitd_data_unsaved_seconds",
-		"Age of the oldest counts that are not in --data-dir because saving fails; 0 if it does not fail.")
-	failures := s.figure("ratelimitd_data_save_failures_total", "How often counts could not be saved in --data-dir.")
+		"Age of the oldest counts that are not in --data-dir because saving fails, 0 if it does not fail.")
+	failures := s.figure("ratelimitd_data_save_failures_total", "Failed attempts to save counts in --data-dir.")
 	s.collect = func(to chan<- prometheus.Metric) {
 		said, age := saving(), 0.0
 		if !said.Since.IsZero() {

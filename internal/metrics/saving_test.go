@@ -24,10 +24,10 @@ func TestSaving(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		reg.MustRegister(NewSaving(func() time.Time { return now }, func() embedded.Saving { return test.said }))
 		want := `
-			# HELP ratelimitd_data_save_failures_total How often counts could not be saved in --data-dir.
+			# HELP ratelimitd_data_save_failures_total Failed attempts to save counts in --data-dir.
 			# TYPE ratelimitd_data_save_failures_total counter
 			ratelimitd_data_save_failures_total 3
-			# HELP ratelimitd_data_unsaved_seconds Age of the oldest counts that are not in --data-dir because saving fails; 0 if it does not fail.
+			# HELP ratelimitd_data_unsaved_seconds Age of the oldest counts that are not in --data-dir because saving fails, 0 if it does not fail.
 			# TYPE ratelimitd_data_unsaved_seconds gauge
 			ratelimitd_data_unsaved_seconds ` + test.unsaved + "\n"
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {

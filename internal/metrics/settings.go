@@ -7,7 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 func NewSettings(disagreements func() map[string]int) prometheus.Collector {
 	s := new(scraped)
 	disagree := s.figure("ratelimitd_settings_disagree",
-		"Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, "+
+		"Other instances whose value of a setting differs, although all must have the same: a flag, a member of a policy, "+
 			"or the mapping of a domain of Envoy.",
 		"setting")
 	s.collect = func(to chan<- prometheus.Metric) {

@@ -23,7 +23,7 @@ const (
 // newStoreVec has buckets for a store in memory (microseconds), one nearby (hundreds of microseconds to milliseconds),
 // and the default store timeout of 500 ms.
 func newStoreVec(auto factory) *prometheus.HistogramVec {
-	durations := auto.histograms("ratelimitd_store_duration_seconds", "Time that the store took, by operation and outcome.",
+	durations := auto.histograms("ratelimitd_store_duration_seconds", "Time that a request to the store took, by operation and outcome.",
 		[]float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}, "op", "outcome")
 	for _, op := range []string{storeRead, storeWrite, storeUpdate, storeWriteRead} {
 		durations.WithLabelValues(op, storeOutcome(nil)) // so that rates have a zero to start from

@@ -34,7 +34,7 @@ type prefixAsker struct {
 
 func newPrefixAsker(p *command.Process, cmd *cobra.Command) *prefixAsker {
 	a := &prefixAsker{Asker: remote.NewSubjectAsker(p, cmd)}
-	cmd.Flags().StringVar(&a.prefix, "prefix", "", "in place of IDENTIFIER, for all whose canonical form begins with `text`, such as +4915")
+	cmd.Flags().StringVar(&a.prefix, "prefix", "", "in place of IDENTIFIER, the `text` that canonical identifiers begin with, such as +4915")
 	remote.NoFiles(cmd, "prefix")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("prefix") {

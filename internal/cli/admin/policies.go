@@ -81,7 +81,7 @@ func newApply(p *command.Process) *cobra.Command {
 		Short: "Make a file of policies the latest version in a server's store",
 		Long: "Make a file of policies the latest version in a server's store, in place of all policies there. All instances with that\n" +
 			"store and without --policies put it in force within a second. A file with mistakes changes nothing." + remote.Notes +
-			"  0  in force, or no other than before\n  2  error: standard error says why",
+			"  0  in force, or nothing changed\n  2  error: standard error says why",
 		Example: "  ratelimitd policies apply policies.yaml",
 		Args:    command.Args(1, 1, "one FILE of policies", ""),
 	}
@@ -122,7 +122,7 @@ func newRollback(p *command.Process) *cobra.Command {
 		Use:   "rollback NUMBER",
 		Short: "Make the policies of an earlier version the latest version in a server's store",
 		Long: "Make the policies of an earlier version the latest version in a server's store, with a new number." + remote.Notes +
-			"  0  in force, or no other than before\n  2  error: standard error says why",
+			"  0  in force, or nothing changed\n  2  error: standard error says why",
 		Example: "  ratelimitd policies rollback 7",
 		Args:    command.Args(1, 1, "one NUMBER of a version", ""),
 	}

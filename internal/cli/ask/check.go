@@ -27,7 +27,7 @@ func newCheck(p *command.Process) *cobra.Command {
   held=$(ratelimitd check sms-send +4915112345678 --reserve 30s -o json | jq -r .reservation)
   ratelimitd record sms-send +4915112345678 --reservation "$held"`,
 	}, afterCheck)
-	command.Var(d.Flags(), &d.reserve, "reserve", "", "duration", "how long to hold the units if it is allowed, 1s to 1h",
+	command.Var(d.Flags(), &d.reserve, "reserve", "", "duration", "how long to hold the units if the event is allowed, 1s to 1h",
 		command.Between(time.Second, time.Hour))
 	remote.NoFiles(d.Command, "reserve")
 	return d.Command

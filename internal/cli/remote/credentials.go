@@ -22,10 +22,10 @@ type credentials struct {
 }
 
 func (c *credentials) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.tokenFile, "token-file", "", "`file` that holds the token to show (or "+command.TokenVariable+" does)")
+	flags.StringVar(&c.tokenFile, "token-file", "", "`file` that holds the token to send; or set "+command.TokenVariable)
 	flags.StringVar(&c.ca, "server-ca-file", "", "PEM `file` of the authorities to trust (default: the system's)")
-	flags.StringVar(&c.cert, "client-cert-file", "", "PEM `file` of the certificate to show")
-	flags.StringVar(&c.key, "client-key-file", "", "PEM `file` of its key")
+	flags.StringVar(&c.cert, "client-cert-file", "", "PEM `file` of the client certificate")
+	flags.StringVar(&c.key, "client-key-file", "", "PEM `file` of the key of --client-cert-file")
 }
 
 // read reads the files and variables that the flags and the environment name.

@@ -23,10 +23,10 @@ type Events struct {
 
 func (e *Events) addFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &e.URL, "events-url", "", "url",
-		"URL that is sent events, as signed CloudEvents: denied countries, a store that does not answer, blocks, overrides, "+
+		"URL to send events to, as signed CloudEvents: denied countries, a store that does not answer, blocks, overrides, "+
 			"policies (default: none)", receiver)
 	flags.StringVar(&e.secretFile, "events-secret-file", "",
-		"`file` of the secrets that sign events, as of Standard Webhooks (whsec_…); they may be in "+command.EventsVariable+" instead")
+		"`file` of the secrets that sign events, in the form of Standard Webhooks (whsec_…); or set "+command.EventsVariable)
 	command.Var(flags, &e.DeniedShare, "events-denied-share", "50%", "percent",
 		"share of a policy's calls within a minute that must be denied for an event", percent)
 }

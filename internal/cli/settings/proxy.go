@@ -41,7 +41,7 @@ func (s *Settings) AddProxyFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Proxy.Timeout, "upstream-timeout", proxy.DefaultUpstreamTimeout.String(), "duration",
 		"longest time until the application's answer begins", command.Between(minUpstreamTimeout, maxUpstreamTimeout))
 	command.Var(flags, &s.Proxy.Requests, "proxy-max-requests", strconv.Itoa(proxy.DefaultMaxRequests), "count",
-		"requests in progress at most, WebSockets included, each with a connection to the application: others get a 503", command.AtLeastOne)
+		"maximum of requests in progress, including WebSockets, each with a connection to the application: others get a 503", command.AtLeastOne)
 	command.Var(flags, &s.Proxy.Keep, "proxy-keep-headers", "none", "headers",
 		"headers that reach the application although they override the method or the path that routes match, such as "+
 			"X-HTTP-Method-Override, separated by commas, or none", proxy.ParseKeepHeaders)

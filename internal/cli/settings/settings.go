@@ -118,7 +118,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.EnvoyListen, "envoy-listen", "", "address",
 		"gRPC address for Envoy's rate limit filters and clients of Limitador; port 0 takes any free port (default: none)", command.Address)
 	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",
-		"open connections at most: a new one replaces an idle one, and is refused if none is idle", command.AtLeastOne)
+		"maximum of open connections: a new one replaces an idle one, or is refused if none is idle", command.AtLeastOne)
 	command.Var(flags, &s.HTTPServer, "http-server", httpFast, "reader",
 		"reader of the API's requests: fast (without net/http where it can, which takes less processor time) or std (net/http)",
 		command.OneOf(httpFast, HTTPStd))
@@ -128,20 +128,20 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		command.OneOf(StoreEmbedded, StoreCassandra))
 	flags.StringVar(&s.DataDir, "data-dir", "", "`folder` where the embedded store keeps counts across restarts (default: in memory only)")
 	command.Var(flags, &s.DataSync, "data-sync-interval", embedded.DefaultSyncEvery.String(), "duration",
-		"time between two writes to --data-dir: a crash loses younger counts", command.Between(minDataSync, maxDataSync))
+		"time between two writes to --data-dir: a crash loses counts since the last one", command.Between(minDataSync, maxDataSync))
 	command.Var(flags, &s.MaxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
-		"keys in memory at most: of the embedded store, or of an owner of keys (cassandra)", command.AtLeastOne)
+		"maximum of keys in memory, of the embedded store or of an owner of keys (cassandra)", command.AtLeastOne)
 	flags.StringVar(&s.Namespace, "namespace", "default", "`namespace` of all keys: separates users of one keyspace")
 	flags.StringVar(&s.HashKeyFile, "hash-key-file", "",
-		"`file` of id:key lines (base64 or hex): keys of the HMAC-SHA-256 that hashes identifiers. New counts use the first, "+
-			"old ones are read by all")
+		"`file` of id:key lines (base64 or hex): keys of the HMAC-SHA-256 that hashes identifiers. New counts use the first key, "+
+			"old counts are read by all keys")
 	command.Var(flags, &s.Headers, "headers", encode.HeadersDefault.String(), "families",
 		"headers on decisions: ietf (or ietf-07, as in draft 07), x-ratelimit, x-rate-limit, separated by commas, or none",
 		encode.ParseHeaders)
 	s.addForwardAuthFlags(flags)
 	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date before serving")
 	command.Var(flags, &s.ClockTolerance, "clock-tolerance", "100ms", "duration",
-		"largest difference of a clock from the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
+		"largest tolerated difference between a clock and the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
 	command.Var(flags, &s.ClockBeyondTolerance, "clock-beyond-tolerance", ClockRefuse, "action",
 		"action beyond --clock-tolerance: refuse or warn",
 		command.OneOf(ClockRefuse, clockWarn))
@@ -150,7 +150,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.StoreTimeout, "store-timeout", demand.DefaultStoreTimeout.String(), "duration",
 		"longest time that a decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
 	command.Var(flags, &s.SyncInterval, "sync-interval", demand.DefaultSyncInterval.String(), "duration",
-		"longest time until owners write units that they admitted under guarantee: local", command.Between(minSyncInterval, maxSyncInterval))
+		"longest time until owners write units admitted under guarantee: local", command.Between(minSyncInterval, maxSyncInterval))
 	command.Var(flags, &s.AcceptedCaveats, "accept-caveats", "", "caveats",
 		"caveats of the cluster that you accept, separated by commas: "+acceptable+"; no alert fires for them (default: none)", caveats)
 }

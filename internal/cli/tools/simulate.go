@@ -63,18 +63,18 @@ func (s *simulation) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Confirmed, "confirmed", "",
 		"`field` that says whether the code was entered: a time, true or 1 (default: policies that depend on it are not judged)")
 	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",
-		"only lines whose field matches the pattern, where * is any text; != for those that do not; all conditions must hold")
+		"use only lines whose field matches the pattern, in which * is any text; != is for lines that do not match; all conditions must hold")
 	command.Var(flags, &s.Format, "format", accesslog.FormatAuto, "format",
 		"format of the logs: "+strings.Join(accesslog.Formats(), ", ")+", or the format of lines as in nginx's log_format",
 		func(text string) (string, error) { return text, accesslog.CheckFormat(text) })
 	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default: the usual one of the format)")
-	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "how far lines may be out of order and are sorted",
+	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "how far lines may be out of order: they are sorted within this time",
 		command.Between(0, 24*time.Hour))
 	flags.BoolVar(&s.asJSON, "json", false, "print JSON instead of text")
 	flags.StringVar(&s.html, "html", "", "`file` for a page of HTML with plots, which needs no network")
 	flags.BoolVar(&s.ShowIdentifiers, "show-identifiers", false, "show callers and unreadable lines as they are in the logs")
 	command.Var(flags, &s.MaxCallers, "max-callers", fmt.Sprint(replay.DefaultMaxCallers), "n",
-		"callers in their windows at the same time at most, of 256 bytes each and more", command.AtLeastOne)
+		"maximum of callers within their windows at the same time, each of 256 bytes or more", command.AtLeastOne)
 }
 
 // list is a flag that may be repeated, with a T each time. It implements pflag.Value.

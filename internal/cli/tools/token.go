@@ -44,7 +44,8 @@ func newToken() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "`scopes` of the caller, separated by commas: "+
 		strings.Join(auth.ScopeNames(), ", "))
-	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of the policies that it may use, separated by commas (default: any)")
+	cmd.Flags().StringSliceVar(&policies, "policies", nil,
+		"`names` of the policies that the caller may use, separated by commas (default: any)")
 	cmd.Flags().StringVar(&file, "auth-file", "", "`file` of callers to which the line is added")
 	return cmd
 }
