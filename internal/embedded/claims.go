@@ -7,19 +7,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// claims counts the cells that are claims: of idempotency keys, used receipts and reservations. As callers choose
-// idempotency keys, there may be any number, and they must leave room for the keys that are counted. The disk does not
-// say which cells are claims: after a restart, earlier ones count as other keys until they expire.
+// claims counts the cells that are claims of idempotency keys, used receipts and reservations. Callers choose idempotency
+// keys and can make any number of them, so a bound leaves room for the keys that are counted. The disk does not say which
+// cells are claims: after a restart, earlier claims count as other keys until they expire.
 type claims struct {
-	most  int64 // at the same time
+	most  int64 // the most claims at the same time
 	all   atomic.Int64
 	owned [claimOwners]atomic.Int64
 }
 
 const (
-	// claimShare is the part of all keys that may be claims.
+	// claimShare divides the number of keys: so many may be claims.
 	claimShare = 4
-	// ownerShare is the part of all claims that one owner may have, but minOwned in any case.
+	// ownerShare divides the number of claims: so many may be of one owner, and at least minOwned.
 	ownerShare = 16
 	minOwned   = 16
 	// claimOwners is the number of groups into which owners fall by their hashes. The owners of a group share its
@@ -27,7 +27,7 @@ const (
 	claimOwners = 4096
 )
 
-// claimant is the group of a claim's owner, from firstOwner on.
+// claimant is the group of a claim's owner, if it is firstOwner or more.
 type claimant uint16
 
 const (
@@ -46,7 +46,7 @@ func claimantOf(w *store.CellWrite) claimant {
 	return firstOwner + claimant(w.Owner%claimOwners)
 }
 
-// of returns the number of claims of by's group, nil if by has no bound of its own.
+// of returns the number of claims of the group by, nil if by has no bound of its own.
 func (c *claims) of(by claimant) *atomic.Int64 {
 	if by < firstOwner {
 		return nil

@@ -10,16 +10,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// recordFormat is the first byte of every record's value. Records of a later format are refused rather than misread.
+// recordFormat is the first byte of every record's value. Records of a later format are refused, so that they are not
+// misread.
 const recordFormat = 1
 
-// detailsFormat is the format of changes with details. Other changes have recordFormat still, so that an earlier
-// version can read them.
+// detailsFormat is the format of changes with details. Other changes still have recordFormat, so that an earlier version
+// can read them.
 const detailsFormat = 2
 
 var errDamaged = errors.New("it is damaged")
 
-// encode returns e as a record's value. lead is how far the clock is ahead of Store.instant.
+// encode returns e as a record's value. lead is the result of Store.clockLead.
 func (e *entry) encode(lead store.Instant) []byte {
 	w := writer{recordFormat}
 	w.int(int64(e.expires))
@@ -36,7 +37,7 @@ func (e *entry) encode(lead store.Instant) []byte {
 	return w
 }
 
-// decodeEntry returns the entry that b was made from.
+// decodeEntry returns the entry that encode made b from.
 func decodeEntry(b []byte, texts interned) (*entry, error) {
 	r, err := newReader(b, recordFormat)
 	if err != nil {
@@ -55,14 +56,14 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 		}
 	}
 	for range r.Len() {
-		rare := e.rarely()
+		rare := e.rareFields()
 		rare.removed = append(rare.removed, r.ID())
 	}
 	e.cell = r.cell()
 	return e, r.end()
 }
 
-// encode returns p without its ID as a record's value; lead is that of an entry.
+// encode returns p without its ID as a record's value. lead is the result of Store.clockLead.
 func (p *published) encode(lead store.Instant) []byte {
 	w := writer{recordFormat}
 	if p.Details != "" {
@@ -84,7 +85,7 @@ func (p *published) encode(lead store.Instant) []byte {
 	return w
 }
 
-// decodeChange returns the change that b was made from, without its ID.
+// decodeChange returns the change that encode made b from, without its ID.
 func decodeChange(b []byte) (published, error) {
 	r, err := newReader(b, detailsFormat)
 	if err != nil {
@@ -101,7 +102,7 @@ func decodeChange(b []byte) (published, error) {
 	return p, r.end()
 }
 
-// interned has texts that many records have in common, each once.
+// interned has texts that many records share, each of them once.
 type interned map[string]policy.LimitID
 
 func (t interned) intern(text []byte) policy.LimitID {
@@ -161,7 +162,7 @@ func (w *writer) removed(r *rare) {
 	}
 }
 
-// cell writes c. A zero version says that there is no cell.
+// cell writes c. A zero version means that there is no cell.
 func (w *writer) cell(c *cell, lead store.Instant) {
 	if c == nil {
 		c = new(cell)
@@ -178,7 +179,7 @@ func (w *writer) cell(c *cell, lead store.Instant) {
 // reader reads a record's value.
 type reader struct{ store.Reader }
 
-// newReader returns a reader of the value b, after its format, which may be newest or an earlier one.
+// newReader returns a reader of the value b that continues after its format. The format may be newest or an earlier one.
 func newReader(b []byte, newest byte) (*reader, error) {
 	switch {
 	case len(b) == 0 || b[0] == 0:
@@ -189,7 +190,7 @@ func newReader(b []byte, newest byte) (*reader, error) {
 	return &reader{store.Reader{B: b[1:]}}, nil
 }
 
-// end returns an error if reading failed or has left bytes.
+// end returns an error if reading has failed, or has left bytes unread.
 func (r *reader) end() error {
 	if r.Bad || len(r.B) > 0 {
 		return errDamaged
@@ -215,10 +216,10 @@ func (r *reader) log() (l eventLog) {
 	for i := range l.events {
 		e := &l.events[i]
 		*e = store.Event{ID: r.ID(), At: last + store.Instant(r.Int()), Cost: r.Int(), Ends: store.Instant(r.Int())}
-		r.Bad = r.Bad || e.Cost < 1 || i > 0 && e.At < last // a cost that counts nothing, or a log out of order, which can't be searched
+		r.Bad = r.Bad || e.Cost < 1 || i > 0 && e.At < last // an event must count, and a log must be in order to be searched
 		last = e.At
 	}
-	l.know()
+	l.summarize()
 	return l
 }
 

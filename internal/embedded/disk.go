@@ -14,21 +14,21 @@ import (
 
 // Disk keeps records across restarts of the process. A store calls one method at a time.
 type Disk interface {
-	// Load calls visit with every record that was saved and not removed since. A record is valid until visit returns; the error
-	// of visit ends the loading.
+	// Load calls visit for every record that was saved and not removed since. A record is valid until visit returns. An error
+	// of visit ends the loading, and is returned.
 	Load(visit func(*Record) error) error
-	// Save stores and removes all of r or nothing. Once it has returned nil, r outlives a loss of power. Keys are in
-	// ascending order within a table, which suits trees.
+	// Save stores and removes either all records in r or none. Once it has returned nil, they survive a loss of power. Within
+	// a table, r is in ascending order of keys, which suits trees.
 	Save(r []Record) error
 }
 
-// Record is the saved state of one key, or one change.
+// Record is the saved state of one key, or one saved change.
 type Record struct {
 	Table Table
 	Key   []byte // within the table
 	Value []byte // nil: the record is to be removed
 
-	fresh bool // the disk had no record of this key before
+	fresh bool // the disk has had no record of this key
 }
 
 // Table is the kind of a record.
@@ -36,15 +36,15 @@ type Table string
 
 // The tables.
 const (
-	TableKeys    Table = "keys"    // by store.Key
-	TableChanges Table = "changes" // by the ID of store.Change
+	TableKeys    Table = "keys"    // states, by store.Key
+	TableChanges Table = "changes" // changes, by the ID of store.Change
 )
 
 // DefaultSyncEvery is the default of Options.SyncEvery.
 const DefaultSyncEvery = time.Second
 
-// Open returns a store with all data on opts.Disk that has not expired by the wall clock. The error says which record
-// can't be read; the disk is then left as it is.
+// Open returns a store with all data on opts.Disk that has not expired by the wall clock. If a record can't be read, the error
+// names its table, and the disk is left as it is.
 func Open(opts *Options) (*Store, error) {
 	s := New(opts)
 	s.saver.disk = opts.Disk
@@ -70,37 +70,37 @@ type saver struct {
 	disk    Disk // nil: counts are in memory only
 	every   time.Duration
 	log     *slog.Logger
-	changes map[store.EventID]struct{} // those on the disk
+	changes map[store.EventID]struct{} // the changes on the disk
 	failed  int                        // failed saves in a row
 	saved   time.Time                  // the start of the last save that succeeded
 
-	mu   sync.Mutex
-	said Saving
+	mu     sync.Mutex
+	status Saving
 }
 
 // Saving is the state of a store's saves to its disk.
 type Saving struct {
 	Failures int64     // failed saves since the store was opened
-	Since    time.Time // counts after this time are not on the disk, as saves fail; zero: they don't fail
+	Since    time.Time // counts after this time are not on the disk because saves fail; zero: saves don't fail
 }
 
 // Saving returns the state of s's saves. A store without a disk has no failures.
 func (s *Store) Saving() Saving {
 	s.saver.mu.Lock()
 	defer s.saver.mu.Unlock()
-	return s.saver.said
+	return s.saver.status
 }
 
-// say publishes, for Saving, the outcome of a save that began at a time.
-func (sv *saver) say(began time.Time, err error) {
+// setStatus sets the result of Saving after a save that began at a time.
+func (sv *saver) setStatus(began time.Time, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if err == nil {
-		sv.saved, sv.said.Since = began, time.Time{}
+		sv.saved, sv.status.Since = began, time.Time{}
 		return
 	}
-	sv.said.Since = sv.saved
-	sv.said.Failures++
+	sv.status.Since = sv.saved
+	sv.status.Failures++
 }
 
 // load fills s, which is not in use yet, with the data on its disk.
@@ -139,7 +139,7 @@ func (s *Store) loadChange(r *Record, now store.Instant) error {
 		return recordError(r, err)
 	}
 	copy(p.ID[:], r.Key)
-	if ahead := p.at - now; ahead > 0 { // dated by a clock that was ahead
+	if ahead := p.at - now; ahead > 0 { // it was dated by a clock that was ahead
 		p.at = now
 		if !p.Stays() {
 			p.expires -= ahead
@@ -155,8 +155,8 @@ func (s *Store) loadChange(r *Record, now store.Instant) error {
 	return nil
 }
 
-// loadedLast is the least time to live of cells and holds from a disk. It is long enough to end holds that were over
-// before the start, unless their claims, of the same age, say that they were settled.
+// loadedLast is the least time to live of cells and holds from a disk. Within that time this process gives back holds that
+// ended before it started. Their claims, which are as old, must still say which of them were settled.
 const loadedLast = time.Minute
 
 func recordError(r *Record, err error) error {
@@ -166,7 +166,7 @@ func recordError(r *Record, err error) error {
 	return fmt.Errorf("a record of the table %q: %w", r.Table, err)
 }
 
-// saves saves changes every sv.every until ctx ends, and once more then. It returns the error of that last save.
+// saves saves the changes in intervals until ctx ends, and then once more. It returns the error of that last save.
 func (s *Store) saves(ctx context.Context) error {
 	if s.saver.disk == nil {
 		return nil
@@ -183,19 +183,19 @@ func (s *Store) saves(ctx context.Context) error {
 		case <-tick.C:
 			began := s.now()
 			err := s.save()
-			s.saver.say(began, err)
-			s.saver.tell(err)
+			s.saver.setStatus(began, err)
+			s.saver.report(err)
 		}
 	}
 }
 
-// tell logs the outcome of a save if it differs from the one before.
-func (sv *saver) tell(err error) {
+// report logs the outcome of a save if it differs from that of the save before.
+func (sv *saver) report(err error) {
 	switch {
 	case err == nil && sv.failed > 0:
 		sv.log.Info("counts are saved again", "failures", sv.failed)
 	case err != nil && sv.failed == 0:
-		sv.log.Error("counts can't be saved: they go on in memory, and would be lost with this process", "error", err,
+		sv.log.Error("counts can't be saved: they are in memory only, and would be lost with this process", "error", err,
 			"again_in", sv.every)
 	}
 	if sv.failed++; err == nil {
@@ -203,7 +203,7 @@ func (sv *saver) tell(err error) {
 	}
 }
 
-// save saves the changes since the last time, and those that an earlier save failed to save.
+// save saves the changes since the last save, and those that earlier saves failed to save.
 func (s *Store) save() error {
 	records := s.collect()
 	keys := len(records)
@@ -228,8 +228,8 @@ func (s *Store) save() error {
 	return nil
 }
 
-// collect returns the keys that have changed, in their present state. It waits for writes of several keys, so that none
-// of them is collected in part.
+// collect returns records of the keys that have changed, in their present state. It waits until no write of several keys is
+// in progress, so that each such write is collected as a whole.
 func (s *Store) collect() (records []Record) {
 	s.several.Lock()
 	defer s.several.Unlock()
@@ -255,7 +255,7 @@ func (sh *shard) collect(records []Record, lead store.Instant) []Record {
 	return records
 }
 
-// restore marks the keys of records as changed again, as saving them failed.
+// restore marks the keys of records as changed again after their save has failed.
 func (s *Store) restore(records []Record) {
 	for i := range records {
 		k := store.KeyFrom([store.KeySize]byte(records[i].Key))
@@ -267,7 +267,7 @@ func (sh *shard) restore(k store.Key, fresh bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.entries.find(&k)
-	if e == nil && fresh { // it was dropped meanwhile
+	if e == nil && fresh { // the key was dropped meanwhile, and is not on the disk
 		delete(sh.dirty, k)
 		return
 	}
@@ -277,8 +277,8 @@ func (sh *shard) restore(k store.Key, fresh bool) {
 	}
 }
 
-// collectChanges appends to records the changes that are not on the disk yet, and removals of those there that have
-// expired.
+// collectChanges appends to records the changes that are not on the disk yet, and removals of the changes on the disk that
+// have expired.
 func (s *Store) collectChanges(records []Record) []Record {
 	lead := s.clockLead()
 	s.feed.mu.Lock()
@@ -296,7 +296,7 @@ func (s *Store) collectChanges(records []Record) []Record {
 	return records
 }
 
-// touch notes that e, of a store with a disk, has changed.
+// touch notes that e has changed. The store must have a disk.
 func (sh *shard) touch(e *entry) {
 	if !e.log.dirty {
 		e.log.dirty = true
@@ -304,8 +304,8 @@ func (sh *shard) touch(e *entry) {
 	}
 }
 
-// drop removes e from sh. If e was never saved, the disk has nothing to remove: a disk that keeps failing costs no more
-// memory than there are keys.
+// drop removes e from sh. If e was never saved, it leaves no note for the disk, so that the notes for a disk that keeps
+// failing don't outnumber the keys.
 func (sh *shard) drop(s *Store, e *entry) {
 	if e.cell != nil {
 		s.claims.add(e.cell.claim, -1)

@@ -14,19 +14,19 @@ import (
 type entry struct {
 	key     store.Key
 	reset   store.Instant
-	expires store.Instant // the latest expiry of its parts, but for the cell
+	expires store.Instant // the latest expiry of its parts, except the cell
 	log     eventLog      // the log of the span log.span
 	counts  []store.Count
 	cell    *cell
-	rare    *rare // nil: it has none of these fields
+	rare    *rare // nil: all its fields are zero
 }
 
 // eventLog is the events of one key and span, in order of time.
 type eventLog struct {
 	events []store.Event
-	sum    int64   // of their costs; the largest number: that or more
-	ttl    seconds // the longest of its events
-	holds  bool    // some of them may be holds
+	sum    int64   // sum of their costs; math.MaxInt64 means that or more
+	ttl    seconds // the longest time to live of an event
+	holds  bool    // some of the events may be holds
 	marks
 }
 
@@ -40,16 +40,16 @@ func (s seconds) duration() time.Duration { return time.Duration(s) * time.Secon
 
 // marks has fields of an entry that fit into the padding of its log.
 type marks struct {
-	span  uint8 // a store.Span, of the only log that most keys have
+	span  uint8 // the store.Span of the log
 	dirty bool  // the entry is in its shard's dirty
-	saved bool  // the disk may have the entry, as it is or was
+	saved bool  // the disk may have the entry in its present or an earlier state
 }
 
 // rare has fields that few keys need.
 type rare struct {
-	logs    [store.SpanCount]eventLog // of other spans than the entry's log
-	tallies []store.Tally             // for engines that share this store within a process: the disk does not keep them
-	removed []store.EventID           // the events removed last, which repeated appends must not bring back
+	logs    [store.SpanCount]eventLog // the logs of other spans than that of the entry's log
+	tallies []store.Tally             // for engines that share this store within a process; the disk does not keep them
+	removed []store.EventID           // the events that were removed last, which a repeated append must not bring back
 }
 
 // cell is a key's cell. A removed cell is the zero value.
@@ -104,15 +104,15 @@ func (e *entry) logOf(span store.Span) *eventLog {
 	return nil
 }
 
-// newest returns at most the last n events that are later than after, and the holds among them. Holds are not part of
-// the n: once they have ended, they must not hide events that count.
+// newest returns at most the last n events that are later than after, and the holds among them. Holds are not part of the n,
+// because once they have ended, they must not displace events that count.
 func (l *eventLog) newest(after store.Instant, n int) store.Log {
 	events := l.events
 	first := max(0, len(events)-n)
 	if l.holds {
 		first = firstOf(events, n)
 	}
-	if first < len(events) && events[first].At <= after { // usually it is later
+	if first < len(events) && events[first].At <= after { // rarely
 		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
 	}
 	log := store.Log{Events: events, Sum: l.sum}
@@ -144,7 +144,7 @@ func (e *entry) liveCell(clock *Store) store.Cell {
 	return e.cell.Cell
 }
 
-// changes reports whether w changes an entry that exists.
+// changes reports whether w changes an existing entry.
 func changes(w *store.Write) bool {
 	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
@@ -155,8 +155,8 @@ func stores(w *store.Write) bool {
 		w.Cell != nil && w.Cell.Version != (store.EventID{})
 }
 
-// apply stores w, without comparing the cell's version, and drops e if nothing is left. It reads clock for logs and
-// counters only if something may have expired: by w's instants and by clock, whichever is earlier.
+// apply stores w without comparing the cell's version, and drops e if w leaves it empty. It reads clock for logs and counters
+// only if a part may have expired, which it has if it is over both by w's instants and by clock.
 func (e *entry) apply(w *store.Write, clock *Store) {
 	if w.Present != 0 {
 		e.redate(w.Present)
@@ -166,7 +166,7 @@ func (e *entry) apply(w *store.Write, clock *Store) {
 		e.applyLog(w, &w.Logs[i], clock)
 	}
 	if len(w.Remove) > 0 {
-		e.rarely().forgo(w.Remove)
+		e.rareFields().noteRemoved(w.Remove)
 	}
 	for _, c := range w.Add {
 		e.add(c, clock)
@@ -220,26 +220,26 @@ func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
 	}
 }
 
-// openLog returns the log of span to append to: e.log, if that is of this span or has no events, else one of e.rare.
+// openLog returns the log of span to append to: e.log if that is of this span or has no events, else a log of e.rare.
 func (e *entry) openLog(span store.Span) *eventLog {
 	if l := e.logOf(span); l != nil {
 		return l
 	}
 	if len(e.log.events) > 0 {
-		return &e.rarely().logs[span]
+		return &e.rareFields().logs[span]
 	}
 	e.log = eventLog{events: e.log.events[:0], marks: marks{span: uint8(span), dirty: e.log.dirty, saved: e.log.saved}}
 	return &e.log
 }
 
-// searchedEvents is the number of events of one millisecond among which an append looks for its ID: enough to find a
-// repeated append, and little beside the append itself. Settling looks at all events.
+// searchedEvents is the number of events of one millisecond among which an append looks for its ID. It is large enough to find
+// a repeated append, and so small that the search costs little beside the append. Settling looks at all events.
 const searchedEvents = 8
 
 // append adds event in order of time. An event with the same ID is replaced, unless it is settled.
 func (l *eventLog) append(event store.Event, keep int, clock *Store) {
 	n := len(l.events)
-	if n > 0 && l.events[n-1].At >= event.At { // usually it is later than all others
+	if n > 0 && l.events[n-1].At >= event.At { // rarely
 		if i := l.find(&event, searchedEvents); i >= 0 {
 			if l.events[i].Ends != 0 {
 				l.replace(i, event)
@@ -273,7 +273,7 @@ func (l *eventLog) settle(event store.Event, keep int, clock *Store) {
 
 func (l *eventLog) replace(i int, event store.Event) {
 	l.events[i] = event
-	l.know()
+	l.summarize()
 }
 
 // after returns the index of the first event later than at.
@@ -301,14 +301,14 @@ func (l *eventLog) remove(ids []store.EventID) {
 	l.filter(func(have *store.Event) bool { return !slices.Contains(ids, have.ID) })
 }
 
-// filter keeps the events for which is returns true, and removes all others.
-func (l *eventLog) filter(is func(*store.Event) bool) {
-	l.events = slices.DeleteFunc(l.events, func(have store.Event) bool { return !is(&have) })
-	l.know()
+// filter keeps the events for which keep returns true, and removes all others.
+func (l *eventLog) filter(keep func(*store.Event) bool) {
+	l.events = slices.DeleteFunc(l.events, func(have store.Event) bool { return !keep(&have) })
+	l.summarize()
 }
 
-// know derives l's sum and holds from its events.
-func (l *eventLog) know() {
+// summarize sets l's sum and holds by its events.
+func (l *eventLog) summarize() {
 	l.sum = store.SumOf(l.events)
 	l.holds = slices.ContainsFunc(l.events, func(have store.Event) bool { return have.Ends != 0 })
 }
@@ -350,7 +350,7 @@ func (e *entry) add(c store.Count, clock *Store) {
 // put replaces the running total of the same row by t, unless t is older, and drops expired running totals.
 func (e *entry) put(t *store.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
-	e.rarely().put(t, min(t.Start, clock.dated()))
+	e.rareFields().put(t, min(t.Start, clock.dated()))
 }
 
 func (e *entry) forget(reset store.Instant) {
@@ -366,20 +366,20 @@ func (e *entry) forget(reset store.Instant) {
 	}
 }
 
-// rarely returns e.rare, and makes it if it is nil.
-func (e *entry) rarely() *rare {
+// rareFields returns e.rare, and makes it if it is nil.
+func (e *entry) rareFields() *rare {
 	if e.rare == nil {
 		e.rare = new(rare)
 	}
 	return e.rare
 }
 
-// keptRemovals is the number of removed events that are remembered for a key: a repeated append comes within a few
-// milliseconds.
+// keptRemovals is the number of removed events that are remembered for a key. It suffices, as a repeated append comes within
+// a few milliseconds.
 const keptRemovals = 64
 
-// forgo remembers that the events with these ids were removed.
-func (r *rare) forgo(ids []store.EventID) {
+// noteRemoved remembers that the events with these ids were removed.
+func (r *rare) noteRemoved(ids []store.EventID) {
 	r.removed = append(r.removed, ids...)
 	r.removed = slices.Delete(r.removed, 0, max(0, len(r.removed)-keptRemovals))
 }
@@ -397,7 +397,7 @@ func (r *rare) put(t *store.Tally, now store.Instant) {
 	}
 }
 
-// isEmpty reports whether nothing was stored in e yet.
+// isEmpty reports whether nothing has been stored in e yet.
 func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
 
 // isOver reports whether all parts of e have expired, by Store.dated and Store.instant.

@@ -15,8 +15,8 @@ import (
 type feed struct {
 	mu      sync.Mutex
 	changes map[store.EventID]published
-	latest  map[store.Key]store.EventID // the change with the override in force of each key
-	soonest store.Instant               // no change expires earlier
+	latest  map[store.Key]store.EventID // the change with each key's latest override
+	soonest store.Instant               // no change expires before this
 }
 
 // published is a change and the instants of its publication and expiry by the store's clock.
@@ -26,12 +26,12 @@ type published struct {
 	expires store.Instant
 }
 
-// maxChanges bounds the number of changes in memory, about 10 MiB. Resets and refunds live for seconds, blocks until
-// they end, and holds for up to an hour: blocks and holds make room for all others.
+// maxChanges bounds the changes in memory, to about 10 MiB. If it is reached, blocks, which live until they end, and holds,
+// which live for up to an hour, make room for other changes. Resets and refunds live only for seconds.
 const maxChanges = 1 << 16
 
-// Publish keeps c for its TTL. It returns an error that wraps store.ErrOverloaded if there is no room for it. News of
-// holds are for the next process, and are kept only if there is a disk.
+// Publish keeps c for its TTL. The error wraps store.ErrOverloaded if there is no room for c. Only the next process needs news
+// of holds, so they are kept only if there is a disk.
 func (s *Store) Publish(_ context.Context, c *store.Change) error {
 	if c.Kind == store.ChangeHold && s.saver.disk == nil {
 		return nil
@@ -70,13 +70,13 @@ func (f *feed) add(p published, now store.Instant) error {
 	return nil
 }
 
-// yields reports whether p makes room for the news of administrators and refunds: it is a block or a hold, which stays in
-// effect until this process ends.
+// yields reports whether p makes room for other news: it is a block or a hold, which stays in effect until this process
+// ends even if its news are dropped.
 func (p *published) yields() bool {
 	return p.Kind == store.ChangeBlock || p.Kind == store.ChangeHold
 }
 
-// drop drops the change that expires first of those that yield: a caller that is often denied, or holds many units,
+// drop drops the change that expires first of those that yield, so that a caller that is often denied, or holds many units,
 // leaves room for others.
 func (f *feed) drop() (dropped bool) {
 	var soonest published

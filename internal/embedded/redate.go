@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// longestReset exceeds the time for which resets are remembered: two of the longest windows, and margins.
+// longestReset is longer than any reset is kept, which is two of the longest windows, and margins.
 const longestReset = 3 * policy.MaxWindow
 
 // redate sets every date in e that is later than now to now, because the clock was set back.
@@ -31,8 +31,8 @@ func (e *entry) dropZeros() {
 	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Units == 0 })
 }
 
-// bound shortens the life of e as if every date later than now were now. So keys that were dated by a clock that was
-// ahead don't fill the memory for longer than others.
+// bound shortens the life of e as if each of its dates that is later than now were now. So keys that were dated by a clock
+// that was ahead don't fill the memory for longer than others.
 func (e *entry) bound(now store.Instant) {
 	until, isAhead := store.Instant(0), e.reset > now
 	for span := range store.SpanCount {
@@ -62,7 +62,8 @@ func (e *entry) bound(now store.Instant) {
 	e.expires = min(e.expires, until)
 }
 
-// bound shortens the life of a cell that was written by a clock that was ahead to its time to live. c may be nil.
+// bound shortens the life of a cell that was written by a clock that was ahead: it ends after the time to live from now on. c
+// may be nil.
 func (c *cell) bound(now store.Instant) {
 	if c == nil || c.expires >= store.Distant {
 		return

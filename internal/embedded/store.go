@@ -1,8 +1,8 @@
 // Package embedded is the store in this process's memory. It is the default store, and decides while a shared store
 // does not answer.
 //
-// It is sharded by key, drops expired counts, and is bounded. It keeps events, counters, cells, resets and changes, and
-// knows nothing of policies or algorithms.
+// The store is sharded by key, drops expired counts, and is bounded. It keeps events, counters, cells, resets and changes. It
+// does not know policies or algorithms.
 package embedded
 
 import (
@@ -28,7 +28,7 @@ type Store struct {
 	feed    feed
 	saver   saver
 	claims  claims
-	several sync.RWMutex // held by a write in several shards
+	several sync.RWMutex // read-locked by each write of several shards
 }
 
 var (
@@ -36,22 +36,22 @@ var (
 	_ store.Feed      = (*Store)(nil)
 )
 
-// Options of a Store. The zero value suits a service of its own.
+// Options of a Store. The zero value suits a service that runs alone.
 type Options struct {
 	MaxKeys int              // the most keys that are kept; zero: DefaultMaxKeys
-	Now     func() time.Time // nil: clock.SystemClock; the same clock as the engine's
+	Now     func() time.Time // the engine's clock; nil: clock.SystemClock
 
 	// For Open only.
 	Disk      Disk          // keeps the counts across restarts
 	SyncEvery time.Duration // the time between saves; zero: DefaultSyncEvery
-	Logger    *slog.Logger  // logs when saves begin to fail and when they succeed again; nil: logs nothing
+	Logger    *slog.Logger  // gets a line when saves begin to fail, and when they succeed again; nil: no log
 }
 
-// DefaultMaxKeys is the default of Options.MaxKeys. So many keys take a quarter of a GiB with one counter each, and two
-// thirds with ten events.
+// DefaultMaxKeys is the default of Options.MaxKeys. That many keys take a quarter of a GiB with one counter each, and two
+// thirds of a GiB with ten events each.
 const DefaultMaxKeys = 1 << 20
 
-// shardCount is large enough that two cores rarely meet in a shard. A shardSet has as many bits.
+// shardCount is so large that two cores rarely need the same shard. A shardSet has as many bits.
 const shardCount = 64
 
 // shard is one part of the keys.
@@ -61,17 +61,17 @@ type shard struct {
 	maxKeys int
 	one     one
 	scratch scratch
-	dirty   map[store.Key]struct{} // keys that the disk does not have in their present state; nil: there is no disk
+	dirty   map[store.Key]struct{} // keys whose present state is not on the disk; nil: there is no disk
 }
 
-// one is memory that is reused by every Update of a key in its shard.
+// one is the memory that each Update of a key in the shard reuses.
 type one struct {
 	state store.State
 	write store.Write
-	event [1]store.Event // for decide to append to the log of a new key
+	event [1]store.Event // room for decide to append to the log of a new key
 }
 
-// scratch is memory that is reused by every UpdateAll for which this shard is the first.
+// scratch is the memory that each UpdateAll reuses whose first shard is this one.
 type scratch struct {
 	states  []store.State
 	writes  []store.Write
@@ -168,8 +168,8 @@ func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Quer
 	return store.InTwoSteps(ctx, s, w, q)
 }
 
-// UpdateAll reads, calls decide, and writes, while it holds the locks of the keys' shards. If there is no room for a
-// new key, it stores nothing.
+// UpdateAll reads, calls decide, and writes, while it holds the locks of the keys' shards. If there is no room for a new key, it
+// stores nothing.
 func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	var set shardSet
 	for i := range q {
@@ -204,8 +204,8 @@ func (s *scratch) take(n int) ([]store.State, []store.Write) {
 	return s.states[:n], s.writes[:n]
 }
 
-// store stores all of w, or nothing if there is no room for one of its keys. entries are those of the keys, nil for a
-// new key. The shards are locked.
+// store stores all of w, or nothing if there is no room for one of its keys. entries has the keys' entries, nil for a new key.
+// The shards are locked.
 func (s *Store) store(w []store.Write, entries []*entry) error {
 	for i := range w {
 		if entries[i] != nil || !stores(&w[i]) {
@@ -229,7 +229,7 @@ func (s *Store) store(w []store.Write, entries []*entry) error {
 // entry returns the entry of k, nil if there is none. Its shard is locked.
 func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
 
-// makeRoom makes an empty entry for w. It evicts no key of beside.
+// makeRoom makes an empty entry for w. If it has to evict a key, it spares those of beside.
 func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	sh := s.shard(w.Key)
 	if w.Cell != nil {
@@ -244,8 +244,8 @@ func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	return sh.newEntry(w), nil
 }
 
-// roomForClaim returns an error if there is no room for one more claim of by. It removes an expired key of the shard
-// first if that helps.
+// roomForClaim returns an error if there is no room for one more claim of by, even after it has dropped an expired key of the
+// shard.
 func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error {
 	err := s.claims.full(by)
 	if err != nil && sh.entries.size() > 0 && sh.evict(s, beside) {
@@ -254,7 +254,7 @@ func (s *Store) roomForClaim(sh *shard, by claimant, beside []store.Write) error
 	return err
 }
 
-// dropEmpty drops those of entries that are empty. Their shards are locked.
+// dropEmpty drops the entries that are empty. Their shards are locked.
 func (s *Store) dropEmpty(entries []*entry) {
 	for _, e := range entries {
 		if e != nil && e.isEmpty() {
@@ -282,10 +282,11 @@ func (h *shardSet) add(k store.Key) { *h |= 1 << (k.Prefix() % shardCount) }
 // first returns the index of the first shard, 0 if h is empty.
 func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
 
-// several reports whether h has more than one shard. Changes within one shard are atomic to its readers.
+// several reports whether h has more than one shard. Changes within one shard need no further lock, as its readers see all of
+// them or none.
 func (h shardSet) several() bool { return h&(h-1) != 0 }
 
-// lock locks the shards in the order of their indexes, as every function must that locks more than one.
+// lock locks the shards in the order of their indexes. Every function that locks more than one shard must do so.
 func (s *Store) lock(set shardSet) {
 	if set.several() {
 		s.several.RLock()
@@ -304,32 +305,32 @@ func (s *Store) unlock(set shardSet) {
 	}
 }
 
-// index finds entries by their keys. Keys are hashes, so their first eight bytes distinguish nearly any number of them,
-// and cost a third of the time to look up. The maps have places instead of pointers: the garbage collector does not
-// scan them, and looks at slabs instead of entries. The zero index needs init before the first add.
+// index finds entries by their keys. Keys are hashes, so their first eight bytes distinguish almost all of them, and a look-up
+// by these takes a third of the time. The maps have places instead of pointers, so that the garbage collector does not scan
+// the maps, and scans slabs instead of single entries. The zero index needs init before the first add.
 type index struct {
 	byPrefix map[uint64]place
-	others   map[store.Key]place // keys whose prefix another key has already
+	others   map[store.Key]place // keys whose prefix another key in byPrefix has
 	slabs    []slab
-	used     []uint64 // one bit for each place: it has an entry
-	roomy    []uint32 // indices of the words in used with a free place
-	hand     place    // where next continues
+	used     []uint64 // one bit for each place; 1: it has an entry
+	roomy    []uint32 // indices of the words in used that have a free place
+	hand     place    // the place at which next continues
 }
 
 // place is the position of an entry: wordSize times the index of a word in used, plus the index of the bit.
 type place uint32
 
-// slab is the memory of the entries of some words of used. Parts that are not needed are nil.
+// slab has the memory of the entries for slabWords words of used. Parts that are not needed are nil.
 type slab struct {
 	entries *[slabSize]entry
-	events  *[slabSize]store.Event // the first event of each log
+	events  *[slabSize]store.Event // room for the first event of each log
 }
 
 const (
 	wordSize  = 64
 	slabWords = 4
-	// slabSize is large enough that the allocator returns whole pages for entries, so that entries are aligned to lines
-	// of the processor's cache.
+	// slabSize is so large that the allocator returns whole pages for entries, which are then aligned to lines of the
+	// processor's cache.
 	slabSize = slabWords * wordSize
 )
 
@@ -350,7 +351,7 @@ func (x *index) find(k *store.Key) *entry {
 
 func (x *index) at(p place) *entry { return &x.slabs[p/slabSize].entries[p%slabSize] }
 
-// add makes an entry of k, which must have none. If log is true, the entry has memory for its first event.
+// add makes an entry of k, which must have none. If log is true, the entry has room for its first event.
 func (x *index) add(k store.Key, log bool) *entry {
 	p := x.take()
 	s := &x.slabs[p/slabSize]
@@ -380,7 +381,7 @@ func (x *index) add(k store.Key, log bool) *entry {
 func (x *index) take() place {
 	if len(x.roomy) == 0 {
 		for word := range uint32(slabWords) {
-			x.roomy = append(x.roomy, uint32(len(x.used))+slabWords-1-word) // in descending order, as take begins at the end
+			x.roomy = append(x.roomy, uint32(len(x.used))+slabWords-1-word) // in descending order, as take uses the last one first
 		}
 		x.used = append(x.used, make([]uint64, slabWords)...)
 		x.slabs = append(x.slabs, slab{})

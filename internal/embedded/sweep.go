@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// sweepEvery is the time between sweeps of one shard each: every shard is swept every 32 s, and no sweep takes
-	// longer than that of one shard.
+	// sweepEvery is the interval in which one shard after the other is swept, so each is swept every 32 s, and no sweep takes
+	// long.
 	sweepEvery = 500 * time.Millisecond
 	// evictTries is the number of keys of a full shard that are checked for expiry before a new key is refused.
 	evictTries = 64
@@ -83,27 +83,27 @@ func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	return false
 }
 
-// instant returns the time for expiry after a duration: the start, plus the monotonic time since. A change of the clock
-// does not affect it.
+// instant returns the time by which data with a time to live expires: the start of the store plus the monotonic time since
+// then. A change of the clock does not affect it.
 func (s *Store) instant() store.Instant {
 	return store.InstantOf(s.started.Add(s.now().Sub(s.started)))
 }
 
-// clockLead returns how far the clock is ahead of instant, because it was changed since the start. A negative result
-// means that the clock is behind.
+// clockLead returns how far the clock is ahead of instant because it was changed since the start. A negative result means that
+// the clock is behind.
 func (s *Store) clockLead() store.Instant { return store.InstantOf(s.now()) - s.instant() }
 
-// dated returns the time for expiry at a date: the earlier one of the clock and instant. So nothing expires early
-// because the clock is set forward, or because time passes while it is set back.
+// dated returns the time by which data with a date of expiry expires: the earlier one of the clock and instant. So nothing
+// expires early because the clock was set forward, or because time passes while it is set back.
 func (s *Store) dated() store.Instant {
 	now := s.now()
 	return min(store.InstantOf(now), store.InstantOf(s.started.Add(now.Sub(s.started))))
 }
 
-// steps detects that the clock was set back.
+// steps detects steps back of the clock.
 type steps struct{ lead store.Instant }
 
-// wasSetBack reports whether the clock was set back, by more than a second, since the last call.
+// wasSetBack reports whether the clock was set back by more than a second since the last call.
 func (s *steps) wasSetBack(clock *Store) bool {
 	before := s.lead
 	s.lead = clock.clockLead()

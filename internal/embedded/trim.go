@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// spareEvents is how far a log may exceed its useful length before its oldest events are merged, so that merging is
+	// spareEvents is how far a log may exceed twice its useful length before its oldest events are merged, so that merging is
 	// rare.
 	spareEvents = 16
-	// holdMargin is how long an ended hold is kept for instances whose clock is behind: twice the largest tolerance of
+	// holdMargin is how long an ended hold is kept for instances whose clock is behind. It is twice the largest tolerance of
 	// clocks.
 	holdMargin = 2 * time.Minute
 )
 
-// makeRoom makes room for two more events in a full log, as decide in an Update appends one before the store does.
+// makeRoom makes room for two more events in a full log. In an Update, decide appends one before the store does.
 func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
 	if len(l.events) > 0 {
 		l.trim(keep, at, clock)
@@ -25,8 +25,8 @@ func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
 	l.grow(keep)
 }
 
-// grow makes room for one more event. It doubles the capacity, up to keep and an eighth: most logs stay at keep, and
-// the eighth makes trimming rare.
+// grow makes room for one more event. It doubles the capacity, at first up to keep plus an eighth: most logs don't grow beyond
+// keep, and the eighth makes trimming rare.
 func (l *eventLog) grow(keep int) {
 	n := len(l.events)
 	if n < cap(l.events) {
@@ -39,8 +39,8 @@ func (l *eventLog) grow(keep int) {
 	l.events = append(make([]store.Event, 0, room), l.events...)
 }
 
-// trim removes events that have expired at an instant, and ended holds. If the log is still too long, it merges all
-// events but the newest keep.
+// trim removes events that have expired at the instant at, and ended holds. If the log is still too long, it merges all but the
+// newest keep events.
 func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
@@ -49,11 +49,11 @@ func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	}
 	if len(l.events) >= 2*keep+spareEvents {
 		l.merge(len(l.events) - keep)
-		l.know()
+		l.summarize()
 	}
 }
 
-// drop removes the oldest n events. It reads the others only if the sum has reached its maximum.
+// drop removes the oldest n events. It reads the others only if the sum is math.MaxInt64, and so not exact.
 func (l *eventLog) drop(n int) {
 	if l.sum != math.MaxInt64 {
 		l.sum -= store.SumOf(l.events[:n])
@@ -61,11 +61,12 @@ func (l *eventLog) drop(n int) {
 		return
 	}
 	l.events = slices.Delete(l.events, 0, n)
-	l.know()
+	l.summarize()
 }
 
-// merge merges the oldest n events into one, which can't be removed and has the date of the youngest: that is exact for
-// all uses up to the limit. Holds are merged into a hold of their own, until the last of them ends.
+// merge merges the oldest n events into one, which can't be removed and has the date of the youngest of them. Decisions stay
+// exact, because the newest events alone reach the limit. Holds are merged into one hold, which ends when the last of them
+// does.
 func (l *eventLog) merge(n int) {
 	var whole, held store.Event
 	for _, event := range l.events[:n] {

@@ -289,7 +289,7 @@ func TestBursts(t *testing.T) {
 		{"of a limit of 0", policy.Limit{Algorithm: "token-bucket", Burst: 5}, "limits[0].burst: a limit of 0 denies always: remove the burst"},
 		{"below what a millisecond refills", policy.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 1},
 			"limits[0].burst: a burst of 1 loses tokens of 120000 in 1m: time counts in whole milliseconds, " +
-				"and what is refilled in one must fit: use a burst of at least 2"},
+				"and the tokens of a millisecond must fit: use a burst of at least 2"},
 		{"as much as a millisecond refills", policy.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 2}, ""},
 		{"of the largest limit", policy.Limit{Algorithm: "token-bucket", Limit: policy.MaxLimit, Burst: 1},
 			"use a burst of at least 16666666668"},

@@ -90,7 +90,7 @@ func TestWrongNumbers(t *testing.T) {
 		"too many":            {"by: {" + many + "}", "", "limits[0].by: 312 values: use at most 300"},
 		"no such country":     {"by: {DE: 5, UK: 5, default: 1}", "", `policies[1].limits[0].by.UK: no phone number has the country "UK"`},
 		"a part of another": {"by: {de: 5, default: 1}", "",
-			`derive[0].policy: "country" has a limit by "de", which country never is: use two capital letters`},
+			`derive[0].policy: "country" has a limit by "de", but no country has that form: use two capital letters`},
 	} {
 		_, err := policyfile.Parse("p.yaml", []byte(withNumbers(c.country, c.line)))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "p.yaml:") != 1 {
@@ -123,8 +123,8 @@ func TestLimitsByCarrier(t *testing.T) {
 `
 	for name, want := range map[string]string{
 		"DE/Vodafone": "", "unknown": "",
-		"Vodafone": "which carrier never is: use a country and a carrier such as DE/Vodafone, or unknown",
-		"de/O2":    "which carrier never is", "DE": "which carrier never is", "DE/": "which carrier never is",
+		"Vodafone": "but no carrier has that form: use a country and a carrier such as DE/Vodafone, or unknown",
+		"de/O2":    "but no carrier has that form", "DE": "but no carrier has that form", "DE/": "but no carrier has that form",
 	} {
 		policies, err := policyfile.Parse("p.yaml", []byte(strings.Replace(text, "NAME", strconv.Quote(name), 1)))
 		switch {

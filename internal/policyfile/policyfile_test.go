@@ -148,7 +148,7 @@ func TestMistakes(t *testing.T) {
 		{"a burst in words", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2k"), `burst: "2k" is not a whole number`},
 		{"a burst too large", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2000000000000000"), "burst: 2000000000000000 is"},
 		{"a burst too small for whole milliseconds", limit("algorithm: token-bucket, limit: 2000, window: 1s, burst: 1"),
-			"burst: a burst of 1 loses tokens of 2000 in 1s: time counts in whole milliseconds, and what is refilled in one must fit: " +
+			"burst: a burst of 1 loses tokens of 2000 in 1s: time counts in whole milliseconds, and the tokens of a millisecond must fit: " +
 				"use a burst of at least 2"},
 		{"a log by the calendar", limit("algorithm: sliding-log, limit: 1, window: day"),
 			"4: policies[0].limits[0].window: a sliding-log counts over one length of time"},

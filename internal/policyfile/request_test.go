@@ -43,7 +43,7 @@ func TestWrongLimitsFromRequest(t *testing.T) {
 		"negative":   {log + "limit: {from: request, max: -1, default: -2}", "limits[0].limit"},
 		"fraction":   {log + "limit: {from: request, max: 1.5, default: 1}", `limit.max: "1.5" is not a whole number`},
 		"too small": {log + "limit: {from: request, max: 5, default: 6}",
-			"limit.default: 6 is above max, which no request may be: use at most 5"},
+			"limit.default: 6 is above max, the largest limit of a request: use at most 5"},
 		"unknown key": {log + "limit: {from: request, max: 5, defaults: 1}", "limit.defaults: unknown key: did you mean default?"},
 		"log of many": {log + "limit: {from: request, max: 10001, default: 1}",
 			"limit.max: 10001 is too large for a sliding-log, which reads a row per unit in every decision: use at most 10000, or a sliding-tail"},

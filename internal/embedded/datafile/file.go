@@ -2,7 +2,7 @@
 // copied on write and synced with every transaction, so that a crash of the process or the machine leaves the last
 // transaction whole.
 //
-// It knows nothing of records' contents.
+// It does not know the contents of records.
 package datafile
 
 import (
@@ -30,8 +30,8 @@ const (
 	Name = "ratelimitd.db"
 	// format is the version of the file's buckets, stored in a bucket of its own. Records have a format of their own.
 	format = 1
-	// lockTimeout is how long Open waits for another process to release the file. A process that was just stopped needs
-	// less.
+	// lockTimeout is how long Open waits for another process to release the file. A process that was just stopped needs less
+	// time.
 	lockTimeout = 2 * time.Second
 )
 
@@ -41,8 +41,8 @@ var (
 	tables     = []embedded.Table{embedded.TableKeys, embedded.TableChanges}
 )
 
-// Open opens the file in folder. It makes the file and the folder if they are missing, readable by their owner only. It
-// does not change a file that it can't read; the error says what an operator can do.
+// Open opens the file in folder. If the file or the folder is missing, it makes one that only its owner can read. It does not
+// change a file that it can't read: the error says what an operator can do.
 func Open(folder string) (f *File, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
@@ -65,14 +65,14 @@ func Open(folder string) (f *File, err error) {
 	return nil, explain(path, err)
 }
 
-// explain returns err, of Open, in an operator's terms.
+// explain returns an error of Open or Load in an operator's terms.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return fmt.Errorf("%s is in use by another process: stop that one, or give each a folder of its own", path)
 	case errors.Is(err, errLater):
 		return fmt.Errorf("%s: %w", path, err)
-	case errors.As(err, new(*fs.PathError)): // it has the path already
+	case errors.As(err, new(*fs.PathError)): // its text has the path
 		return err
 	}
 	return fmt.Errorf("%s can't be read, and was left as it is: restore it, or move it away to begin with no counts: %w", path, err)
@@ -115,7 +115,7 @@ func (f *File) format() (found byte, err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta == nil {
 			if name, _ := tx.Cursor().First(); name != nil {
-				return fmt.Errorf("it holds %q, which is not ratelimitd's", name)
+				return fmt.Errorf("it contains %q, which is not ratelimitd's", name)
 			}
 			return nil
 		}
@@ -141,7 +141,7 @@ func whole(tx *bbolt.Tx) error {
 	return nil
 }
 
-// Load calls visit with every record.
+// Load calls visit for every record.
 func (f *File) Load(visit func(*embedded.Record) error) error {
 	err := guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error {
@@ -194,8 +194,8 @@ func save(tx *bbolt.Tx, r *embedded.Record) error {
 // Close waits for open transactions, and releases the file.
 func (f *File) Close() error { return f.db.Close() }
 
-// guard returns panics of do as errors. bbolt panics on damaged pages, and the runtime on pages that can't be read, as
-// the file is mapped into memory.
+// guard returns panics of do as errors. bbolt panics on damaged pages, and the runtime on pages that can't be read, because the
+// file is mapped into memory.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -120,7 +120,7 @@ func TestWhatCannotBeReadIsLeftAsItIs(t *testing.T) {
 				_, err := tx.CreateBucket([]byte("theirs"))
 				return err
 			}, "meta", "keys", "changes")
-		}, `it holds "theirs", which is not ratelimitd's`},
+		}, `it contains "theirs", which is not ratelimitd's`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			folder := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// The buckets of policies, by version. A file has them once it has a version.
+// The buckets of policies, by version. A file has them only once it has a version.
 var (
 	versionsBucket = []byte("policy-versions")
 	textsBucket    = []byte("policies")
@@ -40,7 +40,7 @@ func latestOf(b *bbolt.Bucket) int64 {
 	return int64(binary.BigEndian.Uint64(key))
 }
 
-// view calls do with the buckets, if there is a version.
+// view calls do with the buckets if there is a version.
 func (p *Policies) view(do func(versions, texts *bbolt.Bucket) error) error {
 	return guard(func() error {
 		return p.file.db.View(func(tx *bbolt.Tx) error {
@@ -92,7 +92,7 @@ func (p *Policies) Read(_ context.Context, number int64) (set policystore.Set, e
 	return set, unreadable(err)
 }
 
-// Put keeps a version. It is on the disk once Put returns.
+// Put stores a version. It is on the disk once Put returns nil.
 func (p *Policies) Put(_ context.Context, have int64, set *policystore.Set) error {
 	value, err := json.Marshal(&set.Version)
 	if err != nil {

@@ -1,3 +1,2 @@
-// Package bounded has a memory of bounded size, which drops the entries that were put the longest ago, and work by a
-// bounded number of goroutines.
+// Package bounded has a map of bounded size that drops its oldest entries, and runs work in a bounded number of goroutines.
 package bounded

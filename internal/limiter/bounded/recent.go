@@ -7,16 +7,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Recent maps the keys that were put last to values. These are hints: they may make a decision cheaper, and no decision
-// depends on them. The zero Recent is empty.
+// Recent maps the keys that were put last to values. The values are only hints that may make a decision cheaper. The zero
+// Recent is empty.
 type Recent[V any] struct {
-	Most int // keys in each of the two generations; 0: 64 Ki. Past it, the older generation is dropped
+	Most int // number of keys in each of two generations; 0: 64 Ki. When the younger one is full, the older one is dropped
 
 	mu         sync.Mutex
 	young, old map[store.Key]V
 }
 
-// maxRecent is the default of Most: with 32 bytes a key, a few MiB.
+// maxRecent is the default of Most: a few MiB, at 32 bytes a key.
 const maxRecent = 1 << 16
 
 // Get returns the value of key, false if there is none.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Within is context.WithTimeout with a timer that is made at the first call of Done: a decision from memory needs none. It
-// is parent itself if that ends in time, which the CancelFunc then does not end.
+// Within is like context.WithTimeout, but makes its timer only when Done is first called, as a decision from memory needs
+// none. If parent ends in time anyway, Within returns parent itself, and a CancelFunc that does nothing.
 func Within(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(timeout)
 	if earlier, ok := parent.Deadline(); ok && !earlier.After(until) {
@@ -63,12 +63,12 @@ func (w *within) Err() error {
 // without a goroutine of their own.
 func (w *within) Value(key any) any {
 	w.mu.Lock()
-	of := w.timed
+	ctx := w.timed
 	w.mu.Unlock()
-	if of == nil {
-		of = w.parent
+	if ctx == nil {
+		ctx = w.parent
 	}
-	return of.Value(key)
+	return ctx.Value(key)
 }
 
 func (w *within) cancel() {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// RedateCells gives the time now to what cells hold with a later time.
+// RedateCells gives everything in the cells that has a later time than now the time now.
 func (p *RuleSet) RedateCells(s *store.State, now store.Instant) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.algorithm.redate != nil {
@@ -16,7 +16,7 @@ func (p *RuleSet) RedateCells(s *store.State, now store.Instant) {
 	}
 }
 
-// CellLasts returns for how long after now the content of the cells in s can affect a decision.
+// CellLasts returns how long after now the cells in s can affect a decision.
 func (p *RuleSet) CellLasts(s *store.State, now store.Instant) (longest time.Duration) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
@@ -26,8 +26,8 @@ func (p *RuleSet) CellLasts(s *store.State, now store.Instant) (longest time.Dur
 	return longest
 }
 
-// RedateCounts moves units of windows later than now's into now's window. It returns the changes to the counters: what
-// they lose and what they gain.
+// RedateCounts moves units of later windows into now's window. It returns the changes to the counters: the units that
+// each of them loses or gains.
 func (p *RuleSet) RedateCounts(s *store.State, now store.Instant) (moved []store.Count) {
 	for i := range s.Counts {
 		s.Counts[i].Epoch = min(s.Counts[i].Epoch, now-1)

@@ -31,9 +31,8 @@ func newAlmanac(l *policy.Limit) *almanac {
 	return &almanac{calendar: l.Calendar, zone: zone}
 }
 
-// window returns the window that holds at: from start on, before end. A window starts
-// at the first instant at which the zone's clocks show its first day, whether or not
-// they are turned back after that, or never show its midnight.
+// window returns the window that contains at: from start on, before end. A window starts at the first instant at which
+// the zone's clocks show its first day, even if they are turned back after that, or never show its midnight.
 func (a *almanac) window(at store.Instant) (start, end store.Instant) {
 	if last := a.last.Load(); last != nil && last.start <= at && at < last.end {
 		return last.start, last.end
@@ -48,8 +47,8 @@ func (a *almanac) window(at store.Instant) (start, end store.Instant) {
 	return found.start, found.end
 }
 
-// firstDay returns the first day of the window that at falls into by its date: a midnight in UTC that represents the
-// date.
+// firstDay returns the first day of the window that contains at's date in the zone. It represents the day by its
+// midnight in UTC.
 func (a *almanac) firstDay(at store.Instant) time.Time {
 	year, month, day := at.Time().In(a.zone).Date()
 	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)

@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// FillAt returns the fill of r's bucket at now, and the instant of that fill. For a clock that stepped back, that is
-// the last fill.
+// FillAt returns the fill of r's bucket at now, and the instant of that fill. If a clock has stepped back, that is the
+// later instant of the stored fill.
 func (r *Rule) FillAt(s *store.State, now store.Instant) (fill store.Amount, at store.Instant) {
 	for i := range s.Buckets {
 		if b := &s.Buckets[i]; b.Limit == r.ID {
@@ -24,9 +24,9 @@ func (r *Rule) AddToBucket(s *store.State, now store.Instant, units int64) {
 	s.SetBucket(store.Bucket{Limit: r.ID, At: at, Fill: fill.Plus(store.AmountOf(units, r.Window.Milliseconds()))})
 }
 
-// removeFromBucket removes units that were added at an instant from the bucket of r, as far as they have not drained. The kept
-// units of the same instant drain first. If added is later than the bucket's own time, a clock that has since been set
-// back dated it: how much has drained is not known, and the units stay.
+// removeFromBucket removes units that were added at the instant added from r's bucket, unless they have drained. The kept
+// units of the same addition drain first. If added is later than the bucket's own time, it was dated by a clock that has
+// since been set back. How much has drained is then not known, and the units stay.
 func (r *Rule) removeFromBucket(s *store.State, now, added store.Instant, units, kept int64) {
 	fill, at := r.FillAt(s, now)
 	if added > at {

@@ -2,8 +2,7 @@ package count
 
 import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 
-// concurrent is a sliding log whose window is the hold, and whose events a release takes out. So fewer units may be
-// used at any time: it is never steady.
+// concurrent is a sliding log whose window is the hold. It is never steady, as a release removes events at any time.
 var concurrent = &algorithm{
 	Algorithm: policy.Concurrent,
 	used:      usedOfLog,

@@ -10,12 +10,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// conversion bounds units that are sent and not confirmed. It counts in blocks of a window, which expire one at a time.
-// Each confirmed unit covers as many sent units as the required share allows: with 20 %, five. Used units are the sent
-// units that no confirmed one covers. So a unit is denied if the limit's number of units was sent within the window and
-// the confirmed share is too small. Then a single unit may still pass as a probe, once the limit's probe interval has
-// passed since the last unit. A limit on unconfirmed units (Unconfirmed) bounds the uncovered units from the first one on,
-// and has no probes.
+// conversion bounds the units that are sent and not confirmed. It counts in blocks of a window, which expire one at a
+// time. Each confirmed unit covers as many sent units as the required share allows: with 20 %, five. Used units are the
+// sent units that no confirmed unit covers. So a unit is denied if the limit's number of units was sent within the window
+// and the confirmed share is too small. Even then a single unit may pass as a probe, once the limit's probe interval has
+// passed since the last unit. A limit on unconfirmed units (Unconfirmed) bounds the uncovered units from the first one
+// on, and has no probes.
 var conversion = &algorithm{
 	Algorithm: policy.Conversion,
 	used:      usedOfConversion,
@@ -26,7 +26,7 @@ var conversion = &algorithm{
 	redate:    redateConversion,
 }
 
-// usedOfConversion returns the units of the blocks that start after now − window that no confirmed unit covers.
+// usedOfConversion returns the sent units that no confirmed unit covers, in the blocks that start after now − window.
 func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -40,14 +40,15 @@ func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
 		}
 	}
 	if r.Unconfirmed {
-		return max(0, sent-stoodFor(confirmed, r.MinConversion))
+		return max(0, sent-covered(confirmed, r.MinConversion))
 	}
-	passing := store.AddSaturating(stoodFor(confirmed, r.MinConversion), 1) // so many units may be sent, given the confirmed ones
+	passing := store.AddSaturating(covered(confirmed, r.MinConversion), 1) // how many units may be sent, given the confirmed ones
 	return max(0, sent-max(0, passing-r.Capacity))
 }
 
-// stoodFor returns the largest number of units of which the confirmed ones are at least this percentage.
-func stoodFor(confirmed int64, percent int) int64 {
+// covered returns how many sent units the confirmed ones cover: the largest number of which they are at least this
+// percentage.
+func covered(confirmed int64, percent int) int64 {
 	hi, lo := bits.Mul64(uint64(max(0, confirmed)), 100)
 	if hi >= uint64(percent) {
 		return math.MaxInt64
@@ -114,15 +115,15 @@ func (p *RuleSet) Probes(s *store.State) (probes uint64) {
 	return probes
 }
 
-// InOneBlock reports whether all conversions of p count units sent at either instant in the same block.
+// InOneBlock reports whether each conversion of p counts units sent at these two instants in the same block.
 func (p *RuleSet) InOneBlock(at, other store.Instant) bool {
 	return !slices.ContainsFunc(p.Rules, func(r Rule) bool {
 		return r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other)
 	})
 }
 
-// SendAgain adds to the conversions of s units that were sent at an instant, and counted in another state. probes has a
-// bit for each rule, as Probes returns it. A limit whose window they have left by now does not count them.
+// SendAgain adds to the conversions of s units that were sent at the instant sent and counted in another state. probes
+// has a bit for each rule, as Probes returns it. A limit does not count the units if they have left its window by now.
 func (p *RuleSet) SendAgain(s *store.State, now, sent store.Instant, units int64, probes uint64) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -142,8 +143,8 @@ func (p *RuleSet) SendAgain(s *store.State, now, sent store.Instant, units int64
 	}
 }
 
-// unsend removes units that were sent at an instant. If they were a probe of which nothing is kept, the next probe may
-// pass at once: a whole probe interval lay between this one and the unit before it.
+// unsend removes units that were sent at the instant sent. If they were a probe and none are kept, the next probe may
+// pass at once, because a whole probe interval lay between this one and the unit before it.
 func unsend(r *Rule, s *store.State, now, sent store.Instant, units, kept int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -157,7 +158,7 @@ func unsend(r *Rule, s *store.State, now, sent store.Instant, units, kept int64)
 	}
 }
 
-// confirm records at now that units sent at an instant are confirmed, if they still count.
+// confirm records at now that units sent at the instant sent are confirmed, if they still count.
 func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -168,10 +169,10 @@ func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	}
 }
 
-// blockOf returns the block of units that were sent at an instant, nil if it has expired. If sent is later than now, a
-// clock that has since been set back dated it, and its block is not known: the oldest block with an unconfirmed unit is
-// used instead. So at no time are fewer units counted as sent than there were, nor more as confirmed. After a reset
-// there is no such block: it is not known by which clock the reset was dated.
+// blockOf returns the block of units that were sent at the instant sent, nil if it has expired. If sent is later than
+// now, it was dated by a clock that has since been set back, and the block is not known: then blockOf returns the oldest
+// block with an unconfirmed unit. So at no time are fewer units counted as sent than were sent, nor more as confirmed than
+// were confirmed. After a reset it returns nil for such units, because the reset may be dated by either clock.
 func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Instant) (oldest *store.ConversionBlock) {
 	if sent <= now {
 		if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
@@ -191,7 +192,7 @@ func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Inst
 	return oldest
 }
 
-// redateConversion moves blocks that are later than now's into now's.
+// redateConversion moves the units of blocks that are later than now's into now's block.
 func redateConversion(r *Rule, s *store.State, now store.Instant) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
@@ -214,12 +215,12 @@ func redateConversion(r *Rule, s *store.State, now store.Instant) {
 	}
 }
 
-// blockStart returns the start of the block that at falls into.
+// blockStart returns the start of the block that contains at.
 func (r *Rule) blockStart(at store.Instant) store.Instant {
 	return at.Floor(r.Window / policy.ConversionBlocks)
 }
 
-// blockAt returns the place in c for the block that at falls into. An earlier block may still be there.
+// blockAt returns the place in c for the block that contains at. The place may still have an earlier block.
 func (r *Rule) blockAt(c *store.Conversion, at store.Instant) *store.ConversionBlock {
 	number := r.blockStart(at) / store.Instant(r.Window.Milliseconds()/policy.ConversionBlocks)
 	return &c.Blocks[(number%policy.ConversionBlocks+policy.ConversionBlocks)%policy.ConversionBlocks]

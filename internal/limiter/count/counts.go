@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// GiveBack removes e's units from the buckets of s. If e is confirmed, conversions record that instead.
+// GiveBack removes e's units from the cells of s. If e is a confirmation, conversions record it instead.
 func (p *RuleSet) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
@@ -23,8 +23,8 @@ func (p *RuleSet) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	}
 }
 
-// GivesBack reports whether e's units are removed from p's limits: those of a refund always are, those of a
-// confirmation only from limits that count until it. Either all limits but conversions give them back, or none does.
+// GivesBack reports whether e's units are removed from p's limits. Those of a refund always are, those of a confirmation
+// only from limits with until: confirmed. Apart from conversions, either all limits of p give them back, or none does.
 func (p *RuleSet) GivesBack(e *Entry) bool {
 	return !e.Confirmed || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed })
 }
@@ -44,7 +44,7 @@ func (p *RuleSet) ConversionWindow() (longest time.Duration) {
 	return longest
 }
 
-// ConfirmableFor returns for how long after a unit was counted a confirmation makes a difference: for a conversion a
+// ConfirmableFor returns how long after a unit was counted a confirmation of it makes a difference: for a conversion a
 // window, for other limits as long as the unit can be refunded.
 func (p *RuleSet) ConfirmableFor() (longest time.Duration) {
 	for i := range p.Rules {
@@ -58,7 +58,7 @@ func (p *RuleSet) ConfirmableFor() (longest time.Duration) {
 	return longest
 }
 
-// AppendCounts appends to counts the additions to counters that p's rules make for units at now.
+// AppendCounts appends to counts the additions that p's rules make to their counters for units at now.
 func (p *RuleSet) AppendCounts(counts []store.Count, epoch, now store.Instant, units int64) []store.Count {
 	for i := range p.Rules {
 		if p.Rules[i].Kind.Memory == policy.MemoryCounters {
@@ -84,7 +84,7 @@ func (p *RuleSet) RuleOf(id policy.LimitID) *Rule {
 	return nil
 }
 
-// LimitID returns the ID that is written as text. It allocates nothing for one of p's own limits.
+// LimitID returns text as an ID. It does not allocate for the ID of one of p's own limits.
 func (p *RuleSet) LimitID(text []byte) policy.LimitID {
 	for i := range p.Rules {
 		if id := p.Rules[i].ID; string(text) == string(id) {

@@ -15,11 +15,11 @@ type Verdict struct {
 	Used       int64         // units; exact up to the limit, past it a lower bound
 	Remaining  int64         // units that could be spent at once; never negative
 	ResetAfter time.Duration // until nothing is used
-	RetryAfter time.Duration // until the same cost fits if no other call comes; 0 when it fits, Never when no wait helps
+	RetryAfter time.Duration // until the same cost fits if no other call comes; 0 if it fits now, Never if no wait helps
 }
 
-// LimitDecision is the verdict of one of a policy's limits. A shadow's verdict changes no decision: if Allowed is
-// false, the limit would deny.
+// LimitDecision is the verdict of one of a policy's limits. The verdict of a limit in shadow changes no decision: if
+// Allowed is false, the limit would deny.
 type LimitDecision struct {
 	Limit *policy.Limit // of the policy that decided; not to be changed
 	Verdict
@@ -35,7 +35,7 @@ const (
 	RecordedUnknown Recorded = "unknown" // the store did not answer: they may be counted or not
 )
 
-// With returns Recorded for two demands together: unknown, that some count, or that none do.
+// With returns the Recorded of two demands together: unknown if either is, else yes if either counts, else no.
 func (r Recorded) With(other Recorded) Recorded {
 	for _, either := range []Recorded{RecordedUnknown, RecordedYes} {
 		if r == either || other == either {
@@ -45,26 +45,25 @@ func (r Recorded) With(other Recorded) Recorded {
 	return RecordedNo
 }
 
-// WouldDeny reports whether l is a shadow limit's verdict that would deny if the limit were no shadow.
+// WouldDeny reports whether l is the verdict of a limit in shadow that would deny if it were enforced.
 func (l *LimitDecision) WouldDeny() bool { return l.Limit.Shadow && !l.Allowed }
 
-// Decision is the answer to one demand. Its own Verdict is that of the tightest
-// limit that is no shadow: the denying one with the longest wait, else the one with the smallest
-// share remaining. Used and Remaining are after the operation.
+// Decision is the answer to one demand. Its own Verdict is that of the tightest enforced limit: the denying one with the
+// longest wait, or else the one with the smallest share remaining. Used and Remaining are after the operation.
 type Decision struct {
 	Policy *policy.Policy // with defaults filled in; not to be changed
 	Verdict
-	Tightest   int                 // index into Limits of the limit that the Verdict is of
+	Tightest   int                 // index into Limits of the limit that has this Verdict
 	WouldAllow bool                // the verdict, before the mode is applied
 	Degraded   bool                // the store did not answer; the policy's OnStoreError decided
-	Blocked    bool                // a block decided, without a look at the counts: Used and Remaining are the limit and 0
-	Override   policy.OverrideKind // the kind of override that replaced the policy's rules; empty: none did
-	Reason     policy.Reason       // the rule about numbers that denies, whatever the mode, without a look at the counts; empty: none does
-	Remembered bool                // a denial from memory, by an earlier read: the store was not asked
+	Blocked    bool                // a block decided, and no counts were read: Used and Remaining are the limit and 0
+	Override   policy.OverrideKind // the kind of override that replaced the policy's rules; empty: no override
+	Reason     policy.Reason       // the rule about numbers that denies in any mode, without reading counts; empty: none denies
+	Remembered bool                // a denial from memory, by an earlier read of the store
 	Recorded   Recorded            // whether the units count now
 
 	Entry   Entry            // the counted units, if Recorded is RecordedYes
-	only    [1]LimitDecision // of a policy with one limit, as most have: no memory beside d's own
+	only    [1]LimitDecision // of a policy with one limit, as most are, so that d needs no other memory
 	several []LimitDecision  // of a policy with several limits
 }
 
@@ -85,13 +84,13 @@ func (d *Decision) SetLimits(limits []LimitDecision) {
 	}
 }
 
-// TightestLimit returns the limit that the decision's own Verdict is of.
+// TightestLimit returns the limit that has the decision's own Verdict.
 func (d *Decision) TightestLimit() *policy.Limit { return d.Limits()[d.Tightest].Limit }
 
-// Stands reports whether d, under its policy's mode, permits the call that it is a part of.
+// Stands reports whether d permits its call under its policy's mode.
 func (d *Decision) Stands() bool { return d.WouldAllow || d.Policy.Mode != policy.ModeEnforce }
 
-// IsTighter reports whether d rather than other is the one to report, of several decisions.
+// IsTighter reports whether a call with both decisions should report d rather than other.
 func (d *Decision) IsTighter(other *Decision) bool {
 	return tighter(&LimitDecision{d.TightestLimit(), d.Verdict}, &LimitDecision{other.TightestLimit(), other.Verdict})
 }
@@ -99,8 +98,8 @@ func (d *Decision) IsTighter(other *Decision) bool {
 // Never is the RetryAfter of a denial that no wait would end.
 const Never time.Duration = -1
 
-// Postpone adds ahead to all waits: the time by which the instant of the decision was ahead of the clock, as it is
-// right after a reset that another instance gave a later time. It does nothing if ahead is not above 0.
+// Postpone adds ahead to all waits, if it is above 0. ahead is the time by which the decision's instant was later than the
+// clock: right after a reset that another instance gave a later time, the instant is later than that.
 func (d *Decision) Postpone(ahead time.Duration) {
 	if ahead <= 0 {
 		return
@@ -121,7 +120,7 @@ func (v *Verdict) postpone(ahead time.Duration) {
 	}
 }
 
-// Outlast makes a denial's waits at least rest, the length of the block that follows it.
+// Outlast makes a denial's waits at least rest, the length of the block that begins with it.
 func (d *Decision) Outlast(rest time.Duration) {
 	d.outlast(rest)
 	for i := range d.Limits() {
@@ -147,23 +146,23 @@ func (d *Decision) ForgetUsed() {
 	d.Used = 0
 }
 
-// Entry has the units that a decision counted for a target: with the target, all that a refund needs.
+// Entry has the units that a decision counted for a target. With the target, it has everything that a refund needs.
 type Entry struct {
 	ID    store.EventID
 	At    store.Instant
 	Epoch store.Instant // the reset after which it was counted
 	Cost  int64
-	Held  time.Duration // the length of the hold, of a reservation that is over; else 0
-	Kept  int64         // units of its event that stay while Cost others are given back; 0: the event is removed
+	Held  time.Duration // the length of the hold of a reservation that has ended; 0: no such hold
+	Kept  int64         // units of its event that stay when Cost others are given back; 0: the whole event is removed
 
 	Confirmed bool          // a confirmation: only limits with until: confirmed give the units back, and conversions record it
 	Repeats   bool          // another confirmation of the same number counts already: conversions do not record it
-	Claimed   store.Instant // when its receipt was first returned; 0: it is not given back by a receipt
-	Again     bool          // the receipt was returned before: do only the parts that have no effect if done twice
+	Claimed   store.Instant // when its receipt was first returned; 0: no receipt gives it back
+	Again     bool          // the receipt was returned before: only steps without an effect when repeated are done
 }
 
-// addedAt returns when e's units were added to a bucket. If a clock that has since been set back dated them, that is
-// known of held units, unless a reset may have come between.
+// addedAt returns when e's units were added to a bucket. If a clock that has since been set back dated them, it can
+// compute that only for held units, and only if no reset may have come between.
 func (e *Entry) addedAt(now, reset store.Instant) store.Instant {
 	if e.At > now && e.Held > 0 && e.Epoch == reset {
 		return now.Add(-e.Held)
@@ -180,7 +179,7 @@ const (
 	OutcomeDenied
 	OutcomeBlocked         // denied by a block that an earlier denial caused: counts were not read
 	OutcomeRefused         // denied by a rule about numbers: counts were not read
-	OutcomeWouldDeny       // allowed, and denied if the policy or a limit were no shadow
+	OutcomeWouldDeny       // allowed, but denied if the policy or a limit in shadow were enforced
 	OutcomeOff             // mode off: counts were not read
 	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
 	OutcomeDegradedDenied  // the store did not answer, and on_store_error denied
@@ -195,8 +194,8 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Outcome returns the outcome of d, and the index into its Limits of the limit behind it: the tightest, or the first
-// shadow that would deny an allowed call.
+// Outcome returns the outcome of d, and the index into its Limits of the limit that is the reason: the tightest one, or
+// the first one in shadow that would deny an allowed call.
 func (d *Decision) Outcome() (o Outcome, limit int) {
 	if o = d.enforced(); o == OutcomeAllowed {
 		for i := range d.Limits() {
@@ -237,8 +236,8 @@ func FateOf(err error) Recorded {
 	return RecordedUnknown
 }
 
-// StoreError is a decision that the store's failure prevented, under a policy
-// whose on_store_error says deny. It wraps store.ErrUnavailable or store.ErrOverloaded.
+// StoreError is the error of a decision that the store's failure prevented, under a policy with on_store_error: deny. It
+// wraps store.ErrUnavailable or store.ErrOverloaded.
 type StoreError struct {
 	Recorded Recorded // whether the units count all the same
 	Err      error    // the store's error

@@ -8,33 +8,33 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// RuleSet is a policy with its limits as rules, prepared for counting: all that depends neither on the request nor on the
-// place of its counts is computed when the policy comes into force. Its methods are pure.
+// RuleSet is a policy with its limits as rules, prepared for counting: values that depend neither on the request nor on
+// the place of its counts are computed when the policy comes into force. Its methods are pure.
 type RuleSet struct {
 	policy.Policy
 	Rules    []Rule
 	Fitting  int64      // the largest cost that no limit rules out
 	Logs     []LogRules // one for each span of the policy's logs
-	Counters bool       // some rule counts in counters, or in their replacement
-	Tally    bool       // the replacement is running totals
+	Counters bool       // some rule counts in counters, or in running totals in their place
+	Tally    bool       // Counters are replaced by running totals
 	Span     store.Span // of the running totals
 	Cell     bool       // some rule counts in the key's cell
 	Releases bool       // all rules are concurrent: units are released, often and soon
 }
 
-// LogRules says how much of a log the limits of one span need.
+// LogRules says how many events of a log the limits of one span need.
 type LogRules struct {
 	Span      store.Span
 	Window    time.Duration // the longest, with slack
 	CountsFor store.Instant // Window in milliseconds
 	Limit     int           // the largest that a demand may have
-	// Beyond is how many events are read beyond the limit: one, where units are released all the time. A log that was read and has
-	// no more events than the limit lacks none then.
+	// Beyond is how many events are read beyond the limit: one if units are released all the time. A log that was read with
+	// no more events than the limit is then known to lack none.
 	Beyond int
-	slack  time.Duration // how much longer an event counts, for clocks that differ
+	slack  time.Duration // how much longer an event counts because clocks differ
 }
 
-// NewRuleSet returns the rules of a policy that has no Problem. Events count for their window and slack.
+// NewRuleSet returns the rules of a policy that has no Problem. Events count for their window plus slack.
 func NewRuleSet(p policy.Policy, slack time.Duration) RuleSet {
 	c := RuleSet{Policy: p.WithDefaults(), Fitting: policy.MaxCost, Releases: p.IsConcurrent()}
 	for i := range c.Limits {
@@ -70,7 +70,8 @@ func (r *Rule) fitting() int64 {
 	return policy.MaxCost
 }
 
-// Asked returns p for a demand that brings units as its limit. It counts in the same places as p, and keeps as much.
+// Asked returns p for a demand that brings units as its limit. It counts in the same places as p, and keeps as many
+// events.
 func (p *RuleSet) Asked(units int64) RuleSet {
 	other := *p
 	other.Limits, other.Rules, other.Fitting = slices.Clone(p.Limits), slices.Clone(p.Rules), policy.MaxCost
@@ -85,7 +86,7 @@ func (p *RuleSet) Asked(units int64) RuleSet {
 	return other
 }
 
-// logFor returns the index of the log that l counts in. It adds the log if needed.
+// logFor returns the index of the log that l counts in, and adds the log if there is none yet.
 func (p *RuleSet) logFor(l *policy.Limit, slack time.Duration) int {
 	span := store.SpanOf(l.Window)
 	i := slices.IndexFunc(p.Logs, func(log LogRules) bool { return log.Span == span })
@@ -103,8 +104,8 @@ func (p *RuleSet) logFor(l *policy.Limit, slack time.Duration) int {
 	return i
 }
 
-// Query returns the query for the state that p's rules need at now. The caller has written own events itself, so it
-// asks for as many beyond the limit. It reuses logs.
+// Query returns the query for the state that p's rules need at now. The caller itself has written as many events as own
+// says, so the query asks for that many beyond the limit. It reuses logs.
 func (p *RuleSet) Query(key store.Key, now store.Instant, own int, logs []store.LogQuery) store.Query {
 	for i := range p.Logs {
 		log := &p.Logs[i]
@@ -116,8 +117,8 @@ func (p *RuleSet) Query(key store.Key, now store.Instant, own int, logs []store.
 	}
 }
 
-// Prune removes from log, which was read for p, what no longer counts at now, and all events beyond the limit and spare. Holds
-// don't take the place of earlier events, which count once the holds have ended.
+// Prune removes from log, which was read for p, the events that no longer count at now, and all but the newest events up to
+// the limit plus spare. Holds don't use up that number: once they have ended, earlier events are needed in their place.
 func (p *LogRules) Prune(log *store.Log, now store.Instant, spare int) {
 	gone := 0
 	for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
@@ -155,7 +156,7 @@ func (p *RuleSet) TakeOut(s *store.State, units []Entry) {
 	}
 }
 
-// IsAhead reports whether anything that p counts in s, whose cell is decoded, has a later time than now.
+// IsAhead reports whether anything in s that p counts has a later time than now. The cell of s is decoded.
 func (p *RuleSet) IsAhead(s *store.State, now store.Instant) bool {
 	if s.Reset > now {
 		return true
@@ -219,9 +220,9 @@ func (p *RuleSet) Decide(d *Decision, s *store.State, op Op, id store.EventID, n
 	d.Recorded = RecordedYes
 	p.Add(s, id, now, cost)
 	if passes {
-		cost = 0 // else it must fit beside itself: a denied attempt that counts also waits for itself
+		cost = 0 // nothing has to fit any more; after a denied attempt that counts, the next one must fit beside it
 	}
-	for i := range limits { // Allowed stays; the rest describes the state that includes cost
+	for i := range limits { // Allowed stays as it is; the other numbers are after the operation
 		r, v := &p.Rules[i], &limits[i].Verdict
 		allowed := v.Allowed || op == OpRecord
 		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
@@ -231,7 +232,7 @@ func (p *RuleSet) Decide(d *Decision, s *store.State, op Op, id store.EventID, n
 	if passes {
 		return
 	}
-	for i := range limits { // a limit that allowed it has no wait, though the next call may have to wait: d's own verdict says so
+	for i := range limits { // a limit that allowed it has no wait; if the next call must wait, only d's own verdict says so
 		if v := &limits[i].Verdict; v.Allowed {
 			v.RetryAfter = 0
 		}
@@ -253,8 +254,8 @@ func (p *RuleSet) Begin(d *Decision) []LimitDecision {
 	return limits
 }
 
-// judge fills in v: whether cost fits into r at now beside used, and what remains. A cost of 0 asks only for what
-// remains. A shadow has no wait.
+// judge fills in v: whether cost fits into r at now beside used, and the remaining units. A cost of 0 asks only for the
+// remaining units. A rule in shadow has no wait.
 func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
 	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
 	if v.Remaining == 0 && r.fits(s, now, used, 1) {
@@ -309,7 +310,7 @@ func (d *Decision) Conclude() {
 	if d.Tightest, d.Verdict = 0, tightest.Verdict; tightest.Limit == nil {
 		tightest = d.concludeSeveral()
 	}
-	if tightest.Limit.Shadow { // a part of a policy: the limits that may deny are in another part
+	if tightest.Limit.Shadow { // p is a part of a policy, and the enforced limits are in another part
 		d.Allowed, d.RetryAfter = true, 0
 	}
 	d.WouldAllow = d.Allowed
@@ -336,7 +337,7 @@ func (d *Decision) concludeSeveral() *LimitDecision {
 	return &limits[d.Tightest]
 }
 
-// tighter reports whether a rather than b is the limit to report. A shadow comes after all others.
+// tighter reports whether a rather than b is the limit to report. Limits in shadow come after all others.
 func tighter(a, b *LimitDecision) bool {
 	if a.Limit.Shadow != b.Limit.Shadow {
 		return b.Limit.Shadow
@@ -350,10 +351,11 @@ func tighter(a, b *LimitDecision) bool {
 	return mulLess(a.Remaining, b.Limit.Capacity(), b.Remaining, a.Limit.Capacity())
 }
 
-// Unasked returns the decision to allow, made without a look at the counts.
+// Unasked returns the decision to allow without reading counts.
 func (p *RuleSet) Unasked() Decision { return p.unasked((*Rule).Unasked) }
 
-// unasked returns the decision by verdict, which does not look at the counts. Shadows deny nothing.
+// unasked returns the decision with the verdict that verdict returns for each rule, without reading counts. Rules in
+// shadow deny nothing.
 func (p *RuleSet) unasked(verdict func(*Rule) Verdict) (d Decision) {
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
 		if r := &p.Rules[i]; r.Shadow {
@@ -366,8 +368,8 @@ func (p *RuleSet) unasked(verdict func(*Rule) Verdict) (d Decision) {
 	return d
 }
 
-// DenyFor returns the decision to deny for the rest of a block, Never for one without end. It does not look at the counts:
-// it is as if every limit but shadows were reached.
+// DenyFor returns the decision to deny for the rest of a block, which is Never for one without end. It reads no counts: its
+// numbers are those of enforced limits that are reached.
 func (p *RuleSet) DenyFor(rest time.Duration) Decision {
 	d := p.unasked(func(r *Rule) Verdict {
 		v := Verdict{Used: r.Capacity, ResetAfter: max(0, rest), RetryAfter: rest}
@@ -380,14 +382,14 @@ func (p *RuleSet) DenyFor(rest time.Duration) Decision {
 	return d
 }
 
-// Refused returns the decision to deny for a reason that no wait changes. It does not look at the counts.
+// Refused returns the decision to deny for a reason that no wait changes, without reading counts.
 func (p *RuleSet) Refused(reason policy.Reason) Decision {
 	d := p.unasked(func(*Rule) Verdict { return Verdict{RetryAfter: Never} })
 	d.Reason = reason
 	return d
 }
 
-// Fits reports whether s has room for cost at now under all rules but shadows.
+// Fits reports whether s has room for cost at now under all enforced rules.
 func (p *RuleSet) Fits(s *store.State, now store.Instant, cost int64) bool {
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -398,12 +400,12 @@ func (p *RuleSet) Fits(s *store.State, now store.Instant, cost int64) bool {
 	return true
 }
 
-// Full reports whether s has no room for a single unit at now, under a rule that is no shadow. Before it is full,
-// others may have counted more, which an answer would have to include.
+// Full reports whether s has no room at now for a single unit under some enforced rule. A state that is not full can't
+// answer for later calls, because other instances may have counted more since.
 func (p *RuleSet) Full(s *store.State, now store.Instant) bool { return !p.Fits(s, now, 1) }
 
-// FullUntil returns the end of the time in which s has no room for a single unit, under a rule that is no shadow: now
-// if it has room, Distant under a limit of 0.
+// FullUntil returns the instant until which s has no room for a single unit under some enforced rule: now if it has room,
+// Distant under a limit of 0.
 func (p *RuleSet) FullUntil(s *store.State, now store.Instant) store.Instant {
 	until := now
 	for i := range p.Rules {
@@ -421,7 +423,8 @@ func (p *RuleSet) FullUntil(s *store.State, now store.Instant) store.Instant {
 	return until
 }
 
-// Refuse denies cost, and returns true, if s, which is remembered, has no room at an instant that is now or later.
+// Refuse denies cost, and returns true, if the remembered state s has no room for a unit at the instant at, which is now
+// or later.
 func (p *RuleSet) Refuse(d *Decision, s *store.State, cost int64, at, now store.Instant) bool {
 	if p.Fits(s, at, 1) {
 		return false
@@ -434,7 +437,7 @@ func (p *RuleSet) Refuse(d *Decision, s *store.State, cost int64, at, now store.
 	return true
 }
 
-// SteadyUntil returns the end of the time in which p's verdicts on s at now stay the same if nothing is counted.
+// SteadyUntil returns the instant until which p's verdicts on s at now stay the same if nothing is counted.
 func (p *RuleSet) SteadyUntil(s *store.State, now store.Instant) store.Instant {
 	until := store.Distant
 	for i := range p.Rules {

@@ -35,8 +35,8 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	return used
 }
 
-// steadyLog returns when the oldest event that counts leaves the window, Distant if none counts. It returns now if holds
-// count, as then it is not known.
+// steadyLog returns when the oldest event that counts leaves the window, Distant if none counts. If holds count, it
+// returns now, as they may be released at any time.
 func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	log := &s.Logs[r.log]
 	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 && r.endsAfter(&e, now) }) {
@@ -54,7 +54,7 @@ func (r *Rule) endsAfter(e *store.Event, now store.Instant) bool {
 	return e.Ends == 0 || e.Ends.Add(r.slack) > now
 }
 
-// leaves returns the instant from which on e does not count.
+// leaves returns the instant from which on e no longer counts.
 func (r *Rule) leaves(e *store.Event) store.Instant {
 	leaves := e.At + r.countsFor
 	if e.Ends != 0 {
@@ -85,7 +85,7 @@ func waitForLog(r *Rule, s *store.State, now store.Instant, cost int64) time.Dur
 	return 0
 }
 
-// waitFromOldest is waitForLog from the oldest event on, which is the shorter way if few have to leave.
+// waitFromOldest computes waitForLog from the oldest event on, in fewer steps if few events have to leave.
 func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int64) time.Duration {
 	counted := log.After(bound)
 	used := counted.Sum
@@ -97,7 +97,7 @@ func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int
 	return 0
 }
 
-// waitAmongHolds is waitForLog for events that leave in another order than they came.
+// waitAmongHolds computes waitForLog for events that leave in another order than they came.
 func (r *Rule) waitAmongHolds(events []store.Event, bound, now store.Instant, cost int64) time.Duration {
 	counted := slices.DeleteFunc(slices.Clone(events), func(e store.Event) bool { return e.At <= bound || !r.endsAfter(&e, now) })
 	slices.SortFunc(counted, func(a, b store.Event) int { return cmp.Compare(r.leaves(&b), r.leaves(&a)) })

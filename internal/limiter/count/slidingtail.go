@@ -8,9 +8,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// slidingTail counts the current fixed window whole and of the previous one the share that the last window still
-// covers. It needs two counters for any limit. It assumes that the previous window was spread evenly, as in
-// Cloudflare's "How we built rate limiting capable of scaling to millions of domains".
+// slidingTail counts all of the current fixed window, and the share of the previous one that a window up to now still
+// covers. It needs two counters for any limit. It assumes that units were spread evenly over the previous window, as
+// Cloudflare does in "How we built rate limiting capable of scaling to millions of domains".
 var slidingTail = &algorithm{
 	Algorithm: policy.SlidingTail,
 	used:      usedOfTail,
@@ -26,7 +26,7 @@ func usedOfTail(r *Rule, s *store.State, now store.Instant) int64 {
 	return store.AddSaturating(current, int64(r.tailOf(uint64(previous), now-start)))
 }
 
-// tailOf returns the share of the previous window's units that counts when so much of the window has elapsed.
+// tailOf returns how many of the previous window's units count when this much of the current window has elapsed.
 func (r *Rule) tailOf(previous uint64, elapsed store.Instant) uint64 {
 	w := uint64(r.Window.Milliseconds())
 	hi, lo := bits.Mul64(previous, w-uint64(elapsed))
@@ -37,7 +37,8 @@ func (r *Rule) tailOf(previous uint64, elapsed store.Instant) uint64 {
 	return tail
 }
 
-// steadyTail returns the instant at which the previous window's share falls by a unit, or else the end of now's window.
+// steadyTail returns the instant at which the previous window's share falls by a unit, or the end of now's window if it
+// does not fall before.
 func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	start := now.Floor(r.Window)
 	end := start.Add(r.Window)
@@ -46,7 +47,7 @@ func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 		return end
 	}
 	tail := r.tailOf(previous, now-start)
-	left := uint64(0) // of the window, when the share has fallen by a unit
+	left := uint64(0) // time left in the window when the share falls by a unit
 	switch {
 	case tail == 0:
 	case r.Rounding == policy.RoundUp: // previous × left ≤ (tail − 1) × W
@@ -62,8 +63,8 @@ func steadyTail(r *Rule, s *store.State, now store.Instant) store.Instant {
 	return end - store.Instant(left)
 }
 
-// waitForTail returns the time until cost fits beside the units counted now: in
-// this window, as the previous one fades, or in one of the next.
+// waitForTail returns the time until cost fits beside the units counted now: later in this window, as the previous one's
+// share falls, or in a later window.
 func waitForTail(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	for start := now.Floor(r.Window); ; {
 		previous, current := s.UnitsAt(r.ID, start.Add(-r.Window)), s.UnitsFrom(r.ID, start)

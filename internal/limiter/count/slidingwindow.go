@@ -10,8 +10,8 @@ import (
 )
 
 // slidingWindow counts in sub-windows, which a policy calls buckets, and drops each as soon as its start has left the
-// window. It needs a counter per sub-window for any limit. Units from the end of one are dropped early, so up to twice the
-// limit may pass within W·(1 − 1/buckets); with more buckets, fewer.
+// window. It needs a counter per sub-window for any limit. Units from the end of a sub-window are dropped early, so up to
+// twice the limit may pass within W·(1 − 1/buckets), but fewer units with more buckets.
 var slidingWindow = &algorithm{
 	Algorithm: policy.SlidingWindow,
 	used:      usedOfSlidingWindow,
@@ -19,8 +19,8 @@ var slidingWindow = &algorithm{
 	steady:    steadySlidingWindow,
 }
 
-// usedOfSlidingWindow returns the counts of all sub-windows that start after now − window, those later than now included, so that
-// a clock that stepped back admits nothing more.
+// usedOfSlidingWindow returns the units of all sub-windows that start after now − window. Those later than now count as
+// well, so that a clock that stepped back admits nothing more.
 func usedOfSlidingWindow(r *Rule, s *store.State, now store.Instant) int64 {
 	return s.UnitsFrom(r.ID, now.Add(-r.Window)+1)
 }
@@ -36,10 +36,10 @@ func steadySlidingWindow(r *Rule, s *store.State, now store.Instant) store.Insta
 	return until
 }
 
-// waitForSlidingWindow returns the time until enough sub-windows, the oldest first, have left for cost to fit. It adds up from
-// the newest one on: the oldest one whose newer ones leave room is the last that has to leave.
+// waitForSlidingWindow returns the time until enough sub-windows, the oldest first, have left for cost to fit. It adds up
+// units from the newest sub-window on: the oldest sub-window that finds room beside all newer ones is the last to leave.
 func waitForSlidingWindow(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
-	var memory [32]store.WindowUnits // most need no more
+	var memory [32]store.WindowUnits // enough for most policies
 	windows := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)
 	slices.SortFunc(windows, func(a, b store.WindowUnits) int { return cmp.Compare(a.Start, b.Start) })
 	room, newer, all, wait := r.Limit.Limit-cost, int64(0), int64(0), time.Duration(0)

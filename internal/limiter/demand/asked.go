@@ -2,15 +2,14 @@ package demand
 
 import "sync"
 
-// Made keeps plans that are made when they are needed first, by what each is for. It is safe for concurrent use; the zero
-// value is empty.
+// Made keeps plans that are made when they are first needed. It is safe for concurrent use. The zero value is empty.
 type Made[K comparable] struct {
 	mu    sync.RWMutex
 	plans map[K]*Plan
 }
 
-// maxMade is the number of plans that are kept, of some 1.5 to 3 kB each: far more than there are tariffs. Past it, all are
-// made anew.
+// maxMade is the number of plans that are kept, of some 1.5 to 3 kB each. An application has far fewer tariffs. Beyond it, all
+// are made anew.
 const maxMade = 1 << 10
 
 // Get returns the plan for key, nil if there is none.
@@ -34,8 +33,8 @@ func (m *Made[K]) Put(key K, made *Plan) *Plan {
 	return made
 }
 
-// Asked returns the plan for a demand that brings units as its limit, or 0 for none. It counts under the same keys as
-// p, and keeps as much. It is p if no limit of p comes with demands.
+// Asked returns the plan for a demand that brings units as its limit; 0 means that it brings none. The plan counts under the
+// same keys as p, and keeps as many events. It is p itself if demands can't bring a limit of p.
 func (p *Plan) Asked(units int64) *Plan {
 	if units == 0 || p.asked == nil {
 		return p
@@ -43,11 +42,11 @@ func (p *Plan) Asked(units int64) *Plan {
 	if made := p.asked.Get(units); made != nil {
 		return made
 	}
-	return p.asked.Put(units, p.judgingBy(units))
+	return p.asked.Put(units, p.withLimit(units))
 }
 
-// judgingBy makes the plan of Asked.
-func (p *Plan) judgingBy(units int64) *Plan {
+// withLimit makes the plan that Asked returns.
+func (p *Plan) withLimit(units int64) *Plan {
 	made := *p
 	made.RuleSet, made.asked, made.Definition.Limit = p.RuleSet.Asked(units), nil, units
 	if p.Local != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Target is one identifier under one policy: where it is counted.
+// Target is one identifier under one policy. It has the keys under which the identifier is counted.
 type Target struct {
 	Plan    *Plan
 	Key     store.Key   // for writes, under the current hash key
@@ -26,7 +26,7 @@ func (p *Plan) Of(id keys.Identifier) Target {
 	return t
 }
 
-// Locate makes t, which is zero, the target of id.
+// Locate makes t, which must be zero, the target of id.
 func (p *Plan) Locate(t *Target, id keys.Identifier) {
 	t.Plan, t.Key = p, p.Keys[0].Of(id)
 	if p.ByKey != nil {
@@ -37,8 +37,8 @@ func (p *Plan) Locate(t *Target, id keys.Identifier) {
 	}
 }
 
-// At returns the plan that decides for key: p, unless a limit of p has a number of its own for the key's identifier. It
-// needs the key alone, which is all that an owner knows.
+// At returns the plan that decides for key: p, unless a limit of p has a number of its own for the key's identifier. It needs
+// only the key, as an owner does not know the identifier.
 func (p *Plan) At(key store.Key) *Plan {
 	if own := p.ByKey[key]; own != nil {
 		return own
@@ -55,7 +55,7 @@ func (t Target) As(p *Plan) Target {
 	return t
 }
 
-// Settling returns the write that makes n's event, which was held for t, permanent. t keeps events.
+// Settling returns the write that makes n's event, which was held for t, permanent. t must count in a log.
 func (t *Target) Settling(n *count.Entry) *store.Write {
 	return &store.Write{
 		Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Settle: true,
@@ -80,8 +80,8 @@ func (t *Target) Adding(counts []store.Count) *store.Write {
 // HoldEnd is the end of a hold, and the cell by which a store that can lock keys gives its units back only once.
 type HoldEnd struct {
 	At   store.Instant
-	Mark store.Key     // of the cell, which has no other use
-	Kept time.Duration // for how long the cell is kept
+	Mark store.Key     // key of the cell, which has no other use
+	Kept time.Duration // how long the cell is kept
 }
 
 // Charge is one demand while it is decided, here or by a peer: the demand and its result. It holds keys, never an
@@ -90,55 +90,56 @@ type Charge struct {
 	Target
 	Op       count.Op
 	Cost     int64
-	Hold     time.Duration // for how long the units are held unless they are settled; 0: they are permanent
-	ID       store.EventID // of its event, fixed by a claim; zero: the decider makes one
-	Spare    store.EventID // its ID once units under that were given back, as an id is used once; zero: it has none
-	Override *Override     // of its key; nil: none
-	Alone    bool          // it is decided in a batch of its own, by its context's deadline
+	Hold     time.Duration // how long the units are held unless they are settled; 0: they are permanent
+	ID       store.EventID // the ID of its event, fixed by a claim; zero: the decider makes one
+	Spare    store.EventID // replaces ID once units under ID were given back, as an id is used only once; zero: none
+	Override *Override     // the override of its key; nil: none
+	Alone    bool          // it is decided in a batch of its own, with its context's deadline
 	Told     bool          // it is decided already
-	Derived  bool          // a policy derived it; the caller did not send it
+	Derived  bool          // a policy derived it: it is not in the caller's request
 
-	Refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none does
+	Refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none denies
 
 	Marks []Mark // parts of identifiers that a confirmation of its call makes known
 	Quiet bool   // its decision is observed later, once it is final
 
 	Placed bool // its event may have been written to a log, whether it counts or not
 
-	Term owner.Term // under which it is decided; nil: keys have no owners
+	Term owner.Term // the term under which it is decided; nil: keys have no owners
 
 	Prepare store.EventID // the id under which it is prepared, to be committed or aborted, or of the take to abort; zero: not prepared
-	AtOnce  bool          // it must not wait for other calls: the error then wraps prepared.ErrInDoubt
+	AtOnce  bool          // it must not wait for other calls: if it would, the error wraps prepared.ErrInDoubt
 	Asked   bool          // an instance was asked to decide it
 
-	// For an instance that hands it on, and the one that decides it then.
+	// For the instance that hands it on, and for the one that then decides it.
 	Owner      Peer          // the instance that was asked; nil: this one
 	View       int64         // the number of the view by which the owner was chosen
-	Definition *Definition   // of Plan; nil: of a commit or an abort, which need no plan
-	Back       *count.Entry  // of owner.OpGiveBack and owner.OpSettle: the counted or held units
-	Steady     time.Duration // for how long a denial remains true if nothing is given back; 0: unknown
+	Definition *Definition   // the definition of Plan; nil: it is a commit or an abort, which need no plan
+	Back       *count.Entry  // the counted or held units, for owner.OpGiveBack and owner.OpSettle
+	Steady     time.Duration // how long a denial remains true if nothing is given back; 0: unknown
 
-	Memory any // reusable memory of the decider that decides it alone; nil: it allocates some
+	Memory any // reusable memory of the decider, if it decides the charge alone; nil: the decider allocates some
 
 	Decision count.Decision
 	Err      error
 
 	// For a decision in a batch with other charges of its key.
-	Leaves bool            // its caller does not wait for it longer than its time, and does not use it then
+	Leaves bool            // its caller waits for it until Until at most, and does not use it after that
 	Denied bool            // it has a denial, which stands if another attempt fails
-	Spent  bool            // its event may have been written, so that its ID is not to be used again
-	Fewer  <-chan struct{} // if it is in doubt, closed when it can be tried again
-	Ctx    context.Context // its caller's; nil unless batches are observed
+	Spent  bool            // its event may have been written, so its ID must not be used again
+	Fewer  <-chan struct{} // closed when a charge in doubt can be tried again
+	Ctx    context.Context // its caller's context; nil unless batches are observed
 	Until  time.Time       // when its caller gives up; zero: never
 	Turn   chan []*Charge  // receives the batch to lead, or is closed when it is decided
 
-	Does func(context.Context) error // is called in place of a decision, with Alone, and returns Err; nil: it is decided
+	Does func(context.Context) error // runs instead of a decision, with Alone, and returns Err; nil: the charge is decided
 }
 
-// Mark is a part of an identifier that a confirmation makes known, as the target under which it then counts.
+// Mark is the target of a part of an identifier that a confirmation makes known.
 type Mark struct{ Target }
 
-// OpIf returns c's operation, given whether another charge denies the call: c then counts only if denied attempts do.
+// OpIf returns c's operation. blocked says whether another charge denies the call: if so, c counts only if its policy counts
+// denied attempts.
 func (c *Charge) OpIf(blocked bool) count.Op {
 	if blocked && c.Op.MayDeny() && c.CanAbort() {
 		return count.OpCheck
@@ -146,22 +147,22 @@ func (c *Charge) OpIf(blocked bool) count.Op {
 	return c.Op
 }
 
-// IsUnasked reports whether an override to allow or to block decides c: a record counts all the same, and a check with
-// a cost of 0 returns the counts.
+// IsUnasked reports whether an override to allow or to block decides c without reading counts. It does not decide records,
+// which count nevertheless, or checks with a cost of 0, which return the counts.
 func (c *Charge) IsUnasked() bool {
 	return c.Op != count.OpRecord && c.Cost > 0 && c.Plan.Mode != policy.ModeOff
 }
 
-// CanAbort reports whether c must not count if other charges deny the call.
+// CanAbort reports whether c does not count if other charges deny the call.
 func (c *Charge) CanAbort() bool { return c.Op == count.OpReserve || c.Plan.Count != policy.CountAll }
 
-// IsDated reports whether the event of c has an id, and so a date, already.
+// IsDated reports whether the event of c already has an id, and so a date.
 func (c *Charge) IsDated() bool { return c.ID != store.EventID{} }
 
 // IsAlone reports whether c is decided in a batch of its own.
 func (c *Charge) IsAlone() bool { return c.Alone || c.Hold > 0 || c.IsDated() }
 
-// Decides reports whether c is to be decided. Else it is one of package owner's operations.
+// Decides reports whether c is to be decided. If not, it is one of package owner's operations.
 func (c *Charge) Decides() bool {
 	return c.Op.MayDeny() || c.Op == count.OpCheck || c.Op == count.OpRecord
 }
@@ -169,8 +170,8 @@ func (c *Charge) Decides() bool {
 // Prepares reports whether c is a take that is to be committed or aborted.
 func (c *Charge) Prepares() bool { return c.Prepare != (store.EventID{}) && c.Op != owner.OpAbort }
 
-// DatedError means that the event of a charge, dated before it was sent, is not later than a reset, or too old to be
-// counted, or that its id can't be used any more. Nothing of it counts.
+// DatedError means that the event of a charge, which was dated before it was sent, is not later than a reset or is too old to
+// be counted, or that its id can't be used any more. None of its units count.
 type DatedError struct{ After store.Instant } // the reset; 0: none is known
 
 // TooEarly reports whether err is a DatedError.
@@ -182,5 +183,5 @@ func TooEarly(err error) bool {
 // Error returns the reason.
 func (*DatedError) Error() string { return "its event must be dated later, under another id" }
 
-// Is makes it an ErrOverloaded for callers that don't try again.
+// Is makes e an ErrOverloaded for callers that don't try again.
 func (*DatedError) Is(target error) bool { return target == store.ErrOverloaded }

@@ -9,7 +9,7 @@ import (
 // An owner keeps the state of a key for a plan. Calls of the key may have other plans: from another version of the
 // policies, or under an override. They use the same state if they count in the same places.
 
-// Serves reports whether a state that was read for p, and is kept for p, has all that other counts.
+// Serves reports whether a state that was read for p, and is kept for p, has everything that other needs.
 func (p *Plan) Serves(other *Plan) bool {
 	if !p.sharesStateWith(other) {
 		return false
@@ -22,8 +22,8 @@ func (p *Plan) Serves(other *Plan) bool {
 	return true
 }
 
-// sharesStateWith reports whether p and other count in the same places. Cells are left out, where what is counted
-// depends on the numbers of the plan, and different windows of units that are written behind, all under one plan.
+// sharesStateWith reports whether p and other count in the same places. It returns false for cells, whose content depends on
+// the numbers of the plan, and for units that are written behind under different windows, as all are written by one plan.
 func (p *Plan) sharesStateWith(other *Plan) bool {
 	return !p.Cell && !other.Cell && p.Sums == other.Sums && p.Counters == other.Counters && p.Tally == other.Tally &&
 		p.Span == other.Span && p.Behind == other.Behind && p.Releases == other.Releases && p.Consistency == other.Consistency &&
@@ -32,7 +32,7 @@ func (p *Plan) sharesStateWith(other *Plan) bool {
 		})
 }
 
-// Wide returns a plan that decides as p does, and reads and keeps as much as p and other need together. It is p if they
+// Wide returns a plan that decides as p does, and reads and keeps as much as p and other need together. It returns p if they
 // don't share a state.
 func (p *Plan) Wide(other *Plan) *Plan {
 	if !p.sharesStateWith(other) {

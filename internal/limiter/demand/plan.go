@@ -14,41 +14,41 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Plan is a policy prepared for decisions: all that does not depend on the request is computed when the policy comes
-// into force.
+// Plan is a policy prepared for decisions: values that don't depend on the request are computed when the policy comes into
+// force.
 type Plan struct {
 	count.RuleSet
 	Keys      []*keys.Keys     // writes use the first, reads use all
 	LogWrites []store.LogWrite // the logs of count.RuleSet, for a Write
-	Promising bool             // by its levels, a read sees earlier writes
+	Promising bool             // its levels meet: a read sees earlier writes
 	ResetTTL  time.Duration
 	Sums      uint64 // identifies the limits whose units are in counters and cells
 	Behind    bool   // owners admit from memory, and write behind
-	TakesBack bool   // only the owner of a key knows what its refunds change: all limits are conversions under GuaranteeLocal, or concurrent
+	TakesBack bool   // only a key's owner can apply its refunds: all limits are conversions under GuaranteeLocal, or concurrent
 	Abortable bool   // a prepared unit can be given back without a trace, unlike one in a bucket
 	Blocks    bool   // its denials block keys
-	Regional  bool   // its guarantee holds within a data centre; so may claims about it
+	Regional  bool   // its guarantee holds within a data centre, so claims may do so, too
 	ByCell    bool   // compare-and-set on the key's cell decides, not a write and then a read, nor memory
 
 	Definition Definition // without Text
 
-	Local *Plan // of the same policy, for OnStoreErrorLocal; nil: no local decisions
+	Local *Plan // the plan of the same policy for OnStoreErrorLocal; nil: no local decisions
 
 	ByKey map[store.Key]*Plan // plans that replace this one for some keys; nil: none
-	asked *Made[int64]        // plans that replace this one for demands with a limit; nil: demands bring none
+	asked *Made[int64]        // plans that replace this one for demands that bring a limit; nil: demands can't
 
-	// Base is the plan under which knowledge of keys is kept: the plan itself, or the one whose Asked returned it.
+	// Base is the plan under which states of keys are remembered: the plan itself, or the plan whose Asked returned it.
 	Base *Plan
 
-	Life time.Duration // for how long units of a key matter, by any clock
+	Life time.Duration // how long units of a key affect decisions, by any clock
 
 	Read        policy.ReadIdentifier // nil: identifiers are taken as they are
-	Derives     []*Plan               // of derived demands, one for each part that Read returns
-	HasFallback bool                  // some derived demands are for calls that conversions deny
-	Marked      bool                  // it is derived for known parts only
+	Derives     []*Plan               // plans of derived demands, one for each part that Read returns
+	HasFallback bool                  // some derived demands are only for calls that conversions deny
+	Marked      bool                  // it is derived only for known parts
 }
 
-// NewPlan returns the plan of policy for a store that can lock keys if exclusive is true, else for one that can't.
+// NewPlan returns the plan of pol. exclusive says whether the store can lock keys.
 func NewPlan(pol policy.Policy, o *Settings, exclusive bool) *Plan {
 	behind := !exclusive && pol.Guarantee == policy.GuaranteeLocal
 	if behind {
@@ -60,7 +60,7 @@ func NewPlan(pol policy.Policy, o *Settings, exclusive bool) *Plan {
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone
 	space := p.space(o, p.Cell && !exclusive)
 	p.Keys = []*keys.Keys{o.Keyer.For(space).CachedIn(o.keys)}
-	if !p.Cell { // a cell's condition spans one key: it starts empty under another
+	if !p.Cell { // a compare-and-set spans one key, so a cell starts empty under a new hash key
 		for i := range o.AlsoRead {
 			p.Keys = append(p.Keys, o.AlsoRead[i].For(space).CachedIn(o.keys))
 		}
@@ -86,8 +86,8 @@ func NewPlan(pol policy.Policy, o *Settings, exclusive bool) *Plan {
 	return p
 }
 
-// sumLimits returns a hash of the limits whose units are sums rather than events: only units that were counted for the
-// same limits, in windows with the same starts, can be given back.
+// sumLimits returns a hash of the limits whose units are in sums instead of events. Units can be given back only if they were
+// counted for the same limits, in windows with the same starts.
 func (p *Plan) sumLimits() uint64 {
 	sum := sha256.New()
 	for i := range p.Rules {
@@ -103,8 +103,8 @@ func (p *Plan) sumLimits() uint64 {
 	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 
-// space returns the common part of the policy's keys. For keys of cells, the level of compare-and-set determines the
-// scope, rather than the levels of reads and writes.
+// space returns the common part of the policy's keys. For keys of cells, the scope is that of the level of compare-and-set;
+// for others, that of the levels of reads and writes.
 func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	space := keys.KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
 	scope := p.Consistency.Scope()
@@ -118,7 +118,7 @@ func (p *Plan) space(o *Settings, ofCells bool) keys.KeySpace {
 	return space
 }
 
-// HoldWrites returns p's logs for held events, which live only as long as they may count: until their end by the
+// HoldWrites returns p's logs for held events, which are kept only as long as they may count: until the hold ends by the
 // slowest clock.
 func (p *Plan) HoldWrites(hold time.Duration, o *Settings) []store.LogWrite {
 	writes := slices.Clone(p.LogWrites)
@@ -136,8 +136,8 @@ func (p *Plan) OnFailure() policy.OnStoreError {
 	return p.OnStoreError
 }
 
-// SmallBelow returns the number of used units from which on an owner writes those of a key: write_from of the smallest
-// limit, two at least. Below it the key is small, and in memory alone. 0: no key is.
+// SmallBelow returns the number of used units from which on an owner writes a key: write_from of the smallest limit, but at
+// least two. A key with fewer units is small, and only in memory. 0 means that no key is small.
 func (p *Plan) SmallBelow() int64 {
 	if p.WriteFrom == 0 {
 		return 0
@@ -159,11 +159,11 @@ func (p *Plan) HasConversion() bool {
 	return slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind == policy.Conversion })
 }
 
-// Text returns the policy in JSON, without what does not matter once a demand has its plan: the description, the
+// Text returns the policy in JSON, without parts that don't matter once a demand has its plan: the description, the
 // identifiers that have numbers of their own, and a limit that came with the demand.
 func (p *Plan) Text() []byte {
-	told := p.Base.For("")
-	return textOf(&told)
+	same := p.Base.For("")
+	return textOf(&same)
 }
 
 // printOf returns a hash of p's definition.
@@ -174,16 +174,16 @@ func printOf(p *policy.Policy) uint64 {
 
 // textOf returns p in JSON, without its description.
 func textOf(p *policy.Policy) []byte {
-	told := *p
-	told.Description = ""
-	text, err := json.Marshal(&told)
-	if err != nil { // never: it has strings and numbers alone
+	short := *p
+	short.Description = ""
+	text, err := json.Marshal(&short)
+	if err != nil { // can't happen: a policy has only strings and numbers
 		return nil
 	}
 	return text
 }
 
-// Overridden returns p's policy with the numbers of limits. It ignores limits that p does not have.
+// Overridden returns p's policy with the numbers of limits instead of its own. It ignores limits that p does not have.
 func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	other := p.Policy
 	other.Limits = slices.Clone(p.Limits)
@@ -196,7 +196,7 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 		switch {
 		case limits[j].Burst != 0:
 			l.Burst = limits[j].Burst
-		case l.Burst == l.Limit: // it was the default
+		case l.Burst == l.Limit: // the burst was the default
 			l.Burst = 0
 		}
 		*l = l.Asked(limits[j].Limit)

@@ -13,42 +13,43 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Settings are the settings of all deciders. The zero value suits a store with one copy in this process, after
-// WithDefaults.
+// Settings are the settings of all deciders. They are used after WithDefaults. The zero value suits a store with one copy in
+// this process.
 type Settings struct {
-	Keyer          keys.Keyer                              // of keys for writes
-	AlsoRead       []keys.Keyer                            // of further keys to read
-	Consistency    policy.Consistency                      // for policies that do not say; zero: LOCAL_QUORUM for both
-	Serial         policy.Level                            // of compare-and-set; zero: LevelLocalSerial
-	Datacenter     string                                  // name of the local one, until a call of MoveTo
+	Keyer          keys.Keyer                              // makes keys for writes
+	AlsoRead       []keys.Keyer                            // make further keys to read
+	Consistency    policy.Consistency                      // for policies without levels; zero: LOCAL_QUORUM for both
+	Serial         policy.Level                            // level of compare-and-set; zero: LevelLocalSerial
+	Datacenter     string                                  // name of the local data centre until MoveTo is called
 	StoreTimeout   time.Duration                           // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockTolerance time.Duration                           // how far instances' clocks may be from the store's
 	ClockError     time.Duration                           // how far the clocks of the store's own nodes may differ; zero: one second
 	Now            func() time.Time                        // nil: the system's clock
-	Skewed         func() bool                             // whether this instance's clock is beyond the tolerance; nil: never
+	Skewed         func() bool                             // reports whether the clock is beyond the tolerance; nil: it never is
 	SyncInterval   time.Duration                           // between writes of units admitted from memory; zero: DefaultSyncInterval
 	MaxKeys        int                                     // the most keys in an owner's memory; zero: DefaultMaxKeys
 	Jitter         func(below time.Duration) time.Duration // the wait after a conflict with other instances; nil: random
-	News           bool                                    // instances tell each other of resets, refunds and blocks
+	News           bool                                    // instances exchange news of resets, refunds and blocks
 
-	// Together is called with the calls that share a request to the store: see the engine's Options. Nil: no call.
+	// Together is called with the contexts of calls that share a request to the store, as the engine's Options say. It may be
+	// nil.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 
-	// GivenBack is called after units were given back in the store, to tell other instances. Nil: no call.
+	// GivenBack is called after units were given back in the store, to publish news of it. It may be nil.
 	GivenBack func(context.Context, *Target)
 
-	Timing *clock.Timing // from the fields above
-	keys   *keys.Cache   // of all policies
+	Timing *clock.Timing // made from the fields above
+	keys   *keys.Cache   // for all policies
 	moved  *atomic.Pointer[string]
 }
 
 // Defaults of settings.
 const (
-	// DefaultStoreTimeout is short enough that callers wait for it.
+	// DefaultStoreTimeout is so short that callers wait for it.
 	DefaultStoreTimeout = 500 * time.Millisecond
 	// DefaultSyncInterval makes a busy key cost four writes a second.
 	DefaultSyncInterval = 250 * time.Millisecond
-	// DefaultMaxKeys are of some 500 bytes each, 512 MiB in all.
+	// DefaultMaxKeys keys take some 500 bytes each, 512 MiB in all.
 	DefaultMaxKeys = 1 << 20
 )
 

@@ -14,23 +14,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Denials remembers denials, so that a caller that retries is denied by the instance that it asks. It has two kinds: the
-// states of keys that were over their limit, which deny calls of any cost without a read of the store, for as long as
-// they leave no room; and the answers of keys' owners, for as long as the owner would give the same one. No guarantee
-// depends on them, as they admit nothing.
+// Denials remembers denials, so that a caller that retries is denied by the instance that it asks. It has two kinds: states
+// of keys that were over their limit, which deny calls of any cost without a read of the store as long as they leave no
+// room; and answers of keys' owners, which deny as long as the owner would give the same answer. No guarantee depends on
+// them, as they admit nothing.
 //
-// Either may have too many units, which errs on the side of denying: units that another instance has taken back, or
-// that a refund or a reset has removed since. Refunds and resets are news, upon which both are dropped. Units that may
-// yet be taken back are recent: a state that depends on them is remembered for a store timeout at most. Either may also
-// lack units: those of records on other instances since. These change no verdict, but the numbers of other limits and
-// the waits in an answer, so nothing is remembered longer than MaxDenialAge.
+// Both kinds may include units that no longer count, and then deny a call that should be allowed: units that another
+// instance has taken back, or that a refund or a reset has removed since. Refunds and resets are news, and news of a key
+// drop both kinds. Only recent units may yet be taken back, so a state that depends on such units is remembered for a store
+// timeout at most. Both kinds may also lack units, those that other instances have recorded since. These change no verdict,
+// but the numbers of other limits and the waits in an answer, so nothing is remembered longer than MaxDenialAge.
 //
-// An owner denies by nothing from before its term: the owner before it may have reset the key, of which it may not have
-// heard yet.
+// An owner does not deny by states from before its term: the previous owner may have reset the key, and this owner may not
+// have received the news yet.
 //
-// States of cells, which are compared and set and so exact at any moment, deny nothing while the store answers.
+// States of cells are exact at any moment in the store, so remembered ones deny nothing while the store answers.
 //
-// Denials also has the keys that are likely to be over their limit, which are then read before they are written.
+// Denials also remembers the keys that are likely to be over their limit. These are read before they are written.
 type Denials struct {
 	set     *demand.Settings
 	doubted func(store.Key) bool
@@ -38,22 +38,22 @@ type Denials struct {
 	mu         sync.Mutex
 	young, old map[store.Key]denial
 	events     int                 // in young
-	forgotten  [denialMarks]uint64 // number of calls of Forget, by the first bits of the key
+	forgotten  [denialMarks]uint64 // number of calls of Forget, by class of key
 }
 
-// denial is what is remembered of a key. Its parts are immutable once they are remembered.
+// denial has everything that is remembered of a key. Its parts are immutable once they are remembered.
 type denial struct {
 	full   *fullState    // nil: none
 	answer *ownerAnswer  // nil: none
-	likely store.Instant // until when takes are likely to be denied; 0: they are not
+	likely store.Instant // takes are likely to be denied until this instant; 0: they are not
 }
 
-// fullState is a state that leaves no room.
+// fullState is the state of a key that leaves no room.
 type fullState struct {
 	base   *demand.Plan
 	state  store.State
-	events int       // in state
-	began  time.Time // when the term began under which it was read; zero: keys have no owners
+	events int       // number of events in state
+	began  time.Time // when the term began under which state was read; zero: keys have no owners
 	made   store.Instant
 	until  store.Instant // when it must be read again, unless the store does not answer
 }
@@ -64,7 +64,7 @@ type ownerAnswer struct {
 	cost     int64
 	verdicts []count.LimitDecision
 	at       time.Time // when it came
-	until    time.Time // from when on it may differ
+	until    time.Time // when the owner's answer may begin to differ
 }
 
 // Bounds of each of the two generations of denials; beyond them, the older generation is dropped.
@@ -73,25 +73,25 @@ const (
 	maxDenialEvents = 1 << 19 // of 40 bytes: 20 MiB
 )
 
-// denialMarks is the number of classes of keys, a power of two: Forget of a key keeps the results of reads in progress
-// for keys of its class from being remembered.
+// denialMarks is the number of classes of keys, a power of two. After Forget of a key, the results of reads that are in
+// progress for keys of its class are not remembered.
 const denialMarks = 1 << 10
 
-// MaxDenialAge is the longest time that a denial is remembered: a caller that retries each second causes a tenth of the
-// reads, and an operator sees a caller's state of some seconds ago.
+// MaxDenialAge is the longest time for which a denial is remembered: a caller that retries each second then causes a tenth
+// of the reads, and an operator sees a state that is at most some seconds old.
 const MaxDenialAge = 10 * time.Second
 
-// ProvisionalPart is the part of the store timeout for which a denial is remembered if other instances' units in flight
-// may have caused it: they are gone after a few round trips.
+// ProvisionalPart divides the store timeout: a denial is remembered for that part of it if other instances' units in flight
+// may have caused it. Such units are removed after a few round trips.
 const ProvisionalPart = 10
 
-// New returns an empty Denials. doubted reports whether a denial of a key may be due to units that are yet to be
-// committed or aborted; nil: none is.
+// New returns an empty Denials. doubted reports whether units that are yet to be committed or aborted may have caused a
+// denial of a key; nil: there are no such units.
 func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
-// Recall decides c, and returns true, if it is denied by what is remembered of its key.
+// Recall decides c, and returns true, if a remembered denial of its key applies to it.
 func (d *Denials) Recall(c *demand.Charge) bool {
 	d.mu.Lock()
 	known := d.of(c.Key)
@@ -106,7 +106,7 @@ func (d *Denials) Recall(c *demand.Charge) bool {
 	return err == nil && (known.answer.denies(c) || known.full != nil && known.full.until > now && d.isFull(known.full, c, now))
 }
 
-// under returns the part of known by which an owner may deny, whose term began at a time.
+// under returns the part of known by which an owner may deny. began is when its term began.
 func (known denial) under(began time.Time) denial {
 	known.answer = nil
 	if known.full != nil && !known.full.began.Equal(began) {
@@ -115,8 +115,8 @@ func (known denial) under(began time.Time) denial {
 	return known
 }
 
-// KnownFull decides c, and returns true, if its policy's on_store_error is local, and the state of its key that was read
-// last leaves no room: for as long as the store does not answer.
+// KnownFull decides c, and returns true, if its policy's on_store_error is local and the key's state that was read last
+// leaves no room. It is for calls that the store did not answer.
 func (d *Denials) KnownFull(c *demand.Charge) bool {
 	if c.Plan.OnStoreError != policy.OnStoreErrorLocal || c.Op == count.OpRecord {
 		return false
@@ -125,17 +125,17 @@ func (d *Denials) KnownFull(c *demand.Charge) bool {
 	full := d.of(c.Key).full
 	d.mu.Unlock()
 	known := full != nil && d.isFull(full, c, d.set.Timing.Instant())
-	c.Decision.Remembered = false // the store was asked
+	c.Decision.Remembered = false // the decision is not instead of a request to the store, which failed
 	return known
 }
 
-// isFull decides c at now, and returns true, if full has no room.
+// isFull denies c at now, and returns true, if the state full has no room for a unit.
 func (d *Denials) isFull(full *fullState, c *demand.Charge, now store.Instant) bool {
 	return full.base == c.Plan.Base && !d.set.Timing.IsSetBack(full.made, now) &&
-		c.Plan.Refuse(&c.Decision, &full.state, c.Cost, max(now, full.state.Reset+1), now) // calls for one key may have different limits
+		c.Plan.Refuse(&c.Decision, &full.state, c.Cost, max(now, full.state.Reset+1), now) // calls of one key may have different plans
 }
 
-// denies decides c, and returns true, if a applies to it.
+// denies denies c, and returns true, if the answer a applies to it. a may be nil.
 func (a *ownerAnswer) denies(c *demand.Charge) bool {
 	if a == nil || a.plan != c.Plan || a.cost != c.Cost {
 		return false
@@ -159,7 +159,8 @@ func (a *ownerAnswer) denies(c *demand.Charge) bool {
 	return true
 }
 
-// Expect notes until when takes of key are likely to be denied, so that a read may save a write; 0: there was room.
+// Expect notes that takes of key are likely to be denied until an instant, so that a read may save a write. An until of 0
+// means that there was room.
 func (d *Denials) Expect(key store.Key, until store.Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +178,7 @@ func (d *Denials) Likely(key store.Key) bool {
 	return until > 0 && d.set.Timing.Instant() < until
 }
 
-// of returns what is remembered of key. The caller holds the lock.
+// of returns everything that is remembered of key. The caller holds the lock.
 func (d *Denials) of(key store.Key) denial {
 	if known, ok := d.young[key]; ok {
 		return known
@@ -185,7 +186,7 @@ func (d *Denials) of(key store.Key) denial {
 	return d.old[key]
 }
 
-// put makes known all that is remembered of key. The caller holds the lock.
+// put replaces everything that is remembered of key by known. The caller holds the lock.
 func (d *Denials) put(key store.Key, known denial) {
 	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
 		d.old, d.young, d.events = d.young, make(map[store.Key]denial), 0
@@ -196,8 +197,8 @@ func (d *Denials) put(key store.Key, known denial) {
 	d.young[key] = known
 }
 
-// Since returns a mark to pass to Put and its like. It is called before a read of key, or a call to its owner, whose
-// result may be remembered.
+// Since returns a mark to pass to Put, KeepFull or PutAnswer. It must be called before the read of key, or the call to its
+// owner, whose result may be remembered.
 func (d *Denials) Since(key store.Key) (mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,9 +206,9 @@ func (d *Denials) Since(key store.Key) (mark uint64) {
 }
 
 // Put remembers state, which was read for t after mark, if it leaves no room. began is when the term began under which it
-// was read; others says that it has units of other instances that may yet be taken back; own says that all its sums are this
-// process's and final. Put does not keep state's memory. It remembers nothing of a plan whose units are released at any time,
-// of which there are no news.
+// was read. others means that it has units of other instances that may yet be taken back; own means that all its sums are
+// final and of this process. Put keeps a copy. It remembers nothing for concurrent limits, whose units may be released at
+// any time, without news.
 func (d *Denials) Put(t *demand.Target, began time.Time, state *store.State, others, own bool, now store.Instant, mark uint64) {
 	if t.Plan.Count == policy.CountAll || t.Plan.Releases || !t.Plan.Full(state, max(now, state.Reset+1)) {
 		return
@@ -219,16 +220,16 @@ func (d *Denials) Put(t *demand.Target, began time.Time, state *store.State, oth
 	d.keep(t, began, state, now, until, mark)
 }
 
-// KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's
-// on_store_error is local. No call is denied by it while the store answers. It leaves out concurrent limits, as there are
-// no news of releases.
+// KeepFull remembers state, which was read at now for t after mark, if it leaves no room and the policy's on_store_error is
+// local. The state denies calls only while the store does not answer. KeepFull ignores concurrent limits, as there are no
+// news of releases.
 func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
 	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !t.Plan.Releases && t.Plan.Full(state, now) {
 		d.keep(t, time.Time{}, state, now, now, mark)
 	}
 }
 
-// keep remembers state until an instant, and beyond for the time in which the store does not answer.
+// keep remembers state until an instant, and longer for calls that the store does not answer.
 func (d *Denials) keep(t *demand.Target, began time.Time, state *store.State, now, until store.Instant, mark uint64) {
 	if d.doubted != nil && d.doubted(t.Key) {
 		return
@@ -254,8 +255,8 @@ func (d *Denials) remember(key store.Key, part denial, mark uint64) {
 	d.put(key, known)
 }
 
-// until returns the end of the time for which a denial of t by state is remembered, if no units of other instances are
-// known to be in flight.
+// until returns the instant until which a denial of t by state is remembered if no units of other instances are known to be
+// in flight.
 func (d *Denials) until(t *demand.Target, state *store.State, own bool, now store.Instant) store.Instant {
 	if !d.set.News || len(t.OldKeys) > 0 || !d.isFinal(t.Plan, state, own, now) {
 		return now.Add(d.set.StoreTimeout)
@@ -263,8 +264,8 @@ func (d *Denials) until(t *demand.Target, state *store.State, own bool, now stor
 	return now.Add(MaxDenialAge)
 }
 
-// isFinal reports whether none of state's units may yet be taken back. Counters and other instances' running totals
-// don't have the age of their units.
+// isFinal reports whether certainly none of state's units will be taken back. That is not certain for counters and other
+// instances' running totals, which don't say how old their units are.
 func (d *Denials) isFinal(p *demand.Plan, state *store.State, own bool, now store.Instant) bool {
 	bound := now.Add(-2*d.set.StoreTimeout - 2*d.set.ClockTolerance)
 	for i := range state.Logs {
@@ -275,7 +276,7 @@ func (d *Denials) isFinal(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Forget drops what is remembered of key, and the results of reads and calls that are in progress now.
+// Forget drops everything that is remembered of key, and the results of its reads and calls that are in progress.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -284,7 +285,7 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.old, key)
 }
 
-// PutAnswer remembers c, as its owner has decided it, if it is a denial. asked is when the owner was asked, after mark.
+// PutAnswer remembers the owner's decision of c if it is a denial. The owner was asked at asked, after mark.
 func (d *Denials) PutAnswer(c *demand.Charge, asked time.Time, mark uint64) {
 	steady := min(c.Steady, MaxDenialAge)
 	if !d.set.News {
@@ -298,10 +299,10 @@ func (d *Denials) PutAnswer(c *demand.Charge, asked time.Time, mark uint64) {
 	}}, mark)
 }
 
-// Changes counts changes of keys, in classes of keys.
+// Changes counts the changes of keys by class of key.
 type Changes [changeMarks]atomic.Uint64
 
-// changeMarks is large enough that few full keys share a class with a key that is not full.
+// changeMarks is the number of classes, so large that few full keys share a class with a key that is not full.
 const changeMarks = 1 << 12
 
 // Of returns the number of changes in key's class.
@@ -310,7 +311,7 @@ func (c *Changes) Of(key *store.Key) uint64 { return c[key.Prefix()%changeMarks]
 // Note notes a change of key.
 func (c *Changes) Note(key *store.Key) { c[key.Prefix()%changeMarks].Add(1) }
 
-// Lately remembers the keys that changed last, and when.
+// Lately remembers which keys changed last, and when.
 type Lately struct{ at bounded.Recent[time.Time] }
 
 // Note notes a change of key.

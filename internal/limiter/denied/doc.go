@@ -1,3 +1,3 @@
-// Package denied remembers denials, so that retries cost the store and the owner nothing: the states of full keys, and
-// denials reported by owners. Both may only include too many units; nothing is admitted by them.
+// Package denied remembers denials, so that retries cost the store and the owner nothing. It has the states of full keys,
+// and denials reported by owners. Nothing is admitted by them.
 package denied

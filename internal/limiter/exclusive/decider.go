@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Decider decides over a store that can lock keys: nothing reads or writes a key between its read and its write, so no
+// Decider decides over a store that can lock keys. Nobody else reads or writes a key between its read and its write, so no
 // unit is ever taken back.
 type Decider struct {
 	store store.Exclusive
@@ -52,9 +52,9 @@ func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 	locked.charge = nil
 }
 
-// lockedCharge is memory for the decision of a charge while its key is locked. It can be reused.
+// lockedCharge has the memory for deciding a charge while its key is locked. It can be reused.
 type lockedCharge struct {
-	judge func(*store.State, *store.Write) // the method, bound once
+	judge func(*store.State, *store.Write) // the method decide, bound once
 
 	decider *Decider
 	charge  *demand.Charge
@@ -79,7 +79,7 @@ func (c *lockedCharge) decide(s *store.State, w *store.Write) {
 	c.decider.judge(ch, ch.Op, c.now, s, w, &c.writes)
 }
 
-// writes is memory for the query and the writes of a decision.
+// writes has the memory for the query and the writes of a decision.
 type writes struct {
 	logs   [store.SpanCount]store.LogQuery
 	events [1]store.Event
@@ -97,7 +97,7 @@ func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *sto
 	if ch.Decision.Recorded != count.RecordedYes {
 		return
 	}
-	if ch.ID == (store.EventID{}) { // else it comes from the idempotency key
+	if ch.ID == (store.EventID{}) { // otherwise the claim of an idempotency key has fixed it
 		ch.ID = x.ids.Next(now)
 	}
 	ch.Decision.Entry = count.Entry{ID: ch.ID, At: now, Epoch: s.Reset, Cost: ch.Cost}
@@ -121,14 +121,13 @@ func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *sto
 	}
 }
 
-// After a clock was set back, state has later times than the clock reads; so has a file that was written by a clock
-// that was ahead. A store that locks keys has one clock, so the later time is wrong: the engine replaces it by now.
-// Until then the state counts, so that nothing is admitted that it denies, and after that it counts for at most a
-// window from now.
+// A state can have later times than the clock reads: after the clock was set back, or in a file that was written by a clock
+// that was ahead. A store that locks keys has one clock, so a later time is wrong, and the decider replaces it by now. Units
+// with such times always count, so that nothing more is admitted; once redated, they count for at most a window from now.
 
-// redate gives the time now to all later times in s, which was read for p and is ahead of at, and makes w do the same
-// in the store. It returns the instant to decide at: now, or at if nothing had to change. It reads the clock again, as
-// a concurrent call may have dated s after at.
+// redate replaces all later times by now in s, which was read for p and is ahead of at, and makes w do the same in the
+// store. It returns the instant at which to decide: now, or at if nothing had to change. It reads the clock again, because a
+// concurrent call may have dated s after at.
 func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *store.Write) store.Instant {
 	now := x.opts.Timing.Instant()
 	if !p.IsAhead(s, now) {
@@ -150,7 +149,7 @@ func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *st
 
 // lockedCall decides charges together over a store that locks their keys.
 type lockedCall struct {
-	judge func([]store.State, []store.Write) // the method, bound once
+	judge func([]store.State, []store.Write) // the method decide, bound once
 
 	decider *Decider
 	now     store.Instant
@@ -207,7 +206,7 @@ func (c *lockedCall) update(ctx context.Context) error {
 	return c.failed
 }
 
-// decide decides all charges over states. Each charge has one state for each of its keys.
+// decide decides all charges over states, which has one state for each key of each charge.
 func (c *lockedCall) decide(states []store.State, writes []store.Write) {
 	if c.failed = c.open(states, writes); c.failed != nil {
 		return
@@ -220,8 +219,8 @@ func (c *lockedCall) decide(states []store.State, writes []store.Write) {
 	}
 }
 
-// open completes each charge's first state from its cell and the states of its older keys. It gives the time now to all
-// later times.
+// open completes each charge's first state by its decoded cell and by the states of the charge's old keys. It replaces all
+// later times by now.
 func (c *lockedCall) open(states []store.State, writes []store.Write) error {
 	at := 0
 	for _, ch := range c.charges {

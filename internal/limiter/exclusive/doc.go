@@ -1,3 +1,3 @@
-// Package exclusive decides while a key is locked, over a store in this process's memory: nothing reads or writes the key
-// between its read and its write. No unit is ever taken back.
+// Package exclusive decides while keys are locked, over a store in this process's memory. Nobody else reads or writes a key
+// between its read and its write, so no unit is ever taken back.
 package exclusive

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// GiveBack removes n's units for t from the store.
+// GiveBack removes n's units for t from the store; from counters and cells only if sums is true.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	now := x.opts.Timing.Instant()
 	var failed error
@@ -19,7 +19,8 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	return errors.Join(failed, err)
 }
 
-// EndHold gives back, once, the units that n holds for t until end. It atomically sets the cell of end, which shows that.
+// EndHold gives back, only once, the units that n holds for t until end. In the same step it writes the cell of end, which
+// marks this as done.
 func (x *Decider) EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, end demand.HoldEnd) error {
 	held, now := *n, x.opts.Timing.Instant()
 	held.Held = end.At.Sub(n.At)
@@ -36,7 +37,7 @@ func (x *Decider) EndHold(ctx context.Context, t *demand.Target, n *count.Entry,
 	return errors.Join(failed, err)
 }
 
-// takeOut makes w remove n's units from s, which was read for t.
+// takeOut makes w remove n's units from s, which was read for t; from counters and cells only if sums is true.
 func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store.Instant, s *store.State, w *store.Write) error {
 	var c cas.Chain
 	if t.Plan.Cell {

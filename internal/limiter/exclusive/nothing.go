@@ -6,10 +6,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// No other instance decides over the store, it is always reachable, and no writes are pending. So these methods have
-// nothing to do here.
+// No other instance decides over the store, it is always reachable, and no writes are pending. So this decider needs none of
+// these methods.
 
-// Changed does nothing: nothing is remembered.
+// Changed does nothing, because this decider remembers nothing of keys.
 func (x *Decider) Changed(store.Key) {}
 
 // LastReset returns 0: the store has all resets.

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset removes all that is counted for t. The error is a StoreError.
+// Reset removes all units of t. The error is a StoreError.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	if err := x.reset(ctx, t, x.opts.Timing.Instant()); err != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
@@ -27,7 +27,7 @@ func (x *Decider) reset(ctx context.Context, t *demand.Target, now store.Instant
 	return x.store.UpdateAll(ctx, queries, func(states []store.State, writes []store.Write) {
 		at := now
 		for i := range states {
-			if s := &states[i]; t.Plan.IsAhead(s, now) { // by a clock that was set back
+			if s := &states[i]; t.Plan.IsAhead(s, now) { // the clock was set back
 				writes[i].Present, s.Reset = now, min(s.Reset, now-1)
 			}
 			at = max(at, states[i].Reset+1)
@@ -43,7 +43,7 @@ func (x *Decider) reset(ctx context.Context, t *demand.Target, now store.Instant
 	})
 }
 
-// Forget removes what is counted for key up to at, a reset that is remembered for ttl. A failure is ignored.
+// Forget removes the units of key up to the reset at, which is kept for ttl. It ignores a failure.
 func (x *Decider) Forget(ctx context.Context, key store.Key, at store.Instant, ttl time.Duration) {
 	q := store.Query{Key: key, Counts: true, Tally: true, Cell: true}
 	w := store.Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}

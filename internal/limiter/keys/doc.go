@@ -1,2 +1,2 @@
-// Package keys hashes identifiers to the keys under which they are counted, so that no identifier gets any further.
+// Package keys hashes identifiers to the keys under which they are counted, so that no identifier gets past it.
 package keys

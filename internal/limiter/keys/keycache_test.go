@@ -54,7 +54,7 @@ func TestKeysAreRemembered(t *testing.T) {
 					for place := range page[set].keys {
 						at := &page[set].keys[place]
 						if known := at.Load(); known != nil && known.key == key {
-							at.Store(&cachedKey{of: known.of, key: planted})
+							at.Store(&cachedKey{mark: known.mark, key: planted})
 						}
 					}
 				}

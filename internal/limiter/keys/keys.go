@@ -18,7 +18,7 @@ import (
 // MaxIdentifierLen is the longest identifier in bytes; the shortest is 1.
 const MaxIdentifierLen = 1024
 
-// keyFormat is the first part of every hash; a change of the layout changes it.
+// keyFormat is the first part of every hash. It must change with the layout of the hashed parts.
 const keyFormat = "ratelimitd.1"
 
 // prefixFormat is the first part of the hash of a prefix.
@@ -31,24 +31,24 @@ type Identifier string
 // Format writes a placeholder for every verb.
 func (Identifier) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[identifier]")) }
 
-// HashKey is a secret that identifiers are hashed with.
+// HashKey is a secret with which identifiers are hashed.
 type HashKey struct {
-	ID     string // part of every hash that is made with the secret
+	ID     string // a part of every hash that is made with the secret
 	Secret []byte // for HMAC-SHA-256; at least MinSecretLen bytes
 }
 
 // MinSecretLen is the shortest secret of a HashKey in bytes.
 const MinSecretLen = 16
 
-// Keyer makes keys. The zero Keyer hashes by plain SHA-256 in the empty namespace: an attacker that can list all
-// possible identifiers can find theirs in the store.
+// Keyer makes keys. The zero Keyer hashes by plain SHA-256 in the empty namespace. An attacker that can try all possible
+// identifiers can then find the ones behind the keys in the store.
 type Keyer struct {
 	Namespace string   // separates users of one store
 	Secret    *HashKey // nil: plain SHA-256
 }
 
-// KeyersOf returns Keyers of namespace by secrets: the first is written with, the others are read as well. Without a
-// secret it is plain SHA-256.
+// KeyersOf returns a Keyer of namespace for each of secrets. The first one makes the keys for writes, and the others further
+// keys to read. Without secrets, the first one hashes by plain SHA-256.
 func KeyersOf(namespace string, secrets []HashKey) (first Keyer, others []Keyer) {
 	first.Namespace = namespace
 	for i := range secrets {
@@ -61,7 +61,7 @@ func KeyersOf(namespace string, secrets []HashKey) (first Keyer, others []Keyer)
 	return first, others
 }
 
-// KeySpace is the part of keys that depends on the policy. A policy that changes one of these counts from zero.
+// KeySpace has the parts of keys that depend on the policy. A policy that changes one of them counts from zero.
 type KeySpace struct {
 	Policy      string
 	Guarantee   policy.Guarantee
@@ -76,11 +76,11 @@ type Keys struct {
 	macs   *sync.Pool // of hash.Hash; nil: plain SHA-256
 
 	cache  *Cache    // nil: every key is hashed anew
-	secret [2]uint64 // of fingerprints, of these Keys alone: under other Keys, the same identifier has another fingerprint
+	secret [2]uint64 // of fingerprints; no other Keys have it, so their fingerprints of the same identifier differ
 }
 
-// OfPrefix returns the key of a prefix of identifiers under a policy. Nothing is counted under this key. It is the same
-// under every hash key, as prefixes are kept in the clear.
+// OfPrefix returns the key of a prefix of identifiers under a policy. Nothing is counted under this key. It does not depend
+// on the hash key, as prefixes are stored in the clear.
 func (k *Keyer) OfPrefix(policy, prefix string) store.Key {
 	var b []byte
 	for _, part := range []string{prefixFormat, k.Namespace, policy, prefix} {
@@ -89,7 +89,7 @@ func (k *Keyer) OfPrefix(policy, prefix string) store.Key {
 	return store.KeyFrom(sha256.Sum256(b))
 }
 
-// CachedIn keeps the keys that k makes in cache, and returns k.
+// CachedIn makes k keep its keys in cache, and returns k.
 func (k *Keys) CachedIn(cache *Cache) *Keys {
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
@@ -114,8 +114,8 @@ func (k *Keyer) For(space KeySpace) *Keys {
 	return keys
 }
 
-// Of returns the key of id, from the cache if it is there: the hash of the space's common part and of id, preceded by
-// its length.
+// Of returns the key of id: the hash of the space's common part, the length of id, and id. It takes the key from the cache if
+// it is there.
 func (k *Keys) Of(id Identifier) store.Key {
 	if k.cache == nil || len(id) > maxCachedLen {
 		return k.hash(id)
@@ -130,11 +130,11 @@ func (k *Keys) Of(id Identifier) store.Key {
 	set := &page.Load()[at%keyPageSets]
 	tags, tag := set.tags.Load(), mark.r1>>56|1
 	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
-		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
+		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.mark == mark {
 			return known.key
 		}
 	}
-	made := &cachedKey{of: mark, key: k.hash(id)}
+	made := &cachedKey{mark: mark, key: k.hash(id)}
 	set.put(made, tag, tags)
 	return made.key
 }
@@ -163,17 +163,17 @@ func AppendPart(b []byte, part string) []byte {
 	return append(b, part...)
 }
 
-// ID returns a number that identifies the space of k.
+// ID returns a number that identifies k's space.
 func (k *Keys) ID() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
 
-// Cache keeps the keys of identifiers, so that an identifier is not hashed for each call. It is set-associative, with
-// seven keys in a set, of which a new key replaces one. It keeps no identifier. The zero Cache is empty, and safe for
+// Cache keeps the keys of identifiers, so that an identifier is not hashed for each call. It is set-associative: a set has
+// seven keys, and a new key replaces one of them. It keeps no identifier. The zero Cache is empty. A Cache is safe for
 // concurrent use.
 type Cache struct {
 	pages [keyCacheSets / keyPageSets]atomic.Pointer[keyPage] // each is allocated when a set of it is first used
 }
 
-// keyPage has the sets of 4 KiB.
+// keyPage has as many sets as fit into 4 KiB.
 type keyPage [keyPageSets]keySet
 
 const (
@@ -193,19 +193,19 @@ type keySet struct {
 
 // cachedKey is the key of an identifier. It is immutable.
 type cachedKey struct {
-	of  fingerprint
-	key store.Key
+	mark fingerprint // of the identifier
+	key  store.Key
 }
 
-// fingerprint stands for an identifier in this process: 128 bits of sipHash, so that no caller can choose two
-// identifiers with the same one. Its set has its highest byte as a tag, 1 to 255.
+// fingerprint represents an identifier in this process by 128 bits of sipHash, so that no caller can choose two identifiers
+// with the same fingerprint. Its highest byte, made odd, is its tag in the set.
 type fingerprint struct{ r0, r1 uint64 }
 
-// put stores made, of tag, in an empty place or, if tags has none, in the place that its fingerprint selects. Two
-// concurrent puts may leave a place with the tag of one and the key of the other: neither is found until the place is
-// used again.
+// put stores made, which has this tag, in an empty place or, if tags shows none, in the place that its fingerprint selects.
+// Two concurrent puts may leave a place with the tag of one and the key of the other. Neither key is then found until the
+// place is used again.
 func (s *keySet) put(made *cachedKey, tag, tags uint64) {
-	place := int(made.of.r1 % keyCacheWays)
+	place := int(made.mark.r1 % keyCacheWays)
 	if empty := placesOf(tags, 0); empty != 0 {
 		place = bits.TrailingZeros64(empty) / 8
 	}
@@ -218,18 +218,18 @@ func (s *keySet) put(made *cachedKey, tag, tags uint64) {
 	}
 }
 
-// placesOf returns the highest bit of each of keyCacheWays bytes of tags that equals tag, and perhaps that of others
-// above the lowest of these (Warren, "Hacker's Delight", 2nd ed., section 6-1).
+// placesOf returns a number with the highest bit set in each of the first keyCacheWays bytes in which tags equals tag, and
+// perhaps also in bytes above the lowest of these (Warren, "Hacker's Delight", 2nd ed., section 6-1).
 func placesOf(tags, tag uint64) uint64 {
 	const each, highest, places = 0x0101010101010101, 0x8080808080808080, 1<<(8*keyCacheWays) - 1
 	differ := tags ^ each*tag
 	return (differ - each) &^ differ & highest & places
 }
 
-// sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: without the secret k0, k1 nobody can foresee or
-// choose its result (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; the longer output is that of its
-// authors' reference implementation). Hash tables of Rust and Python rely on one round a word and three at the end,
-// too; no attack better than trying all secrets is known.
+// sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: without the secret k0, k1 nobody can predict or choose its
+// result (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; the longer output is that of the authors'
+// reference implementation). The hash tables of Rust and Python also rely on one round a word and three at the end. No
+// attack is known that is better than trying all secrets.
 func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
 	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d^0xee
 	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573

@@ -15,18 +15,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Set is the set of overrides. They are all in memory on every instance: an override to allow or to block costs the
-// store nothing, and is in force while the store does not answer. The zero value is empty.
+// Set is the set of overrides. Every instance has all of them in memory, so an override to allow or to block costs the store
+// nothing, and stays in force while the store does not answer. The zero value is empty.
 type Set struct {
 	Opts     *demand.Settings // nil: clocks are not checked, and prefixes are ignored
-	Live     atomic.Int64     // number of overrides, so that callers can skip a search among none; read-only
+	Live     atomic.Int64     // number of overrides, so that callers skip the search if there are none; read-only
 	mu       sync.RWMutex
 	live     map[store.Key]*live
-	known    map[store.Key]store.EventID // the latest change of a key, kept after an override's end, too
-	prefixes map[string]*prefixes        // by policy; the overrides in live that have a prefix
+	known    map[store.Key]store.EventID // the latest change of each key, also kept after the override's end
+	prefixes map[string]*prefixes        // the overrides in live that have a prefix, by policy
 }
 
-// live is one override. It is immutable but for its cached plans.
+// live is one override. It is immutable except for its cached plans.
 type live struct {
 	demand.Override
 	policy string
@@ -34,21 +34,21 @@ type live struct {
 	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: not made yet
 }
 
-// overridePlan is a policy's plan with an override's limits, in a list of such plans. The override of a prefix meets as
-// many plans as a limit has numbers by identifier.
+// overridePlan is a policy's plan with an override's limits. It is an element of a list: an override of a prefix needs one
+// for each number that the policy has for identifiers.
 type overridePlan struct {
 	from, made *demand.Plan
 	next       *overridePlan
-	place      int // from the end of the list
+	place      int // number of plans after this one in the list
 }
 
-// learned bounds the overrides that are taken from other instances. It exceeds MaxLive, as each of several instances
-// may put the last ones that fit in force at the same time. Past it, no more are taken.
+// learned is the number of overrides beyond which none are taken from other instances. It exceeds MaxLive, as several
+// instances may fill the last places at the same time.
 const learned = 2 * MaxLive
 
-// Of returns the override of t in force at now, under any of its keys, or else that of the longest prefix of id, which is
-// t's identifier in its canonical form. It returns nil if there is neither. If the clock that dated an override has since
-// been set back, the override begins now.
+// Of returns the override in force at now for any of t's keys, or else that of the longest prefix of id, which is t's
+// identifier in its canonical form. It returns nil if there is neither. An override that was dated by a clock that has since
+// been set back begins now.
 func (o *Set) Of(t *demand.Target, id string, now store.Instant) *live {
 	found := o.find(t, id, now)
 	if found != nil && o.isAhead(found, now) {
@@ -75,7 +75,7 @@ func (o *Set) isAhead(of *live, now store.Instant) bool {
 	return o.Opts != nil && o.Opts.Timing.IsSetBack(of.Made, now)
 }
 
-// redate moves all overrides that were dated by a clock that has since been set back to begin now.
+// redate makes all overrides begin now that were dated by a clock that has since been set back.
 func (o *Set) redate(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *Set) put(key store.Key, of *live) {
 	under.put(of)
 }
 
-// latestOf returns the latest override of t's keys. The caller holds o.mu.
+// latestOf returns the latest override of t's keys, nil if there is none. The caller holds o.mu.
 func (o *Set) latestOf(t *demand.Target) *live {
 	latest := o.live[t.Key]
 	for _, key := range t.OldKeys {
@@ -128,7 +128,7 @@ func (o *Set) latestOf(t *demand.Target) *live {
 	return latest
 }
 
-// Latest returns when the latest change of key was made that this instance knows.
+// Latest returns the time of the latest change of key that this instance knows.
 func (o *Set) Latest(key store.Key) store.Instant {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -151,7 +151,7 @@ func (o *Set) Learn(c *store.Change, now store.Instant) {
 	news := overrideIn(c)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if news == nil && c.Details != "" { // of a later version: the current override stays
+	if news == nil && c.Details != "" { // a later version made the change: the current override stays
 		return
 	}
 	if !o.isLatest(c) {
@@ -188,7 +188,7 @@ func (o *Set) isLatest(c *store.Change) bool {
 	return !heard || c.ID.IsAfter(before)
 }
 
-// isPrefix reports whether key is the key of news' prefix, which it is not in another namespace.
+// isPrefix reports whether key is the key of news' prefix. It is not if the change is of another namespace.
 func (o *Set) isPrefix(news *live, key store.Key) bool {
 	return o.Opts != nil && o.Opts.PrefixKey(news.policy, news.Prefix) == key
 }
@@ -210,8 +210,8 @@ func overrideIn(c *store.Change) *live {
 	}
 }
 
-// sweep removes overrides that have ended at now, and the latest changes of keys without one once no older news of them
-// can arrive.
+// sweep removes overrides that have ended at now. For keys without an override, it also removes the latest change once no
+// older news of the key can arrive.
 func (o *Set) sweep(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -247,7 +247,7 @@ func (o *Set) All(now store.Instant) []Keyed {
 	return list
 }
 
-// listedBy returns o's place in the list: its end, or less than any end if it has none.
+// listedBy returns the value by which o is sorted: its end, or a value below any end if it has none.
 func listedBy(o *Keyed) store.Instant {
 	switch {
 	case o.Stays() && o.Prefix != "":
@@ -282,8 +282,8 @@ func (o *live) PlanFor(base *demand.Plan, planOf func(policy.Policy) *demand.Pla
 	return made
 }
 
-// keepAsMuchAs makes p keep at least as many events as base, which has the same limits with other numbers, needs once
-// the override has ended.
+// keepAsMuchAs makes p keep at least as many events as base, which has the same limits with other numbers. base needs them
+// once the override has ended.
 func keepAsMuchAs(p *demand.Plan, base *demand.Plan) {
 	for i := range p.LogWrites {
 		p.LogWrites[i].Keep = max(p.LogWrites[i].Keep, base.LogWrites[i].Keep)
@@ -307,17 +307,16 @@ func (o *Set) Run(ctx context.Context, opts *demand.Settings) {
 	}
 }
 
-// sweepOverridesEvery is the interval in which ended overrides are removed: until then each costs a comparison with the
-// time.
+// sweepOverridesEvery is the interval in which ended overrides are removed. Until then, each costs a comparison of times.
 const sweepOverridesEvery = time.Minute
 
 // Bounds of overrides.
 const (
 	// Shortest is the shortest override: other instances learn of it within a second.
 	Shortest = time.Second
-	// Longest is the longest override that ends, and how far back an instance reads the news when it starts.
+	// Longest is the longest override with an end: an instance that starts reads the news so far back.
 	Longest = signals.ChangesLive
-	// maxPlans bounds the cached plans of one override, of some 3 KiB each. Past it they are made anew.
+	// maxPlans bounds the cached plans of one override, of some 3 KiB each. Beyond it, plans are made anew.
 	maxPlans = policy.MaxByValues
 	// MaxLive bounds the overrides in force: each takes some 500 bytes, or some 3 KiB with the plan of an
 	// OverrideLimits.
@@ -331,7 +330,7 @@ type Details struct {
 	Kind   policy.OverrideKind    `json:"kind"`
 	Limits []demand.LimitOverride `json:"limits,omitempty"`
 	By     string                 `json:"by,omitempty"`
-	At     store.Instant          `json:"at,omitempty"` // when it was made, if its ID is later, to replace one by a clock ahead
+	At     store.Instant          `json:"at,omitempty"` // when it was made, if the change's ID is later so as to replace one of a clock ahead
 }
 
 // Keyed is an override with its key and policy.

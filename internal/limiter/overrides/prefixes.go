@@ -15,8 +15,7 @@ type prefixes struct {
 // length is a length in bytes, and the number of prefixes that have it.
 type length struct{ bytes, prefixes int }
 
-// longest returns the override in force at now with the longest prefix that id begins with, nil if there is none. A nil
-// p has none.
+// longest returns the override in force at now with the longest prefix of id, nil if there is none. p may be nil.
 func (p *prefixes) longest(id string, now store.Instant) *live {
 	if p == nil {
 		return nil
@@ -32,7 +31,7 @@ func (p *prefixes) longest(id string, now store.Instant) *live {
 	return nil
 }
 
-// put adds o, or replaces the override of its prefix.
+// put adds o, in place of another override of its prefix.
 func (p *prefixes) put(o *live) {
 	if p.of == nil {
 		p.of = make(map[string]*live)
@@ -56,7 +55,7 @@ func (p *prefixes) drop(prefix string) {
 	}
 }
 
-// place returns the index at which the length of prefix is among lengths, or would be inserted.
+// place returns the index in lengths of the length of prefix, or the index at which it would be inserted.
 func (p *prefixes) place(prefix string) (i int, there bool) {
 	return slices.BinarySearchFunc(p.lengths, len(prefix), func(l length, bytes int) int { return bytes - l.bytes })
 }

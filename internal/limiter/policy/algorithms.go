@@ -14,7 +14,7 @@ type Algorithm struct {
 	// Width returns the length of one counter's window, and Lasts how long after its start the counter can affect
 	// decisions. Memory of counters only.
 	Width, Lasts func(l *Limit) time.Duration
-	// check adds what is wrong with a limit for this algorithm. It may be nil.
+	// check adds the problems of a limit that are specific to this algorithm. It may be nil.
 	check func(l Limit, path string, found *problems)
 }
 
@@ -23,7 +23,7 @@ type Memory int
 
 // The kinds of memory.
 const (
-	MemoryEvents   Memory = iota // every event, with instant and cost
+	MemoryEvents   Memory = iota // all events, each with its instant and cost
 	MemoryCounters               // a sum per window
 	MemoryCells                  // a small value that changes by compare-and-set: a bucket, or sent and confirmed units
 )
@@ -132,27 +132,26 @@ func checkBurst(l Limit, path string, found *problems) {
 		found.add(path+".burst", "a limit of 0 denies always: remove the burst")
 	case l.Burst > 0 && l.Burst < least:
 		found.add(path+".burst", "a burst of %d loses tokens of %d in %s: time counts in whole milliseconds, "+
-			"and what is refilled in one must fit: use a burst of at least %d", l.Burst, l.Limit, FormatWindow(l.Window), least)
+			"and the tokens of a millisecond must fit: use a burst of at least %d", l.Burst, l.Limit, FormatWindow(l.Window), least)
 	}
 }
 
-// slowRefill is the most milliseconds of window per unit for which a bucket's refill counts as fast. A bucket with a
-// slower refill and too small a burst waits up to a millisecond too long for each unit, which is less than a tenth of
-// the time.
+// slowRefill is the number of milliseconds for a unit's refill from which on any burst is allowed. With such a slow refill,
+// a bucket with too small a burst waits up to a millisecond too long for each unit, which is at most a tenth of the time.
 const slowRefill = 10
 
-// smallestBurst returns the smallest burst of l with which requests of cost 1 get all of its limit. In each millisecond
-// p/q units are refilled. A caller that takes all that it can leaves less than one token, so (q − 1)/q at most.
+// smallestBurst returns the smallest burst of l with which requests of cost 1 get all of its limit. p/q units are refilled
+// in each millisecond. A caller that takes as much as it can leaves less than one token: (q − 1)/q at most.
 func smallestBurst(l *Limit) int64 {
 	p, q := l.Limit, l.Window.Milliseconds()
 	if p <= 0 || p > MaxLimit || q <= 0 || slowRefill*p <= q {
 		return 1
 	}
-	for a, b := q, p; ; a, b = b, a%b { // by the greatest common divisor
+	for a, b := q, p; ; a, b = b, a%b { // reduces p/q by the greatest common divisor
 		if b == 0 {
 			p, q = p/a, q/a
 			break
 		}
 	}
-	return 1 + (p-1+q-1)/q // (q − 1)/q and p/q must fit
+	return 1 + (p-1+q-1)/q // the bucket must hold (q − 1)/q and p/q
 }

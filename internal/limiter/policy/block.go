@@ -53,7 +53,7 @@ type OverrideKind string
 
 // The kinds of overrides.
 const (
-	OverrideAllow  OverrideKind = "allow"  // checks and takes are allowed without a look at the counts, and count nothing
-	OverrideBlock  OverrideKind = "block"  // checks and takes are denied until its end without a look at the counts
-	OverrideLimits OverrideKind = "limits" // some limits have other numbers; counts are the same
+	OverrideAllow  OverrideKind = "allow"  // checks and takes are allowed without reading counts, and count nothing
+	OverrideBlock  OverrideKind = "block"  // checks and takes are denied until its end without reading counts
+	OverrideLimits OverrideKind = "limits" // some limits have other numbers; the counts stay
 )

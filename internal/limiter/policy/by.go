@@ -42,23 +42,23 @@ func (p *Policy) ByValues() []string {
 	return slices.Compact(all)
 }
 
-// checkBy adds the problems of l's numbers for identifiers: of a number alone, or of a number with the burst.
+// checkBy adds the problems of l's numbers for identifiers, unless l has the same problems with any number.
 func (l Limit) checkBy(path string, found *problems) {
 	if len(l.By) > MaxByValues {
 		found.add(path+".by", "%d values: use at most %d", len(l.By), MaxByValues)
 	}
-	var whatever problems // of any number
-	l.checkNumber("", &whatever)
+	var general problems // of l's own number, reported elsewhere
+	l.checkNumber("", &general)
 	for _, value := range slices.Sorted(maps.Keys(l.By)) {
-		var of problems
+		var specific problems
 		if value == "" {
-			of.add("", "no identifier is empty: name one")
+			specific.add("", "no identifier is empty: name one")
 		} else {
-			l.For(value).checkNumber("", &of)
+			l.For(value).checkNumber("", &specific)
 		}
-		of = slices.DeleteFunc(of, func(p Problem) bool { return slices.Contains(whatever, p) })
-		if len(of) > 0 {
-			found.add(path+".by."+value, "%s", of[0].Message)
+		specific = slices.DeleteFunc(specific, func(p Problem) bool { return slices.Contains(general, p) })
+		if len(specific) > 0 {
+			found.add(path+".by."+value, "%s", specific[0].Message)
 		}
 	}
 }
@@ -88,13 +88,13 @@ func (d Derivation) derivedByProblems(found *problems, path string, to *Policy) 
 			value = strings.ToUpper(value)
 		}
 		if wanted := d.couldBe(value); wanted != "" {
-			found.add(path, "%q has a limit by %q, which %s never is: use %s there", d.Policy, value, d.From, wanted)
+			found.add(path, "%q has a limit by %q, but no %s has that form: use %s there", d.Policy, value, d.From, wanted)
 			return
 		}
 	}
 }
 
-// couldBe returns a description of d's parts if value can't be one, else "".
+// couldBe returns "" if value can be one of d's parts, else a description of these parts.
 func (d Derivation) couldBe(value string) (wanted string) {
 	ok := true
 	switch d = d.WithDefaults(); d.From {

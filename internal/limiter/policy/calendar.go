@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Calendar is the calendar unit of windows that follow a calendar in a time zone. The zero Calendar is none: all
-// windows have the same length.
+// Calendar is the calendar unit of windows that follow a calendar in a time zone. The zero Calendar means that all windows
+// have the same length.
 type Calendar string
 
 // The values of Calendar.
@@ -16,8 +16,8 @@ const (
 	CalendarMonth Calendar = "month" // from the first
 )
 
-// Length returns the nominal length of a window of c, for a month 31 days; 0 if c is no calendar. In a zone that
-// changes its offset a window can be shorter, or longer by up to turnedBack.
+// Length returns the nominal length of a window of c, which is 31 days for a month; 0 if c is not a calendar. In a zone
+// that changes its offset a window can be shorter, or longer by up to turnedBack.
 func (c Calendar) Length() time.Duration {
 	const day = 24 * time.Hour
 	switch c {
@@ -34,8 +34,8 @@ func (c Calendar) Length() time.Duration {
 const (
 	// defaultZone is the time zone of calendars without one.
 	defaultZone = "UTC"
-	// turnedBack is more than any zone sets its clocks back within a window: an hour when summer time ends, and a day
-	// when it moves to the other side of the date line.
+	// turnedBack is longer than any zone sets its clocks back within a window: by an hour when summer time ends, and by a day
+	// when the zone moves to the other side of the date line.
 	turnedBack = 25 * time.Hour
 )
 

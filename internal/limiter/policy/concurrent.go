@@ -18,10 +18,11 @@ var Concurrent = &Algorithm{
 
 const tooManyRows = "%d is too large for a concurrent limit, which keeps a row for each unit: use at most %d"
 
-// IsConcurrent reports whether l bounds how many units are under way at the same time.
+// IsConcurrent reports whether l bounds the number of units that are in use at the same time.
 func (l Limit) IsConcurrent() bool { return l.Algorithm == Concurrent.Name }
 
-// IsConcurrent reports whether the limits of p bound how many units are under way at the same time. All of them do, or none.
+// IsConcurrent reports whether the limits of p bound the number of units that are in use at the same time. Either all of
+// them do, or none.
 func (p *Policy) IsConcurrent() bool { return slices.ContainsFunc(p.Limits, Limit.IsConcurrent) }
 
 func (l Limit) checkHold(path string, found *problems) {
@@ -41,7 +42,7 @@ func (l Limit) checkHold(path string, found *problems) {
 	}
 }
 
-// checkConcurrent refuses what can't be kept beside a limit that counts until units are released.
+// checkConcurrent refuses limits and a count mode that can't be combined with a concurrent limit.
 func (p Policy) checkConcurrent(found *problems) {
 	i := slices.IndexFunc(p.Limits, Limit.IsConcurrent)
 	if i < 0 {

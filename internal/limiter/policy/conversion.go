@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// DefaultMinConversion is the default of MinConversion, in percent: of codes to honest people, far more are confirmed.
+// DefaultMinConversion is the default of MinConversion, in percent. Honest users confirm a far larger share of their codes.
 const DefaultMinConversion = 20
 
 // ConversionBlocks is the number of blocks of a conversion's window. They expire one at a time.
 const ConversionBlocks = 10
 
-// Until is the event that ends the counting of a limit's units before their window ends. The zero Until is none but a
-// refund.
+// Until is the event that ends the counting of a limit's units before their window ends. With the zero Until, only a
+// refund does.
 type Until string
 
 // UntilConfirmed counts units until their receipt is confirmed.
@@ -28,7 +28,8 @@ var Conversion = &Algorithm{Name: "conversion", Memory: MemoryCells, check: chec
 // GoesByConfirmation reports whether l depends on confirmations.
 func (l *Limit) GoesByConfirmation() bool { return l.Until != "" || l.Algorithm == Conversion.Name }
 
-// Converts reports whether all limits of p are conversions. Only then a call can be decided without p if p is derived.
+// Converts reports whether all limits of p are conversions. Only such a policy, if derived, can be left out when a call is
+// decided anew.
 func (p *Policy) Converts() bool {
 	return !slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Algorithm != Conversion.Name })
 }
@@ -75,14 +76,14 @@ func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems
 	}
 }
 
-// checkConfirmed refuses limits that count until confirmed beside limits that do not: a policy's units are one entry of
-// a receipt, and one row of a log, for all of its limits.
+// checkConfirmed refuses limits that count until confirmed beside limits that do not, because a policy's units are one
+// entry of a receipt, and one row of a log, for all of its limits.
 func (p Policy) checkConfirmed(found *problems) {
 	until := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until != "" })
-	ever := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until == "" && !l.InCell() })
-	if until >= 0 && ever >= 0 {
+	always := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Until == "" && !l.InCell() })
+	if until >= 0 && always >= 0 {
 		found.add(fmt.Sprintf("limits[%d].until", until), "limits[%d] also counts confirmed units, and both would count the same ones: "+
-			"write it for all limits, or give this one a policy of its own, and ask for both in one call", ever)
+			"write it for all limits, or give this one a policy of its own, and ask for both in one call", always)
 	}
 }
 

@@ -76,7 +76,8 @@ func (l Level) Scope() Scope {
 	return ScopeDatacenter
 }
 
-// Caveat returns a sentence on what compare-and-set at l does not guarantee.
+// Caveat returns a sentence that says how the limit may be exceeded with compare-and-set at l; empty if it holds over the
+// whole cluster.
 func (l Level) Caveat() string {
 	if l == LevelSerial {
 		return ""
@@ -95,15 +96,15 @@ func parseLevel(kind, name string, levels []Level) (Level, error) {
 // Scope is the extent of a guarantee.
 type Scope string
 
-// The scopes of a guarantee: over the whole cluster, within each data centre on its own, or none.
+// The scopes of a guarantee: over the whole cluster, within each data centre on its own, or nowhere.
 const (
 	ScopeCluster    Scope = "cluster"
 	ScopeDatacenter Scope = "datacenter"
 	ScopeNone       Scope = "none"
 )
 
-// Scope returns where "never more than the limit" holds at these levels: every set of replicas of a read must overlap
-// every set of replicas that a write waited for. It takes levels that count replicas (ONE, TWO, THREE) for a
+// Scope returns where "never more than the limit" holds at these levels: every set of replicas that a read asks must
+// overlap every set of replicas that a write waits for. For levels that count replicas (ONE, TWO, THREE), it assumes a
 // replication factor of three in one data centre.
 func (c Consistency) Scope() Scope {
 	w, r := c.Write, c.Read
@@ -135,7 +136,8 @@ func (c Consistency) replicasOfThree() int {
 	return w + r
 }
 
-// Caveat returns a sentence on what these levels do not guarantee; empty if the limit holds over the whole cluster.
+// Caveat returns a sentence that says how the limit may be exceeded at these levels; empty if it holds over the whole
+// cluster.
 func (c Consistency) Caveat() string {
 	switch {
 	case c.Write == LevelAny:

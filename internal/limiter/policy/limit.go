@@ -12,8 +12,8 @@ import (
 type Limit struct {
 	Name      string // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
 	Algorithm string // a name from Algorithms
-	Limit     int64  // units in a window, 0 to MaxLimit; 0 denies always. Of a conversion: units that no confirmed one covers
-	// Max makes Limit a default: a demand may bring a limit of its own, of 1 to Max. Zero: it may not.
+	Limit     int64  // units in a window, 0 to MaxLimit; 0 denies always. Of a conversion: sent units that no confirmed unit covers
+	// Max makes Limit a default: a demand may bring a limit of its own, from 1 to Max. Zero: no demand may.
 	Max int64 `json:",omitempty"`
 	// By has the Limit of identifiers with a number of their own, at most MaxByValues.
 	By       map[string]int64 `json:",omitempty"`
@@ -27,10 +27,10 @@ type Limit struct {
 	Until    Until            `json:",omitempty"` // the event that ends a unit's counting early; zero: none
 
 	MinConversion int `json:",omitempty"` // conversion only: percent of units to be confirmed, 1 to 100; zero: DefaultMinConversion
-	// Unconfirmed makes the Limit of a conversion a bound on the units that confirmed ones don't cover; else it is the
-	// number of units that may be sent before a too small confirmed share denies.
+	// Unconfirmed makes the Limit of a conversion a bound on the units that no confirmed unit covers. Without it, Limit is
+	// the number of units that may be sent before too small a confirmed share denies.
 	Unconfirmed bool          `json:",omitempty"`
-	Probe       time.Duration `json:",omitempty"` // conversion only: the time from the last unit to a probe, up to Window; zero: no probes
+	Probe       time.Duration `json:",omitempty"` // conversion only: least time from the last unit to a probe, to Window; zero: no probes
 }
 
 // Bounds of a limit's fields.
@@ -41,7 +41,7 @@ const (
 	MinWindow   = time.Second         // Cassandra's TTL counts whole seconds
 	MaxWindow   = 31 * 24 * time.Hour // the longest table of events
 
-	MinBuckets     = 2   // of a sliding window; with one it were a fixed window
+	MinBuckets     = 2   // with one bucket, a sliding window would be a fixed one
 	MaxBuckets     = 100 // each is a counter that every decision reads
 	DefaultBuckets = 10
 )
@@ -55,8 +55,8 @@ const (
 	RoundUp   Rounding = "up"   // ceil(used + cost) ≤ limit
 )
 
-// LimitID identifies the counts of one limit of a key: name, algorithm and window, with the time zone of a calendar's.
-// Two limits with the same LimitID share their counts, so a reload keeps counts as long as these stay the same.
+// LimitID identifies the counts of one limit of a key: by name, algorithm and window, and by the time zone if the window
+// follows a calendar. Limits with the same LimitID share their counts, so a reload keeps counts if these stay the same.
 type LimitID string
 
 // ID returns the limit's LimitID.
@@ -86,7 +86,7 @@ func (l Limit) WithDefaults() Limit {
 	if l.Algorithm == Conversion.Name && l.MinConversion == 0 {
 		l.MinConversion = DefaultMinConversion
 	}
-	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // else the default is each number itself
+	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // with By, the default is each identifier's own number
 		l.Burst = l.Limit
 	}
 	return l
@@ -109,14 +109,13 @@ func (l Limit) WindowName() string {
 	return FormatWindow(l.Window)
 }
 
-// InCell reports whether l counts in a cell, which changes by compare-and-set under any guarantee: whether it is a
-// bucket or a conversion.
+// InCell reports whether l counts in a cell, which changes by compare-and-set only. Buckets and conversions do.
 func (l Limit) InCell() bool {
 	algorithm, known := AlgorithmByName(l.Algorithm)
 	return known && algorithm.Memory == MemoryCells
 }
 
-// Longest returns the longest that a window of l can last.
+// Longest returns the longest time that a window of l can last.
 func (l Limit) Longest() time.Duration {
 	if l.Calendar != "" {
 		return l.Window + turnedBack

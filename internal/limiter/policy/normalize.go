@@ -15,7 +15,7 @@ const (
 	FormE164      Form = "e164"      // phone numbers, as +4915112345678
 	FormEmail     Form = "email"     // addresses of mail, in lower case
 	FormIP        Form = "ip"        // IP addresses
-	FormIPv6Net   Form = "ipv6-64"   // IP addresses, of IPv6 the network of 64 bits
+	FormIPv6Net   Form = "ipv6-64"   // IP addresses; those of IPv6 as their network of 64 bits
 	FormLowercase Form = "lowercase" // any text, in lower case
 )
 
@@ -23,8 +23,8 @@ const (
 // identifiers whose form changes count from zero. The zero Normalize leaves them as they are.
 type Normalize struct {
 	Form    Form
-	Region  string // of e164: two letters, whose numbers may lack the country; empty: all must have it
-	Mailbox bool   // of email: addresses that are delivered to the same mailbox are one
+	Region  string // of e164: two letters of the country whose numbers need no country code; empty: all need one
+	Mailbox bool   // of email: addresses of the same mailbox count as one
 }
 
 // Part is a part of a canonical identifier that is counted by itself.
@@ -43,11 +43,11 @@ const (
 // UnknownCarrier is the carrier of numbers whose range has no known carrier.
 const UnknownCarrier = "unknown"
 
-// When says in which of a call's attempts a derivation counts. The zero When is all.
+// When says in which of a call's attempts a derivation counts. The zero When means all.
 type When string
 
-// The values of When. Both are for calls that only derived conversions deny: these calls are decided anew, without such
-// conversions, and count under other limits instead.
+// The values of When. Both apply only to calls that derived conversions alone deny: such a call is decided anew, without
+// these conversions, and counts under other limits instead.
 const (
 	WhenKnown  When = "known"  // if the part was in a confirmed call within KnownFor
 	WhenDenied When = "denied" // if no part is known
@@ -58,7 +58,7 @@ const KnownFor = 90 * 24 * time.Hour
 
 // Derivation adds to each demand of a policy one for as many units of another policy, for a part of its identifier.
 type Derivation struct {
-	Policy   string // in force, and without derivations of its own
+	Policy   string // a policy in force that has no derivations of its own
 	From     Part
 	Digits   int  // of a prefix: 1 to MaxDigits
 	IPv4Bits int  // of a prefix of IP addresses: 1 to 32
@@ -68,7 +68,7 @@ type Derivation struct {
 
 // Bounds and defaults of a Derivation.
 const (
-	MaxDigits       = 14 // one less than the longest number's
+	MaxDigits       = 14 // one less than the longest number has
 	MaxIPv4Bits     = 32
 	MaxIPv6Bits     = 128
 	DefaultIPv6Bits = 48 // a provider or a site; a customer with a /56 has all of its /64
@@ -76,18 +76,18 @@ const (
 	maxDerived      = MaxDemands - 1
 )
 
-// Found has the findings of reading an identifier, beside its canonical form.
+// Found is the result of reading an identifier, besides its canonical form.
 type Found struct {
 	Parts   []string // one for each derivation
 	Refused Reason   // the rule about numbers that denies it; empty: none does
 }
 
-// ReadIdentifier returns the canonical form of an identifier, and what is found in it. The error says what would be
-// right, and does not repeat any of the text.
+// ReadIdentifier returns the canonical form of an identifier, its parts, and whether a rule about numbers denies it. The
+// error says what would be right, and repeats nothing of the text.
 type ReadIdentifier func(text string) (canonical string, found Found, err error)
 
-// Identifiers returns the reader of a policy's identifiers, by its Normalize, Derive, Countries and NumberTypes;
-// package identifier implements it. The error says what it can't read, such as an unknown region; it may be a Problem
+// Identifiers returns the reader of a policy's identifiers, by its Normalize, Derive, Countries and NumberTypes; package
+// identifier implements it. The error names the value that can't be used, such as an unknown region. It may be a Problem
 // with a path.
 type Identifiers func(*Policy) (ReadIdentifier, error)
 
@@ -170,8 +170,8 @@ func (d Derivation) checkBounds(found *problems, path string, form Form) {
 	within("ipv6-prefix", PartIPPrefix, d.IPv6Bits, most)
 }
 
-// DeriveProblems returns the problems between policies, by index of policies. It does not return the problems of each
-// policy alone.
+// DeriveProblems returns the problems of policies that derive each other, by index of policies. It does not return those
+// of a single policy.
 func DeriveProblems(policies []Policy) map[int][]Problem {
 	byName := make(map[string]*Policy, len(policies))
 	for i := range policies {
@@ -188,7 +188,7 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 			case len(to.Derive) > 0:
 				found.add(path, "%q derives itself: name a policy that does not", d.Policy)
 			case slices.Contains(parts[d.From], policies[i].Normalize.Form) && !takes(to.Normalize.Form, d.From):
-				found.add(path, "%q normalizes to %s, which %q is not: name a policy that takes it as it is", d.Policy, to.Normalize.Form, d.From)
+				found.add(path, "%q normalizes to %s, which %q is not: name a policy without normalize", d.Policy, to.Normalize.Form, d.From)
 			case d.When != "" && to.Converts():
 				found.add(path, "%q is a conversion, which does not apply to calls that conversions deny: name another policy for when: %s",
 					d.Policy, d.When)
@@ -203,7 +203,7 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 	return all
 }
 
-// takes reports whether part is an identifier of a policy with this form.
+// takes reports whether a policy with this form takes part as an identifier.
 func takes(form Form, part Part) bool {
 	switch form {
 	case "", FormLowercase:

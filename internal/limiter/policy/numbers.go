@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Choice selects the values that pass: those of Allow, or all but those of Deny. The zero Choice passes all.
+// Choice selects values: those of Allow, or all but those of Deny. With the zero Choice, all pass.
 type Choice struct {
 	Allow []string `json:",omitempty"`
 	Deny  []string `json:",omitempty"`
@@ -40,7 +40,7 @@ var NumberTypes = []string{
 	NumberTypeUnknown,
 }
 
-// NumberTypeUnknown is the type of a number that is in no assigned range of its country.
+// NumberTypeUnknown is the type of a number outside all assigned ranges of its country.
 const NumberTypeUnknown = "unknown"
 
 // countryName matches the country of a number: a region, or the code of numbers without a country.

@@ -18,17 +18,17 @@ type Policy struct {
 	Count        CountMode    // attempts that count; zero: CountAdmitted
 	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingRows
 	Guarantee    Guarantee    // zero: GuaranteeCounted
-	WriteFrom    int          `json:",omitzero"` // under GuaranteeLocal, percent of the smallest limit, below which nothing is written
+	WriteFrom    int          `json:",omitzero"` // under GuaranteeLocal: percent of the smallest limit below which a key is not written
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
-	Normalize    Normalize    // the canonical form of identifiers; zero: as they are
+	Normalize    Normalize    // the canonical form of identifiers; zero: they are used as they are
 	Derive       []Derivation // other policies that a demand counts under; at most MaxDemands - 1, no policy twice
 	Countries    Choice       `json:",omitzero"` // of phone numbers that may pass: two letters such as DE, or a code such as +800
 	NumberTypes  Choice       `json:",omitzero"` // of phone numbers that may pass: names of NumberTypes
 
-	// BlockFor is how long a denied take blocks its key, in whole milliseconds from MinWindow to MaxWindow; zero: not
-	// at all. A block that follows another one within BlockMax lasts BlockFactor times as long, up to BlockMax.
+	// BlockFor is how long a denied take blocks its key, in whole milliseconds from MinWindow to MaxWindow; zero: it does
+	// not. A block that follows another one within BlockMax lasts BlockFactor times as long, up to BlockMax.
 	BlockFor    time.Duration
 	BlockFactor int           // 1 to MaxBlockFactor; zero: 1, so blocks do not grow
 	BlockMax    time.Duration // BlockFor to MaxWindow; zero: BlockFor
@@ -37,10 +37,10 @@ type Policy struct {
 // Bounds of a policy's fields.
 const (
 	MaxLimits         = 16      // of one policy: each costs a row or a counter in every decision
-	MaxDemands        = 16      // of one call, with those that policies derive: each costs a read and a write
+	MaxDemands        = 16      // of one call, including derived ones: each costs a read and a write
 	maxDescriptionLen = 1 << 10 // bytes; it travels in GET /v1/policies
-	MaxBlockFactor    = 10      // of blocks in a row: six such steps lead from a second to eleven days
-	MaxWriteFrom      = 50      // percent: an owner that dies forgets as much of each key
+	MaxBlockFactor    = 10      // growth of blocks in a row: six such steps lead from a second to eleven days
+	MaxWriteFrom      = 50      // percent: an owner that dies forgets up to this share of each key's limit
 )
 
 // CountMode says which attempts count.
@@ -48,8 +48,8 @@ type CountMode string
 
 // The values of CountMode.
 const (
-	CountAdmitted CountMode = "admitted" // admitted and recorded ones only
-	CountAll      CountMode = "all"      // denied ones, too
+	CountAdmitted CountMode = "admitted" // only admitted and recorded attempts
+	CountAll      CountMode = "all"      // denied attempts as well
 )
 
 // Counting is the way in which a shared store keeps the units of windows. If a policy changes it, its windows count
@@ -69,7 +69,7 @@ type Guarantee string
 // The values of Guarantee.
 const (
 	GuaranteeCounted Guarantee = "counted" // write, then count: never more than the limit
-	GuaranteeLocal   Guarantee = "local"   // from memory: fastest, overshoot bounded
+	GuaranteeLocal   Guarantee = "local"   // decide from memory: fastest, may pass the limit by a stated bound
 )
 
 // Mode is how a policy's verdicts are applied.
@@ -77,7 +77,7 @@ type Mode string
 
 // The values of Mode.
 const (
-	ModeEnforce Mode = "enforce" // the verdict is the answer
+	ModeEnforce Mode = "enforce" // the verdict decides
 	ModeShadow  Mode = "shadow"  // decides, counts and reports, always allows
 	ModeOff     Mode = "off"     // neither decides nor counts, always allows
 )
@@ -87,12 +87,12 @@ type OnStoreError string
 
 // The values of OnStoreError.
 const (
-	OnStoreErrorDeny  OnStoreError = "deny"  // an error that wraps ErrUnavailable
-	OnStoreErrorAllow OnStoreError = "allow" // allowed, marked as degraded
+	OnStoreErrorDeny  OnStoreError = "deny"  // calls fail with an error that wraps ErrUnavailable
+	OnStoreErrorAllow OnStoreError = "allow" // calls are allowed, marked as degraded
 	OnStoreErrorLocal OnStoreError = "local" // this instance's own counts decide, marked as degraded
 )
 
-// Problem is one mistake in a policy: its place and what would be right.
+// Problem is one mistake in a policy.
 type Problem struct {
 	Path    string // of the field, relative to the policy: "limits[0].window"; empty: the policy itself
 	Message string // what is wrong and what would be right
@@ -164,7 +164,7 @@ func (p Policy) Problems() []Problem {
 	return found
 }
 
-// checkGuarantee refuses policies whose guarantee can't be kept, rather than keep a weaker one under its name.
+// checkGuarantee refuses policies whose guarantee can't be kept, instead of keeping a weaker one under the same name.
 func (p Policy) checkGuarantee(found *problems) {
 	p.checkWriteFrom(found)
 	if p.Guarantee == "serial" {
@@ -187,8 +187,8 @@ func (p Policy) checkKept(found *problems) {
 	}
 }
 
-// checkWriteFrom refuses write_from where units are not written behind, and for cells: a bucket drains meanwhile, and a
-// conversion forgets confirmations.
+// checkWriteFrom refuses write_from under guarantees that don't write behind, and for limits in cells: a
+// bucket drains before its units are written, and a conversion would forget confirmations.
 func (p Policy) checkWriteFrom(found *problems) {
 	if p.WriteFrom == 0 {
 		return
@@ -263,10 +263,10 @@ func (p Policy) checkLimits(found *problems) {
 
 func pathOf(limit int) string { return fmt.Sprintf("limits[%d]", limit) }
 
-// InCells reports whether p's limits are kept in cells. All of them are, or none.
+// InCells reports whether p's limits are kept in cells. Either all of them are, or none.
 func (p Policy) InCells() bool { return slices.ContainsFunc(p.Limits, Limit.InCell) }
 
-// LongestWindow returns the longest that a window of the policy's limits can last.
+// LongestWindow returns the longest time that a window of the policy's limits can last.
 func (p Policy) LongestWindow() time.Duration {
 	longest := time.Duration(0)
 	for _, l := range p.Limits {

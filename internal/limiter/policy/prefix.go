@@ -8,15 +8,15 @@ import (
 // MaxPrefixLen is the longest prefix of an override, in bytes.
 const MaxPrefixLen = 64
 
-// numberPrefix is the beginning of a phone number in its canonical form: less than the longest number.
+// numberPrefix matches the beginning of a phone number in its canonical form, shorter than the longest number.
 var numberPrefix = regexp.MustCompile(`^\+[1-9][0-9]{0,13}$`)
 
-// HasPrefixes reports whether overrides may have prefixes of identifiers in this form, which are numbers or names. The
-// prefix of a mail address would be a part of a person's name, and a network is no prefix of the text of its addresses.
+// HasPrefixes reports whether overrides may have prefixes of identifiers in this form, as for numbers and names. The prefix
+// of a mail address would be a part of a person's name, and a network is not a prefix of the text of its addresses.
 func (f Form) HasPrefixes() bool { return f == "" || f == FormE164 || f == FormLowercase }
 
 // PrefixProblem returns the problem of a prefix of identifiers in their canonical form, empty if there is none. read reads
-// identifiers of the form; nil: they are taken as they are.
+// identifiers of this form; it may be nil for other forms than FormLowercase.
 func (f Form) PrefixProblem(prefix string, read ReadIdentifier) string {
 	switch {
 	case !f.HasPrefixes():

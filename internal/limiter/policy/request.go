@@ -1,6 +1,6 @@
 package policy
 
-// FromRequest returns the index of the limit of p whose number may come with a demand, -1 if there is none.
+// FromRequest returns the index of the limit of p that a demand may replace by a limit of its own, -1 if there is none.
 func (p *Policy) FromRequest() int {
 	for i := range p.Limits {
 		if p.Limits[i].Max != 0 {
@@ -16,7 +16,7 @@ func (l Limit) Asked(units int64) Limit {
 	return l
 }
 
-// checkMax adds the problems of a limit whose number may come with a demand.
+// checkMax adds the problems of a limit that a demand may replace by its own.
 func (l Limit) checkMax(path string, found *problems) {
 	if l.Max == 0 {
 		return
@@ -38,7 +38,7 @@ func (l Limit) checkMax(path string, found *problems) {
 	case l.Max < 1 || l.Max > MaxLimit:
 		found.add(path+".limit.max", "%d is out of range: use 1 to %d", l.Max, int64(MaxLimit))
 	case l.Limit > l.Max:
-		found.add(path+".limit.default", "%d is above max, which no request may be: use at most %d", l.Limit, l.Max)
+		found.add(path+".limit.default", "%d is above max, the largest limit of a request: use at most %d", l.Limit, l.Max)
 	case algorithm == SlidingLog && l.Max > MaxLogLimit:
 		found.add(path+".limit.max", "%d is too large for a %s, which reads a row per unit in every decision: use at most %d, or a %s, "+
 			"which keeps two counters for any limit", l.Max, SlidingLog.Name, MaxLogLimit, SlidingTail.Name)
@@ -47,7 +47,7 @@ func (l Limit) checkMax(path string, found *problems) {
 	}
 }
 
-// checkRequest refuses several limits whose number a demand may bring, as a demand brings one.
+// checkRequest refuses several limits that a demand may replace, as a demand brings only one.
 func (p Policy) checkRequest(found *problems) {
 	first := p.FromRequest()
 	for i := range p.Limits {

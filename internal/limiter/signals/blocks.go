@@ -11,13 +11,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Blocks are the keys that admit nothing for a while because one of their takes was denied. They are all in memory: a
-// blocked caller costs the store nothing, and stays blocked while the store does not answer. Instances exchange them
-// through the feed.
+// Blocks are the blocks of keys, which admit nothing for a while after one of their takes was denied. All blocks are in
+// memory: a blocked caller costs the store nothing, and stays blocked while the store does not answer. Instances exchange
+// them through the feed.
 type Blocks struct {
 	timing *clock.Timing
 	shards [BlockShards]blockShard
-	resets bounded.Recent[store.Instant] // of keys, so that a block that arrives late does not survive the reset
+	resets bounded.Recent[store.Instant] // latest resets of keys, which end blocks that arrive after them
 }
 
 type blockShard struct {
@@ -30,18 +30,17 @@ type blockShard struct {
 type Block struct {
 	Made    store.Instant // when the decision behind it began
 	Until   store.Instant // its end
-	Strikes int           // blocks in a row, this one included
-	Ends    store.Instant // when nothing depends on it any more
-	Mine    bool          // this process made it, or a block that is merged into it
+	Strikes int           // number of blocks in a row, including this one
+	Ends    store.Instant // when no decision depends on it any more
+	Mine    bool          // this process made it, or a block that was merged into it
 }
 
 const (
 	// MaxBlocks bounds the blocks in memory: some 150 MiB. Past it, the blocks that end first are dropped.
 	MaxBlocks = 1 << 20
-	// BlockShards is a power of two, large enough for a search of one shard to take well below a millisecond.
+	// BlockShards is a power of two, so large that a search through one shard takes well below a millisecond.
 	BlockShards = 256
-	// sweepBlocksEvery is how often a sweep removes blocks that nothing depends on from one shard, so that each shard
-	// has one about every minute.
+	// sweepBlocksEvery is the interval in which one shard after the other is swept: each about once a minute.
 	sweepBlocksEvery = 250 * time.Millisecond
 )
 
@@ -56,7 +55,7 @@ func NewBlocks(most int, timing *clock.Timing) *Blocks {
 
 func (b *Blocks) shard(key store.Key) *blockShard { return &b.shards[key.Prefix()%BlockShards] }
 
-// Of returns the latest block of key and its old keys. If the clock that dated it has since been set back, the block
+// Of returns the latest block of key and its old keys. If the block was dated by a clock that has since been set back, it
 // begins now.
 func (b *Blocks) Of(key store.Key, old []store.Key, now store.Instant) Block {
 	latest := b.at(key, now)
@@ -77,7 +76,7 @@ func (b *Blocks) at(key store.Key, now store.Instant) Block {
 	return s.redate(key, now)
 }
 
-// redate moves the block of key to begin now, if it begins later, and returns it.
+// redate makes the block of key begin now if it begins later, and returns it.
 func (s *blockShard) redate(key store.Key, now store.Instant) Block {
 	of, there := s.byKey[key]
 	if !there || of.Made <= now {
@@ -98,10 +97,10 @@ func (b *Blocks) Get(key store.Key) Block {
 	return s.byKey[key]
 }
 
-// Punish returns the block of key, whose old keys are old, after a denial under p at now of a call that began at asked:
-// the current block, or else a new one. It returns the zero block if the key has been reset since asked.
+// Punish returns the block of key after a denial under p at now: the current block, or else a new one. The denied call began
+// at asked, and old has the key's old keys. Punish returns the zero block if the key has been reset since asked.
 func (b *Blocks) Punish(p *policy.Policy, key store.Key, old []store.Key, asked, now store.Instant) (made Block, fresh bool) {
-	last := b.Of(key, old, now) // of other keys, too, and so before the lock of this key's shard
+	last := b.Of(key, old, now) // before this shard is locked, as old keys may be in it, too
 	s := b.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +116,7 @@ func (b *Blocks) Punish(p *policy.Policy, key store.Key, old []store.Key, asked,
 	return made, true
 }
 
-// Learn adds a block that another instance made, or this one before it restarted.
+// Learn adds a block that another instance made, or this instance before it restarted.
 func (b *Blocks) Learn(key store.Key, news Block, now store.Instant) {
 	s := b.shard(key)
 	s.mu.Lock()
@@ -128,8 +127,8 @@ func (b *Blocks) Learn(key store.Key, news Block, now store.Instant) {
 	s.put(key, news.Merge(s.byKey[key]), now)
 }
 
-// Lift removes the block of key, and with it the count of blocks before, unless it was made after the reset. It returns
-// the removed block.
+// Lift removes the block of key, and with it the number of blocks in a row, unless the block was made after the reset. It
+// returns the removed block.
 func (b *Blocks) Lift(key store.Key, reset store.Instant) Block {
 	s := b.shard(key)
 	s.mu.Lock()
@@ -148,7 +147,7 @@ func (b *Blocks) Lift(key store.Key, reset store.Instant) Block {
 	return lifted
 }
 
-// put stores made. A full shard drops the block with the earliest end, which may be made itself.
+// put stores the block made. A full shard drops the block with the earliest end, which may be this one.
 func (s *blockShard) put(key store.Key, made Block, now store.Instant) {
 	s.byKey[key] = made
 	if len(s.byKey) <= s.max {
@@ -185,7 +184,7 @@ func (b *Blocks) Len() (n int) {
 	return n
 }
 
-// Run removes blocks that nothing depends on, until ctx ends.
+// Run removes blocks that no decision depends on any more, until ctx ends.
 func (b *Blocks) Run(ctx context.Context) {
 	tick := time.NewTicker(sweepBlocksEvery)
 	defer tick.Stop()
@@ -202,9 +201,9 @@ func (b *Blocks) Run(ctx context.Context) {
 	}
 }
 
-// Merge returns the block of a key that two instances have blocked. If one begins after the other's end, its instance
-// knew the earlier block, and the later is returned. Blocks that overlap were made by instances that did not know of
-// each other's: they become one, which lasts until both have ended.
+// Merge returns the block of a key that two instances have blocked. If one block begins after the other's end, its instance
+// knew of the earlier block, and Merge returns the later one. Blocks that overlap were made by instances that did not know
+// of each other's block. They become one, which lasts until both have ended.
 func (b Block) Merge(other Block) Block {
 	earlier, later := b, other
 	if later.Made < earlier.Made {

@@ -23,12 +23,12 @@ type News struct {
 	timing    *clock.Timing
 	ids       *store.EventIDs
 	heard     func(context.Context, *store.Change) // acts on another instance's change
-	stillTrue func(*store.Change) bool             // whether a change of this instance is still true
+	stillTrue func(*store.Change) bool             // reports whether a change of this instance is still true
 
-	// run's alone:
-	since  store.Instant              // changes from then on may be new
+	// Only the goroutine of listen uses these.
+	since  store.Instant              // changes published from this instant on may be new
 	polled time.Time                  // when the last successful poll began; zero: there was none
-	leapt  time.Time                  // when the clock leapt ahead of the time that passed; zero: it did not
+	leapt  time.Time                  // when the clock leapt further than the time that passed; zero: it did not
 	seen   map[store.EventID]struct{} // the changes of the last read
 
 	level     atomic.Pointer[policy.Level] // for writes and reads; nil: the feed's own
@@ -41,42 +41,41 @@ type News struct {
 // announcement is a change to be published, and the earliest time for that.
 type announcement struct {
 	change store.Change
-	ends   store.Instant // when nothing depends on it any more
-	ripe   time.Time
-	tries  int // failed attempts
+	ends   store.Instant // when no decision depends on it any more
+	ripe   time.Time     // the earliest time of the next attempt
+	tries  int           // failed attempts
 }
 
 const (
 	// PollEvery is the interval of polls: three a second.
 	PollEvery = 300 * time.Millisecond
-	// pollOverlap is the time that every poll reads again for a late store or a paused process. Beside it, a poll reads
-	// again the clocks' tolerance and two store timeouts: one between a change and its publication, and one for the
-	// publication.
+	// pollOverlap is the time before the last poll that each poll reads again, as a store can be late or a process paused. A
+	// poll reads further back by twice the clocks' tolerance and by two store timeouts: one may pass between a change and its
+	// publication, and one during the publication.
 	pollOverlap = 2 * time.Second
-	// ChangesLive is the longest life of a change, and the time that an instance reads back when it starts, so that it
-	// then knows all blocks.
+	// ChangesLive is the longest life of a change. An instance that starts reads back this far, so that it knows all blocks.
 	ChangesLive = policy.MaxWindow
-	// NewsLives is the time to live of a reset's or a refund's news, unless it must outlast a block. An instance that
-	// can't read the feed for longer keeps what it knew.
+	// NewsLives is the time to live of news of a reset or a refund, unless they must outlast a block. An instance that can't
+	// read the feed for longer misses them.
 	NewsLives = time.Hour
-	// CatchUp is the timeout for each catchUpPart of a poll that reads back further than farBack. The poll does not
-	// read completed parts again.
+	// CatchUp is the timeout for each catchUpPart of a poll that reads back further than farBack. Completed parts are not read
+	// again.
 	CatchUp     = 30 * time.Second
 	catchUpPart = 32 * time.Hour
 	farBack     = time.Minute
-	// maxSeen bounds the changes that are known to have been handled: some 10 MiB. Past it the oldest are handled
-	// again, which has no effect.
+	// maxSeen bounds the changes that are remembered as handled: some 10 MiB. Beyond it the oldest are handled again, which
+	// has no effect.
 	maxSeen = 1 << 18
 
-	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150 bytes each. Past it, a new block
-	// stays on the instance that made it.
+	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150 bytes each. Beyond it, new changes are
+	// not published, so that a new block holds only on the instance that made it.
 	maxAnnouncements = 1 << 16
 	// lastNews is the timeout for the announcements that remain when the engine ends.
 	lastNews = 2 * time.Second
 	// publishers is the number of changes that are published at the same time.
 	publishers = 8
-	// longestPublishWait is the longest wait before another attempt to publish a change; the first wait is a store
-	// timeout, and each further one twice as long.
+	// longestPublishWait is the longest wait before another attempt to publish a change. The first wait is a store timeout,
+	// and each further wait is twice as long.
 	longestPublishWait = 30 * time.Second
 )
 
@@ -94,7 +93,7 @@ func (n *News) overlap() time.Duration {
 	return 2*n.timing.Tolerance + 2*n.timing.StoreTimeout + pollOverlap
 }
 
-// LivesUntil returns the time to live at now, in whole seconds, of a change that matters until end.
+// LivesUntil returns the time to live, in whole seconds from now on, of a change on which decisions depend until end.
 func LivesUntil(end, now store.Instant) time.Duration {
 	return min(clock.WholeSeconds(max(0, end.Sub(now))), ChangesLive)
 }
@@ -121,18 +120,18 @@ func (n *News) listen(ctx context.Context) {
 	}
 }
 
-// Poll acts on new changes. After a failure, the next poll reads back as far.
+// Poll acts on new changes. After a failure, the next poll reads back to the same instant.
 func (n *News) Poll(ctx context.Context) error {
 	began, now := time.Now(), n.timing.Instant()
 	from, limit := n.since, n.timing.StoreTimeout
-	if now.Sub(from) > farBack { // some overrides without end may be older
+	if now.Sub(from) > farBack { // overrides without end may be older than from
 		if err := n.recall(ctx); err != nil {
 			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.timing.StoreTimeout))
 		}
 	}
 	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
 		until := from.Add(catchUpPart)
-		if err := n.act(ctx, from, until, CatchUp); err != nil { // new changes take effect all the same
+		if err := n.act(ctx, from, until, CatchUp); err != nil { // the newest changes take effect nevertheless
 			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.timing.StoreTimeout))
 		}
 		if !n.timing.IsSkewed() && (n.polled.IsZero() || until <= n.since.Add(began.Sub(n.polled))) {
@@ -158,7 +157,7 @@ func (n *News) recall(ctx context.Context) error {
 		level = *reach
 	}
 	stay, err := n.feed.Overrides(ctx, level)
-	if err != nil && level != "" { // as in act
+	if err != nil && level != "" { // as in act, overrides on nodes within reach take effect
 		stay, _ = n.feed.Overrides(ctx, "")
 	}
 	for i := range stay {
@@ -167,7 +166,7 @@ func (n *News) recall(ctx context.Context) error {
 	return err
 }
 
-// act acts on changes published between two instants, within a time limit.
+// act acts on the changes published since an instant and dated before until. It takes at most as long as limit.
 func (n *News) act(ctx context.Context, since, until store.Instant, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -183,7 +182,7 @@ func (n *News) act(ctx context.Context, since, until store.Instant, limit time.D
 	if err != nil && len(changes) == 0 {
 		return err
 	}
-	slices.SortFunc(changes, func(a, b store.Change) int { // changes after a reset stay after it
+	slices.SortFunc(changes, func(a, b store.Change) int { // so that changes after a reset take effect after it
 		return cmp.Or(cmp.Compare(a.ID.Instant(), b.ID.Instant()), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	for i := range changes {
@@ -199,15 +198,15 @@ func (n *News) act(ctx context.Context, since, until store.Instant, limit time.D
 
 // Bounds on a clock that runs ahead of the time that has passed.
 const (
-	newsLeap = time.Second // the least distance of a leap; the overlap of polls is larger
-	// newsDoubt is how long such a clock is not trusted: by then it has been measured, and is known if it is beyond the
-	// tolerance.
+	newsLeap = time.Second // the least difference that is a leap; the overlap of polls is larger
+	// newsDoubt is how long a clock is not trusted after a leap. By then it has been measured, and it is known whether it is
+	// beyond the tolerance.
 	newsDoubt = 5 * time.Second
 )
 
-// moveOn sets the instant from which on the next poll reads, after a poll that began at a time and succeeded. By a
-// clock that is ahead, polls would miss changes of other instances for good: so a clock is not used while it is beyond
-// the tolerance, or while that may not be known yet.
+// moveOn sets the instant from which on the next poll reads, after a poll that began at the time began and succeeded. With a
+// clock that is ahead, polls would miss changes of other instances for good. So the clock is not used while it is beyond the
+// tolerance, or while that may not be known yet.
 func (n *News) moveOn(began time.Time, to store.Instant) {
 	first, passed := n.polled.IsZero(), began.Sub(n.polled)
 	steady := n.since.Add(passed)
@@ -226,7 +225,7 @@ func (n *News) moveOn(began time.Time, to store.Instant) {
 	}
 }
 
-// note keeps the ids of the newest changes.
+// note remembers the ids of the newest changes.
 func (n *News) note(changes []store.Change) {
 	changes = changes[max(0, len(changes)-maxSeen):]
 	n.seen = make(map[store.EventID]struct{}, len(changes))
@@ -255,7 +254,7 @@ func announcementOf(c *store.Change) announcement {
 	return announcement{change: *c, ends: c.ID.Instant().Add(c.TTL)}
 }
 
-// push queues a, to be published after a wait if it failed before.
+// push queues a. If an attempt has failed, the next one follows after a wait.
 func (n *News) push(a announcement) {
 	if a.tries > 0 {
 		a.ripe = time.Now().Add(min(n.timing.StoreTimeout<<min(a.tries-1, 16), longestPublishWait))
@@ -267,7 +266,7 @@ func (n *News) push(a announcement) {
 	}
 }
 
-// nudge wakes speak to look at the queue.
+// nudge makes speak look at the queue.
 func (n *News) nudge() {
 	select {
 	case n.wake <- struct{}{}:
@@ -279,24 +278,24 @@ func (n *News) speak(ctx context.Context) {
 	for {
 		select {
 		case <-n.wake:
-			bounded.Each(publishers, slices.Values(n.due(n.isDue)), func(a announcement) { n.retry(ctx, a) })
+			bounded.Each(publishers, slices.Values(n.dequeue(n.isDue)), func(a announcement) { n.retry(ctx, a) })
 			continue
 		case <-ctx.Done():
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(n.timing.StoreTimeout, lastNews))
 		defer cancel()
-		all := n.due(func(*announcement) bool { return true })
+		all := n.dequeue(func(*announcement) bool { return true })
 		bounded.Each(publishers, slices.Values(all), func(a announcement) { n.retry(ctx, a) })
 		return
 	}
 }
 
-// due removes the announcements from the queue for which is returns true, and returns them.
-func (n *News) due(is func(*announcement) bool) (due []announcement) {
+// dequeue removes the announcements that match from the queue, and returns them.
+func (n *News) dequeue(matches func(*announcement) bool) (due []announcement) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.queue = slices.DeleteFunc(n.queue, func(a announcement) bool {
-		if is(&a) {
+		if matches(&a) {
 			due = append(due, a)
 			return true
 		}
@@ -326,8 +325,8 @@ func (n *News) retry(ctx context.Context, a announcement) {
 	}
 }
 
-// redate gives a's change a new id if it has waited, as other instances have read past its time, or if a clock that was
-// ahead dated it. It returns false if nothing depends on the change any more.
+// redate gives a's change a new id if it has waited, as other instances have read past its time, or if it was dated by a
+// clock that was ahead. It returns false if no decision depends on the change any more.
 func (n *News) redate(a *announcement, now store.Instant) bool {
 	if now.Sub(a.change.ID.Instant()).Abs() > n.timing.StoreTimeout {
 		a.change.ID, a.change.TTL = n.ids.Next(now), LivesUntil(a.ends, now)
@@ -346,7 +345,7 @@ func (n *News) Publish(ctx context.Context, c *store.Change) error {
 	if err == nil || c.Level == "" {
 		return err
 	}
-	near := *c // instances within reach see it now, the others after another attempt
+	near := *c // instances within reach see it now, and the others after another attempt
 	near.Level = ""
 	if n.feed.Publish(ctx, &near) == nil {
 		err = store.Untold(err)

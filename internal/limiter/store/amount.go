@@ -10,7 +10,7 @@ import (
 // Bucket is the fill of a leaky or token bucket: units that have not drained yet.
 type Bucket struct {
 	Limit policy.LimitID
-	At    Instant // when it had Fill
+	At    Instant // the instant at which it had this Fill
 	Fill  Amount
 }
 
@@ -25,9 +25,9 @@ func (s *State) SetBucket(b Bucket) {
 	s.Buckets = append(s.Buckets, b)
 }
 
-// Amount is a number of parts of a unit, of 1/W_ms each, where W_ms is the limit's window in milliseconds. A bucket
-// that drains its limit in a window loses as many parts a millisecond as its limit has units, so that no fraction
-// arises.
+// Amount is a number of parts of a unit. Each part is 1/W_ms of a unit, where W_ms is the limit's window in milliseconds.
+// So a bucket that drains its limit in a window loses in each millisecond as many parts as its limit has units, without a
+// fraction.
 type Amount struct{ Hi, Lo uint64 }
 
 // AmountOf returns units × parts. It saturates.
@@ -36,7 +36,7 @@ func AmountOf(units, parts int64) Amount {
 	return Amount{hi, lo}
 }
 
-// Plus returns a + b, or the largest amount where that does not fit.
+// Plus returns a + b, or the largest amount if that does not fit.
 func (a Amount) Plus(b Amount) Amount {
 	lo, carry := bits.Add64(a.Lo, b.Lo, 0)
 	hi, over := bits.Add64(a.Hi, b.Hi, carry)
@@ -46,7 +46,7 @@ func (a Amount) Plus(b Amount) Amount {
 	return Amount{hi, lo}
 }
 
-// Minus returns a − b, or 0 where b is larger.
+// Minus returns a − b, or 0 if b is larger.
 func (a Amount) Minus(b Amount) Amount {
 	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
 	hi, under := bits.Sub64(a.Hi, b.Hi, borrow)
@@ -56,7 +56,7 @@ func (a Amount) Minus(b Amount) Amount {
 	return Amount{hi, lo}
 }
 
-// Over returns a / parts, rounded up, and at most the largest int64. Division by 0 returns that, too.
+// Over returns a / parts, rounded up, and at most the largest int64. Division by 0 returns the largest int64, too.
 func (a Amount) Over(parts int64) int64 {
 	if a.Hi >= uint64(parts) { // the quotient does not fit 64 bits
 		return math.MaxInt64

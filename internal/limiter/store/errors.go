@@ -9,10 +9,10 @@ import (
 var (
 	// ErrUnavailable means that the store did not answer in time, or not correctly.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrNotStored accompanies ErrUnavailable if nothing was stored for sure, as the request never reached the store.
+	// ErrNotStored accompanies ErrUnavailable if certainly nothing was stored, as the request never reached the store.
 	ErrNotStored = errors.New("nothing was stored")
-	// ErrTooFewReplicas accompanies ErrUnavailable if the store answered at once that a level cannot be met now. Other
-	// levels may be.
+	// ErrTooFewReplicas accompanies ErrUnavailable if the store answered at once that too few replicas are alive for the
+	// level. There may be enough for other levels.
 	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
 	// ErrNotConnected accompanies ErrUnavailable and ErrNotStored if the store has not been reached since this process
 	// started.
@@ -20,14 +20,14 @@ var (
 	// ErrConflict means that a compare-and-set's condition did not hold: another change came first, and nothing was
 	// stored.
 	ErrConflict = errors.New("the cell has changed")
-	// ErrOverloaded means that a bound of this process or of the store is reached: callers that wait for one key, keys
-	// in memory.
+	// ErrOverloaded means that a bound of this process or of the store is reached, such as that on callers that wait for
+	// one key, or on keys in memory.
 	ErrOverloaded = errors.New("overloaded")
 )
 
-// Untold returns the error of repeated attempts of which it is not known whether one was stored. An earlier attempt may
-// have changed the condition of the last one: its conflict must not be reported as ErrConflict, which says that nothing
-// is stored.
+// Untold returns the error of several attempts if it is not known whether one was stored. An earlier attempt may have
+// changed the condition of the last one. The last one's conflict must then not be reported as ErrConflict, which says that
+// nothing was stored.
 func Untold(failed error) error {
 	return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())
 }

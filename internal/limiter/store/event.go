@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Key is the hash of namespace, policy and identifier that counts are stored under. It is made by a Keyer or read back
-// from a store, so that no code that takes a Key sees an identifier. The zero Key belongs to no identifier.
+// Key is the hash of namespace, policy and identifier under which counts are stored. It is made by a Keyer or read back
+// from a store, so code that takes a Key never sees an identifier. The zero Key belongs to no identifier.
 type Key struct{ Sum [KeySize]byte }
 
 // KeySize is the length of a key in bytes.
@@ -43,26 +43,26 @@ func (k Key) Compare(other Key) int { return bytes.Compare(k.Sum[:], other.Sum[:
 // AppendTo returns b with the key's bytes appended.
 func (k Key) AppendTo(b []byte) []byte { return append(b, k.Sum[:]...) }
 
-// String returns the start of the hash: enough to tell keys apart in a failed test, and too little to look one up.
+// String returns the start of the hash, which is long enough to tell keys apart in a failed test, and too short to look one
+// up.
 func (k Key) String() string { return hex.EncodeToString(k.Sum[:4]) + "…" }
 
-// Instant is a point in time: whole milliseconds since the Unix epoch, UTC. The
-// zero Instant is the epoch and, where a store reports one, means "never".
+// Instant is a point in time in whole milliseconds since the Unix epoch, UTC. The zero Instant is the epoch. If a store
+// reports it, it means "never".
 //
-// Algorithms compute with instants rather than [time.Time] so that nothing is
-// ever rounded across a limit.
+// Algorithms compute with instants instead of [time.Time], so that no time is ever rounded across a limit.
 type Instant int64
 
-// Distant is later than every instant that a decision computes with.
+// Distant is later than every instant with which a decision computes.
 const Distant Instant = math.MaxInt64 / 4
 
-// InstantOf returns the millisecond that t falls into.
+// InstantOf returns the millisecond that contains t.
 func InstantOf(t time.Time) Instant { return Instant(t.UnixMilli()) }
 
 // Time returns i as a UTC time.
 func (i Instant) Time() time.Time { return time.UnixMilli(int64(i)).UTC() }
 
-// Add returns the instant d later, d cut to whole milliseconds.
+// Add returns the instant d later. It truncates d to whole milliseconds.
 func (i Instant) Add(d time.Duration) Instant { return i + Instant(d.Milliseconds()) }
 
 // Sub returns the time from j to i; it saturates at the longest Duration.
@@ -89,8 +89,8 @@ func (i Instant) Floor(window time.Duration) Instant {
 	return start
 }
 
-// EventID is a version 1 UUID (RFC 9562): its time is the event's instant, its
-// node the process that made it. No two are alike, whatever the clock does.
+// EventID is a version 1 UUID (RFC 9562). Its time is the event's instant, and its node is the process that made it. No two
+// are equal, even if the clock is set back.
 type EventID [16]byte
 
 // uuidEpoch is the Unix epoch in 100 ns ticks since 1582-10-15, where the time of
@@ -108,14 +108,14 @@ func (id EventID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// Part returns the id, of the same instant, under which a part of the event's units is given back. No event has it: its
-// node lacks the multicast bit, which those of all processes have.
+// Part returns the id, with the same instant, under which a part of the event's units is given back. No event has this id:
+// its node lacks the multicast bit, which the nodes of all processes have.
 func (id EventID) Part() EventID {
 	id[10] &^= multicast
 	return id
 }
 
-// Instant returns the millisecond that the event is dated.
+// Instant returns the millisecond of the event.
 func (id EventID) Instant() Instant {
 	ticks := uint64(binary.BigEndian.Uint32(id[0:]))
 	ticks |= uint64(binary.BigEndian.Uint16(id[4:])) << 32
@@ -126,15 +126,14 @@ func (id EventID) Instant() Instant {
 // Node returns the 48 bits that identify the process.
 func (id EventID) Node() (n [6]byte) { return [6]byte(id[10:]) }
 
-// IsAfter reports whether the event of id comes after that of other: by instant, and then by bytes. All instances agree
-// on the order of two ids.
+// IsAfter reports whether the event of id comes after that of other: by their instants or, if these are equal, by their
+// bytes. All instances agree on the order of two ids.
 func (id EventID) IsAfter(other EventID) bool {
 	return cmp.Or(cmp.Compare(id.Instant(), other.Instant()), bytes.Compare(id[:], other[:])) > 0
 }
 
-// EventIDs makes the ids of one process. Ids of the same millisecond differ by a
-// counter over the millisecond's ticks and the clock sequence, 163,840,000 of
-// them before it comes round.
+// EventIDs makes the ids of one process. Ids of the same millisecond differ by a counter in the millisecond's ticks and the
+// clock sequence, which repeats after 163,840,000 ids.
 type EventIDs struct {
 	node [6]byte
 	made atomic.Uint64
@@ -149,10 +148,10 @@ func NewEventIDs() *EventIDs {
 	return ids
 }
 
-// Made reports whether id is one of these.
+// Made reports whether id was made by ids.
 func (ids *EventIDs) Made(id EventID) bool { return id.Node() == ids.node }
 
-// Next returns a new id that is dated at.
+// Next returns a new id of the instant at.
 func (ids *EventIDs) Next(at Instant) (id EventID) {
 	n := ids.made.Add(1)
 	ticks := uint64(int64(at)*ticksPerMilli+uuidEpoch) + n%ticksPerMilli
@@ -165,16 +164,15 @@ func (ids *EventIDs) Next(at Instant) (id EventID) {
 	return id
 }
 
-// Event is one recorded request. Appending it again with the same ID changes nothing: an event that was removed stays
-// removed.
+// Event is one recorded request. Appending it again with the same ID changes nothing, even if it has been removed.
 type Event struct {
 	ID   EventID
 	At   Instant
 	Cost int64   // units, at least 1
-	Ends Instant // when a hold stops counting, unless it is settled; 0: no hold
+	Ends Instant // when a hold stops counting unless it is settled; 0: it is not a hold
 }
 
-// Redate gives e the time now, if its own is later. A hold keeps its length.
+// Redate gives e the time now if its own time is later. A hold keeps its length.
 func (e *Event) Redate(now Instant) {
 	if e.At <= now {
 		return
@@ -185,11 +183,11 @@ func (e *Event) Redate(now Instant) {
 	e.At = now
 }
 
-// Log is the newest part of a key's events of one span. During an Update they are the store's memory: its decide may append
-// to them, but must not change them.
+// Log is the newest part of a key's events of one span. During an Update, Events is the store's memory: decide may append to
+// it, but must not change its elements.
 type Log struct {
 	Events []Event // oldest first
-	Sum    int64   // of their costs, if an Update's store knows it and none is a hold; 0: not known
+	Sum    int64   // sum of their costs, if an Update's store knows it and no event is a hold; 0: not known
 }
 
 // From returns l without its first n events.
@@ -205,7 +203,7 @@ func (l *Log) From(n int) Log {
 	return rest
 }
 
-// After returns the part of l that is later than bound.
+// After returns the events of l that are later than bound.
 func (l *Log) After(bound Instant) Log {
 	if len(l.Events) == 0 || l.Events[0].At > bound { // the usual case
 		return *l
@@ -213,7 +211,7 @@ func (l *Log) After(bound Instant) Log {
 	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
 }
 
-// Grow makes room for n more events, up to most in all, where append would allocate room for more than most.
+// Grow makes room for n more events if append would allocate room for more than most events in all.
 func (l *Log) Grow(n, most int) {
 	const doubles = 256 // append doubles capacity up to this length, and adds a quarter beyond
 	if have := len(l.Events); have+n > cap(l.Events) && have < doubles && have+n <= most && most < 2*have {
@@ -221,7 +219,7 @@ func (l *Log) Grow(n, most int) {
 	}
 }
 
-// Insert adds event in order of time. It never changes the events before it, which may be the store's memory.
+// Insert adds event in order of time. It never changes the elements of Events, which may be the store's memory.
 func (l *Log) Insert(event Event) {
 	if l.Sum > 0 {
 		l.Sum = AddSaturating(l.Sum, event.Cost)
@@ -235,7 +233,7 @@ func (l *Log) Insert(event Event) {
 	l.Events = slices.Insert(slices.Clip(l.Events), i, event)
 }
 
-// Redate gives the time now to all later events. It does so in a copy, as Events may be the store's memory.
+// Redate gives all later events the time now. It changes a copy, as Events may be the store's memory.
 func (l *Log) Redate(now Instant) {
 	n := len(l.After(now).Events)
 	if n == 0 {
@@ -247,7 +245,7 @@ func (l *Log) Redate(now Instant) {
 	}
 }
 
-// SumOf returns the sum of the costs of events, or the nearest int64 where that does not fit.
+// SumOf returns the sum of the costs of events, or the nearest int64 if that does not fit.
 func SumOf(events []Event) int64 {
 	sum := int64(0)
 	for i := range events {
@@ -256,7 +254,7 @@ func SumOf(events []Event) int64 {
 	return sum
 }
 
-// AddSaturating returns a + b, or the nearest int64 where that does not fit.
+// AddSaturating returns a + b, or the nearest int64 if that does not fit.
 func AddSaturating(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:

@@ -6,11 +6,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Span is the class of a log's window. A store may keep the classes apart, so that rows of similar age are together. A
-// key has a log of its own in each span.
+// Span is a class of windows by their length. A key has a log of its own in each span, so that a store can keep rows with
+// similar lives together.
 type Span int
 
-// The spans, by the longest window that belongs to each.
+// The spans, each with the longest window that belongs to it.
 const (
 	SpanHour  Span = iota // up to 1 hour
 	SpanDay               // up to 1 day
@@ -29,7 +29,7 @@ func SpanOf(window time.Duration) Span {
 	return SpanMonth
 }
 
-// Query asks for the state of one key. Parts that it does not name are neither read nor returned.
+// Query asks for the state of one key. Only the parts that it names are read and returned.
 type Query struct {
 	Key    Key
 	Level  policy.Level
@@ -37,13 +37,13 @@ type Query struct {
 	Counts bool // all counters of the key that expire after ExpireAfter
 	Tally  bool // all running totals of the key in Span that expire after ExpireAfter
 	Span   Span
-	Cell   bool // the key's cell; outside of an Update, nothing else is then asked for
+	Cell   bool // the key's cell; outside of an Update, such a query names nothing else
 
 	ExpireAfter Instant
 }
 
-// LogQuery asks for the newest Max events of one span that are later than After, those later than now included. Holds
-// are returned beyond Max: one that has ended may remain for a while, and must not hide an event that counts.
+// LogQuery asks for the newest Max events of one span that are later than After, including those later than now. Holds are
+// returned beyond Max: a hold that has ended may remain for a while, and must not displace an event that counts.
 type LogQuery struct {
 	Span  Span
 	After Instant

@@ -2,13 +2,13 @@ package store
 
 import "encoding/binary"
 
-// Reader reads what the functions Append of package binary wrote. After bad input it returns zeros.
+// Reader reads values in the encoding of package binary's Append functions. After bad input it sets Bad, and returns zeros.
 type Reader struct {
 	B   []byte
 	Bad bool
 }
 
-// Take reads n bytes, which are the input's memory.
+// Take reads n bytes. They are part of the input's memory.
 func (r *Reader) Take(n int) []byte {
 	if n < 0 || n > len(r.B) {
 		r.Bad, r.B = true, nil
@@ -30,14 +30,14 @@ func (r *Reader) Key() Key {
 	return KeyFrom([KeySize]byte(r.Take(KeySize)))
 }
 
-// Int reads what binary.AppendVarint wrote.
+// Int reads an integer that binary.AppendVarint wrote.
 func (r *Reader) Int() int64 {
 	n, size := binary.Varint(r.B)
 	r.skip(size)
 	return n
 }
 
-// Uint reads what binary.AppendUvarint wrote.
+// Uint reads an integer that binary.AppendUvarint wrote.
 func (r *Reader) Uint() uint64 {
 	n, size := binary.Uvarint(r.B)
 	r.skip(size)
@@ -52,7 +52,7 @@ func (r *Reader) skip(size int) {
 	r.B = r.B[size:]
 }
 
-// Len reads how many items follow; each has a byte at least.
+// Len reads the number of items that follow. Each item has at least one byte.
 func (r *Reader) Len() int {
 	n := r.Uint()
 	if n > uint64(len(r.B)) {
@@ -62,5 +62,5 @@ func (r *Reader) Len() int {
 	return int(n)
 }
 
-// Text reads bytes that their number precedes.
+// Text reads bytes that are preceded by their number.
 func (r *Reader) Text() []byte { return r.Take(r.Len()) }

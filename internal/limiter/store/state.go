@@ -12,7 +12,7 @@ import (
 type State struct {
 	Logs   []Log   // one for each LogQuery, in its order
 	Counts []Count // in no order
-	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
+	Reset  Instant // events at or before it, and counts of an earlier epoch, no longer count
 	Cell   Cell
 
 	Buckets     []Bucket     // a policy's leaky and token buckets, decoded from the cell
@@ -20,7 +20,7 @@ type State struct {
 	Applied     Applied      // the receipts that were returned, decoded from the cell
 }
 
-// Empty reports whether nothing is counted in s.
+// Empty reports whether s has no events, counts or cell.
 func (s *State) Empty() bool {
 	for i := range s.Logs {
 		if len(s.Logs[i].Events) > 0 {
@@ -48,33 +48,33 @@ func (s *State) ReplaceEvent(e Event) (had bool) {
 	return had
 }
 
-// Cell is one small value of a key that changes by compare-and-set only. The zero Cell does not exist.
+// Cell is one small value of a key that changes by compare-and-set only. The zero Cell means that there is none.
 type Cell struct {
 	Version EventID // new after every change, never used again
-	Value   []byte  // read-only; within an Update the store's memory, valid until its end
+	Value   []byte  // read-only; within an Update it is the store's memory, and valid until the Update ends
 }
 
 // Count is the count of one window of one limit.
 type Count struct {
 	Limit   policy.LimitID
-	Start   Instant // of the window
-	Expires Instant // from then on no decision needs it
+	Start   Instant // start of the window
+	Expires Instant // when no decision needs it any more
 	Epoch   Instant // the reset after which it was counted; 0: none
 	Units   int64   // can be negative while additions and refunds arrive out of order
-	Row     EventID // of the writer whose running total it is; zero: a counter, which all writers add to
+	Row     EventID // the writer whose running total it is; zero: a counter to which all writers add
 }
 
-// Same reports whether c and other are the same counter: of the same limit, window, epoch and writer.
+// Same reports whether c and other have the same limit, window, epoch and writer.
 func (c Count) Same(other Count) bool {
 	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
 }
 
-// Tally is the running total of one writer for one window. It replaces the writer's earlier one. Writing it again
-// changes nothing, nor does an earlier one that arrives late.
+// Tally is the running total of one writer for one window. It replaces the writer's earlier total. Writing it again changes
+// nothing, and an earlier total that arrives late changes nothing either.
 type Tally struct {
 	Count               // Row is not zero
-	Stamp int64         // microseconds since the Unix epoch; of two for one row the later wins
-	TTL   time.Duration // for how long it is kept; whole seconds
+	Stamp int64         // microseconds since the Unix epoch; of two totals for one row, the one with the later Stamp stays
+	TTL   time.Duration // how long it is kept, in whole seconds
 }
 
 // UnitsAt returns the units in the window of limit id that starts at start.
@@ -88,8 +88,8 @@ func (s *State) UnitsAt(id policy.LimitID, start Instant) int64 {
 	return max(0, units)
 }
 
-// farthest is later than any real window: the year 3084. Later windows in a store are damaged data, which calendars and
-// waits can't handle.
+// farthest is the year 3084, later than any real window. Later windows in a store are damaged data, and are ignored because
+// calendars and waits can't handle them.
 const farthest Instant = 1 << 45
 
 // counts reports whether c belongs to a window of limit id that starts at or after start, and has not been reset.
@@ -108,7 +108,7 @@ func (s *State) UnitsFrom(id policy.LimitID, start Instant) int64 {
 	return max(0, units)
 }
 
-// WindowUnits is units of one window; a list may have several for the same window.
+// WindowUnits has units of one window. A list may have several for the same window.
 type WindowUnits struct {
 	Start Instant
 	Units int64
@@ -124,8 +124,8 @@ func (s *State) AppendFrom(units []WindowUnits, id policy.LimitID, start Instant
 	return units
 }
 
-// FirstFrom returns the start of the first window of limit id at or after start with any units, Distant if none has
-// any.
+// FirstFrom returns the start of the first window of limit id that starts at or after start and has units, Distant if there
+// is none.
 func (s *State) FirstFrom(id policy.LimitID, start Instant) Instant {
 	first := Distant
 	for i := range s.Counts {
@@ -139,7 +139,7 @@ func (s *State) FirstFrom(id policy.LimitID, start Instant) Instant {
 // Counted returns a copy of the counters in s.
 func (s *State) Counted() State { return State{Counts: slices.Clone(s.Counts), Reset: s.Reset} }
 
-// Add adds c to s as a store would.
+// Add adds c to the same count in s, as a store does.
 func (s *State) Add(c Count) {
 	for i := range s.Counts {
 		if have := &s.Counts[i]; have.Same(c) {
@@ -150,7 +150,7 @@ func (s *State) Add(c Count) {
 	s.Counts = append(s.Counts, c)
 }
 
-// Replace replaces the same count in s by total, and reports whether s had one.
+// Replace replaces the same count in s by total, and reports whether s had that count.
 func (s *State) Replace(total Count) (seen bool) {
 	i := slices.IndexFunc(s.Counts, total.Same)
 	if i < 0 {
@@ -161,7 +161,8 @@ func (s *State) Replace(total Count) (seen bool) {
 	return true
 }
 
-// Merge adds to s the state of another key of the same target. Cells are not merged, as a condition spans one key.
+// Merge adds to s the state of another key of the same target. It does not merge cells, as a compare-and-set spans only one
+// key.
 func (s *State) Merge(other *State) {
 	s.Reset = max(s.Reset, other.Reset)
 	for i := range s.Logs {
@@ -181,12 +182,12 @@ func (s *State) Merge(other *State) {
 type Conversion struct {
 	Limit  policy.LimitID
 	Last   Instant // when the last unit was sent
-	Probe  bool    // the last unit was a probe
+	Probe  bool    // whether the last unit was a probe
 	Blocks [policy.ConversionBlocks]ConversionBlock
 }
 
-// ConversionBlock has the units sent within one block, and how many of these are confirmed. Its index is the block's
-// number modulo the number of blocks.
+// ConversionBlock has the number of units sent within one block, and how many of these are confirmed. Its index in Blocks
+// is the block's number modulo the number of blocks.
 type ConversionBlock struct {
 	Start           Instant
 	Sent, Confirmed int64
@@ -202,16 +203,15 @@ func (s *State) ConversionOf(id policy.LimitID) *Conversion {
 	return nil
 }
 
-// MaxApplied is the number of returned receipts that a cell keeps: more than the changes to one cell within a store
-// timeout.
+// MaxApplied is the number of returned receipts that a cell keeps. A cell changes fewer times within a store timeout.
 const MaxApplied = 64
 
-// MaxAppliedInMemory is the number of returned receipts of a key that an owner keeps, which changes a key in memory more
-// often than a cell can be written.
+// MaxAppliedInMemory is the number of returned receipts that an owner keeps for a key. It is larger, because an owner changes
+// a key in memory more often than a cell can be written.
 const MaxAppliedInMemory = 1024
 
-// Applied has the receipts that were returned last, with the confirmations and refunds that a cell includes. So one
-// that is sent again completes the first attempt, and has no effect twice.
+// Applied has the receipts that were returned last, whose confirmations and refunds the cell includes. So a receipt that is
+// sent again completes the first attempt, and has no effect twice.
 type Applied struct {
 	Last  []Receipt // the newest first
 	Since Instant   // all returned receipts that were claimed later are in Last
@@ -220,11 +220,11 @@ type Applied struct {
 // Receipt is one entry of a returned receipt.
 type Receipt struct {
 	ID EventID
-	At Instant // when it was returned, not before it was claimed
+	At Instant // when it was returned; not before it was claimed
 }
 
-// Note records at now that the receipt of id, claimed at an instant, was returned. It reports whether this is surely
-// the first time. It keeps the newest receipts, at most most.
+// Note records at now that the receipt of id, which was claimed at the instant claimed, was returned. It reports whether
+// this is certainly the first time. It keeps at most as many receipts as most says, the newest ones.
 func (a *Applied) Note(id EventID, claimed, now Instant, most int) (first bool) {
 	if claimed <= a.Since || slices.ContainsFunc(a.Last, func(r Receipt) bool { return r.ID == id }) {
 		return false
@@ -238,7 +238,7 @@ func (a *Applied) Note(id EventID, claimed, now Instant, most int) (first bool) 
 	return true
 }
 
-// CountAfter returns how many of l's events are later than bound, without the holds that have ended.
+// CountAfter returns how many of l's events are later than bound, without the holds that have ended by endedBy.
 func (l *Log) CountAfter(bound, endedBy Instant) (n int) {
 	for i := range l.Events {
 		if e := &l.Events[i]; e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
