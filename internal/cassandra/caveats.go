@@ -19,13 +19,13 @@ type Caveat string
 
 // The caveats.
 const (
-	CaveatReplication Caveat = "replication_factor" // a single copy
-	CaveatCommitlog   Caveat = "commitlog_sync"     // acknowledged writes are on no disk yet
+	CaveatReplication Caveat = "replication_factor" // the keyspace has a single copy
+	CaveatCommitlog   Caveat = "commitlog_sync"     // nodes acknowledge writes before they are on disk
 	CaveatNodeClocks  Caveat = "node_clocks"        // the nodes' clocks differ by more than the tolerance
 )
 
 // Caveats returns a sentence for each caveat that the cluster has, and an empty one for each that it does not have. The
-// error joins those of checks that failed.
+// error joins the errors of failed checks.
 func (s *Store) Caveats(ctx context.Context) (map[Caveat]string, error) {
 	found := make(map[Caveat]string)
 	var failed []error
@@ -61,7 +61,7 @@ func (s *Store) singleCopy(ctx context.Context) (string, error) {
 	return ofSingleCopy(replication), nil
 }
 
-// ofSingleCopy returns the caveat of a keyspace with this replication, which names the data centres with one copy.
+// ofSingleCopy returns the caveat of a keyspace with this replication. It names the data centres with one copy.
 func ofSingleCopy(replication map[string]string) string {
 	var where []string
 	for name, factor := range replication { // data centres, or "replication_factor"
@@ -73,12 +73,12 @@ func ofSingleCopy(replication map[string]string) string {
 		return ""
 	}
 	slices.Sort(where)
-	return fmt.Sprintf("the keyspace has one copy (%s): a node that is down takes its counts along, and one that loses its disk loses them: "+
+	return fmt.Sprintf("the keyspace has one copy (%s): while a node is down its counts can't be read, and a lost disk loses them: "+
 		"use three", strings.Join(where, ", "))
 }
 
-// lateCommitlogs returns the caveat of nodes that acknowledge writes before they are on disk. It also notes for how long
-// the others wait for further writes before they sync.
+// lateCommitlogs returns the caveat of nodes that acknowledge writes before they are on disk. It also notes the longest
+// commitlog_sync_group_window of the other nodes.
 func (s *Store) lateCommitlogs(ctx context.Context) (string, error) {
 	var late []string
 	var failed []error
@@ -129,19 +129,19 @@ func ofLateCommitlogs(nodes []string) string {
 func (s *Store) nodesApart(ctx context.Context) (string, error) {
 	samples := make(map[string]clockSample)
 	for _, host := range s.nodes.Hosts() {
-		if best, ok := s.bestSample(ctx, host); ok { // else the node is down
+		if best, ok := s.bestSample(ctx, host); ok { // otherwise the node is down
 			samples[host.ConnectAddress().String()] = best
 		}
 	}
 	return ofNodesApart(samples, s.config.ClockTolerance), nil
 }
 
-// ofNodesApart returns the caveat of two nodes whose clocks surely differ by more than the tolerance; zero: no check.
+// ofNodesApart returns the caveat of two nodes whose clocks certainly differ by more than tolerance; zero: no check.
 func ofNodesApart(samples map[string]clockSample, tolerance time.Duration) string {
 	if len(samples) == 0 || tolerance <= 0 {
 		return ""
 	}
-	slow, fast := "", "" // the nodes of which this clock is ahead by the most and by the least
+	slow, fast := "", "" // the nodes with the slowest and the fastest clock
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		s := samples[name]
 		if slow == "" || s.ahead-s.doubt > samples[slow].ahead-samples[slow].doubt {

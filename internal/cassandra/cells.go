@@ -12,16 +12,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Requests to the table of cells. All writes are conditional, and none has a timestamp of its own: Cassandra orders them
-// by their ballots, which plain writes would not respect. Each condition is a statement of its own, as a missing value
-// can't be bound.
+// Requests to the table of cells. All writes are conditional, and none has a timestamp of its own, because Cassandra orders
+// conditional writes by their ballots. Plain writes would not keep that order. Each condition needs a statement of its own,
+// as a missing value can't be bound.
 //
-// A cell is in static columns, which are read only with a row. So it has a row of its own, cellRow, which is written,
-// expires and is removed with it, by one statement. Earlier versions kept events in further rows, which all expire; the
-// row's id is the last possible one, and reads and conditions name it, so that they walk over no other row.
+// A cell is in static columns, which can be read only with a row. So it has a row of its own, cellRow, which the same
+// statements write and remove, and which expires together with the cell. Earlier versions kept events in further rows, which
+// all expire. cellRow has the last possible id, and reads and conditions name it, so that they walk over no other row.
 //
-// The condition on ends_at, which is null in that row, always holds. It makes Cassandra read that row alone; for the
-// version alone it would search for the first row, over all that have expired.
+// The condition on ends_at, which is null in cellRow, always holds. It makes Cassandra read only that row. With a condition on
+// the version alone, Cassandra would search for the first row, past all rows that have expired.
 const (
 	cellRow  = "key = ? AND event_id = ffffffff-ffff-1fff-bf7f-7f7f7f7f7f7f"
 	cellRead = "SELECT event_id, version, value FROM cells WHERE " + cellRow
@@ -100,9 +100,8 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 	return nil
 }
 
-// neverProposed reports whether a conditional write failed before any node was asked to accept it: none could be
-// reached, or too few were alive for the serial level. An error with the commit's level means that it may have been
-// accepted.
+// neverProposed reports whether a conditional write failed before any node was asked to accept it: no node could be reached,
+// or too few were alive for the serial level. After an error with the level of the commit, it may have been accepted.
 func neverProposed(err error) bool {
 	if refused, ok := errors.AsType[*gocql.RequestErrUnavailable](err); ok {
 		return refused.Consistency == conn.Levels[policy.LevelSerial] || refused.Consistency == conn.Levels[policy.LevelLocalSerial]

@@ -14,34 +14,34 @@ import (
 // clockOffset measures how far this instance's clock is from the cluster's.
 type clockOffset struct {
 	last  atomic.Pointer[clockReading] // nil: no answer yet
-	every time.Duration                // between measurements
+	every time.Duration                // interval of measurements
 	again chan struct{}                // triggers a measurement; of capacity one
 }
 
-// clockReading is a measurement: the time by which this instance's clock was ahead of the cluster's, less the error of
+// clockReading is a measurement of the time by which this instance's clock was ahead of the cluster's, less the error of
 // measurement.
 type clockReading struct {
 	ahead time.Duration
-	wall  time.Time     // this instance's clock at that time, without a monotonic reading
-	at    time.Time     // the same by the monotonic clock, or up to gap before
+	wall  time.Time     // the time of the measurement by this instance's clock, without a monotonic reading
+	at    time.Time     // the same time by the monotonic clock, or up to gap before it
 	gap   time.Duration // the most time from at to wall
 }
 
 const (
-	clockInterval = 2 * time.Second // between measurements, in which a clock may drift unseen
-	clockSamples  = 3               // for each node; the one with the shortest round trip is used
+	clockInterval = 2 * time.Second // interval of measurements; a drift of the clock in between goes unnoticed
+	clockSamples  = 3               // samples of each node; the one with the shortest round trip is used
 	clockNodes    = 9               // the most nodes that are asked: the median needs no more
 	clockLooks    = 3               // checks of a clock that seems to have been set
 
-	// nodeTick is the resolution of a node's now() in CQL, whose lower digits only make it unique: the node read its
-	// clock up to a tick after the time in it.
+	// nodeTick is the resolution of a node's now() in CQL. Its lower digits only make it unique, so the node read its clock up
+	// to a tick later than its upper digits say.
 	nodeTick = time.Millisecond
 
-	clusterTimeLasts = time.Minute // without an answer
+	clusterTimeLasts = time.Minute // how long the last answer is used
 )
 
-// now returns by how much the clock, which reads wall, is ahead now: by the measurement, and by changes of the clock
-// since, which show against the monotonic clock.
+// now returns how far the clock, which reads wall, is ahead now: the measurement, plus changes of the clock since then, which
+// it computes by comparison with the monotonic clock.
 func (r *clockReading) now(wall time.Time) time.Duration {
 	ahead := r.ahead + wall.Round(0).Sub(r.wall) - time.Since(r.at)
 	if ahead < 0 {
@@ -73,7 +73,7 @@ func (c *clockOffset) soon() {
 	}
 }
 
-// measure asks the nodes for their time, and passes it to the sweeper. Without an answer the last offset stays.
+// measure asks the nodes for their time, and passes it to the sweeper. If no node answers, the last offset stays.
 func (c *clockOffset) measure(ctx context.Context, s *Store) {
 	ctx, cancel := context.WithTimeout(ctx, clockInterval)
 	defer cancel()
@@ -93,11 +93,11 @@ func (c *clockOffset) measure(ctx context.Context, s *Store) {
 		s.sweeper.time.Store(nil)
 		return
 	}
-	s.sweeper.time.Store(&median.said)
+	s.sweeper.time.Store(&median.cluster)
 }
 
-// medianOf returns the median of samples, which it sorts. Of two in the middle it returns the one nearer to this clock,
-// so that half of the nodes can't make this clock appear wrong.
+// medianOf returns the median of samples, which it sorts. Of two in the middle it returns the one that is nearer to this
+// clock, so that only more than half of the nodes can make this clock appear wrong.
 func medianOf(samples []clockSample) *clockSample {
 	slices.SortFunc(samples, func(a, b clockSample) int { return cmp.Compare(a.certain(), b.certain()) })
 	median, lower := &samples[len(samples)/2], &samples[(len(samples)-1)/2]
@@ -109,25 +109,25 @@ func medianOf(samples []clockSample) *clockSample {
 
 // clockSample is one node's answer to the question for its time.
 type clockSample struct {
-	said  clusterTime   // the node's time
-	began time.Time     // the start of the round trip, by the monotonic clock
-	gap   time.Duration // the most time from began to read
-	read  time.Time     // this clock at that time
-	ahead time.Duration // by which this clock was ahead, if the node answered in the middle of the round trip
-	doubt time.Duration // the largest error of ahead
+	cluster clusterTime   // the node's time
+	began   time.Time     // the start of the round trip, by the monotonic clock
+	gap     time.Duration // the longest possible time from began to read
+	read    time.Time     // this clock's time at the start
+	ahead   time.Duration // how far this clock was ahead, if the node answered in the middle of the round trip
+	doubt   time.Duration // the largest error of ahead
 }
 
-// newClockSample returns the sample of a node that said said, in a round trip from began to ended, after this clock
-// read read.
-func newClockSample(began, read, ended, said time.Time) clockSample {
+// newClockSample returns the sample of a node that answered with its time answer. The round trip lasted from began to ended,
+// and this clock's time was read at its start.
+func newClockSample(began, read, ended, answer time.Time) clockSample {
 	trip := ended.Sub(began)
 	return clockSample{
-		said: clusterTime{was: said, at: ended}, began: began, read: read,
-		ahead: read.Add(trip / 2).Sub(said.Truncate(nodeTick).Add(nodeTick / 2)), doubt: (trip + nodeTick) / 2,
+		cluster: clusterTime{was: answer, at: ended}, began: began, read: read,
+		ahead: read.Add(trip / 2).Sub(answer.Truncate(nodeTick).Add(nodeTick / 2)), doubt: (trip + nodeTick) / 2,
 	}
 }
 
-// certain returns by how much this clock is surely ahead or, if negative, behind.
+// certain returns how far this clock is at least ahead or, if negative, behind.
 func (s clockSample) certain() time.Duration {
 	switch {
 	case s.ahead > s.doubt:
@@ -157,8 +157,8 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 	return best, ok
 }
 
-// ClockOffset returns by how much this instance's clock is ahead of the cluster's or, if negative, behind: the median
-// over nodes, less the error of measurement, and changes of the clock since. It is 0 and false before the first answer.
+// ClockOffset returns how far this instance's clock is ahead of the cluster's or, if negative, behind: the median over nodes,
+// less the error of measurement, plus changes of the clock since. It returns 0 and false before the first answer.
 func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
 	last := s.clock.last.Load()
 	if last == nil {
@@ -167,19 +167,19 @@ func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
 	return last.now(s.config.Now()), true
 }
 
-// Skewed reports whether this instance's clock is beyond the configured tolerance now, changes since the last
-// measurement included.
+// Skewed reports whether this instance's clock is beyond the configured tolerance now. It includes changes of the clock since
+// the last measurement.
 func (s *Store) Skewed() bool {
 	last, tolerance := s.clock.last.Load(), s.config.ClockTolerance
 	if last == nil || tolerance <= 0 {
 		return false
 	}
-	for range clockLooks { // a process that stood still between the two readings also gets here
+	for range clockLooks { // repeated, as the process may have stood still between reading the two clocks
 		if last.now(s.config.Now()).Abs() <= tolerance {
 			return false
 		}
 	}
-	if last.ahead.Abs() <= tolerance { // perhaps the machine slept, and its monotonic clock stood still
+	if last.ahead.Abs() <= tolerance { // the clock was right when measured: perhaps the machine slept, and its monotonic clock stood still
 		s.clock.soon()
 	}
 	return true

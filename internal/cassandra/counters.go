@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Requests to the table of counters, at the policy's levels like those to the tables of events. An addition is never
-// sent twice, as it may have counted even if it timed out.
+// Requests to the table of counters have the policy's levels, like those to the tables of events. An addition is never sent
+// twice, as it may have counted even if it timed out.
 const (
 	countersAdd = "UPDATE counters SET units = units + ? " +
 		"WHERE key = ? AND expires_at = ? AND limit_id = ? AND window_start = ? AND epoch = ?"
@@ -22,8 +22,8 @@ const (
 // resetLimitID marks the row of a key's reset: no limit has an empty id.
 const resetLimitID = ""
 
-// limitName is a limit's id in a row. There are few ids, so rows share their texts: a remembered row keeps no text of
-// its own.
+// limitName is a limit's id in a row. Rows share the texts of ids, as there are few of them, so a remembered row has no text
+// of its own.
 type limitName policy.LimitID
 
 var _ gocql.Unmarshaler = (*limitName)(nil)
@@ -36,7 +36,7 @@ func (n *limitName) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 	return nil
 }
 
-// readCounts returns the counters of key that expire after an instant, and the latest reset among them.
+// readCounts returns the counters of key that expire after an instant, and the latest reset that is kept with them.
 func (s *Store) readCounts(
 	ctx context.Context, key []byte, level gocql.Consistency, after store.Instant,
 ) (counts []store.Count, reset store.Instant, err error) {
@@ -57,8 +57,8 @@ func (s *Store) readCounts(
 	return counts, reset, rows.Close()
 }
 
-// addCounts adds to one or several counters of key. They share a partition, so one batch carries them. It is not
-// atomic: after an error some may have counted.
+// addCounts adds to one or several counters of key. They are in one partition, so one batch is enough. It is not atomic:
+// after an error some additions may have counted.
 func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []store.Count) error {
 	if len(add) == 1 {
 		query := s.session.Query(countersAdd, counterArgs(key, &add[0])...).WithContext(ctx).Consistency(level)

@@ -5,8 +5,8 @@
 // Package conn connects to the cluster and knows its nodes, migrate brings the tables up to date, and lease lets one
 // process at a time do a task. This package defines how rows are written and read, and when they expire.
 //
-// No other package uses gocql. The package knows nothing of policies or algorithms. It never sees an identifier, only
-// store.Key.
+// No package outside internal/cassandra uses gocql. This package does not know policies or algorithms. It never sees an
+// identifier, only store.Key.
 package cassandra
 
 import (
@@ -19,7 +19,7 @@ import (
 // Config has the cluster's addresses, and the settings of connections to it.
 type Config = conn.Config
 
-// Mistake is the reason why a cluster that answers can't be used until an operator mends something.
+// Mistake is the reason why a cluster that answers can't be used until an operator fixes something.
 type Mistake = conn.Mistake
 
 // Defaults of a Config.

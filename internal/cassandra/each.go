@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// WriteEach stores each of w as Write does. Writes of one request share trips, without a goroutine for each.
+// WriteEach stores each of w as Write does. Writes that need only one request share trips, without a goroutine for each.
 func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	e := &each{store: s, wrote: wrote, items: make([]item[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
 	for i := range w {
@@ -43,38 +43,39 @@ type boarded struct {
 	items []*item[*keyWrite]
 }
 
-// itemOf makes the item for w, and returns its lane; false if w needs more than one request, or none.
+// itemOf makes the item for w, and returns its lane. It returns false if w can't be one item: it is invalid, or needs more
+// than one request.
 func (e *each) itemOf(i int, w *store.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return lane{}, false
 	}
-	said, span, ok := keyWriteOf(w)
+	write, span, ok := keyWriteOf(w)
 	if !ok {
 		return lane{}, false
 	}
-	e.keyWrites[i] = said
-	e.items[i] = item[*keyWrite]{request: &e.keyWrites[i], parts: len(said.entries), told: func(r *item[*keyWrite]) {
+	e.keyWrites[i] = write
+	e.items[i] = item[*keyWrite]{request: &e.keyWrites[i], parts: len(write.entries), onDone: func(r *item[*keyWrite]) {
 		e.wrote(i, written(r.err, 1))
 		e.all.Done()
 	}}
-	return e.store.laneOf(said.key, span, level), true
+	return e.store.laneOf(write.key, span, level), true
 }
 
-// keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w needs more than one request: it
-// must have events alone, or running totals alone.
-func keyWriteOf(w *store.Write) (said keyWrite, span store.Span, ok bool) {
+// keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w needs more than one request: w must
+// have only events of one log, or only running totals.
+func keyWriteOf(w *store.Write) (write keyWrite, span store.Span, ok bool) {
 	if w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
 		return keyWrite{}, 0, false
 	}
-	said.key = w.Key.Bytes()
+	write.key = w.Key.Bytes()
 	switch {
 	case len(w.Events) > 0 && len(w.Logs) == 1 && len(w.Put) == 0:
-		said.entries = appendEntries(said.key, &w.Logs[0], w)
-		return said, w.Logs[0].Span, true
+		write.entries = appendEntries(write.key, &w.Logs[0], w)
+		return write, w.Logs[0].Span, true
 	case len(w.Put) > 0 && (len(w.Events) == 0 || len(w.Logs) == 0):
-		said.entries = putEntries(said.key, w)
-		return said, w.Span, true
+		write.entries = putEntries(write.key, w)
+		return write, w.Span, true
 	}
 	return keyWrite{}, 0, false
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// eventStatements are the requests to one table of events. All have the policy's levels: appends, removals and resets
+// eventStatements are the requests to one table of events. All have the policy's levels. Appends, removals and resets have
 // the write level, so that a later read at the read level sees them.
 //
-// Every write of an event has a timestamp of the event's own instant and the kind of write, so that the last kind wins,
-// independently of clocks, nodes and delays: a removal that overtakes its event, or is sent by an instance whose clock
-// is behind, removes it all the same. By instances' clocks, which Cassandra uses by default, an event could survive its
-// removal, and a settled hold could end.
+// The timestamp of each write of an event consists of the event's own instant and the kind of write. So the last kind wins,
+// independently of clocks, nodes and delays: a removal removes its event even if it overtakes it, or is sent by an instance
+// whose clock is behind. With timestamps by instances' clocks, which are the default, an event could survive its removal, and
+// a settled hold could end.
 type eventStatements struct {
-	insert string // repeatable: the same id is the same row
-	hold   string // repeatable; with the hold's end, 0 once it is settled
-	newest string
-	all    string // the newest of several keys
+	insert string // repeatable, as the same id is the same row
+	hold   string // repeatable; sets the hold's end, which is 0 once it is settled
+	newest string // reads the newest events of a key
+	all    string // reads the newest events of several keys
 	remove string // repeatable
 	reset  string // repeatable; its timestamp is the reset's own instant, so that the latest reset wins
 }
 
-// The kinds of writes of an event, in microseconds after its instant: the latest wins.
+// The kinds of writes of an event, in microseconds after its instant. The largest wins.
 const (
 	saysAppend = iota
 	saysSettle
@@ -36,8 +36,8 @@ const (
 const microsPerMilli = 1000
 
 // timestamp returns the timestamp of a write of this kind to the event id.
-func timestamp(id store.EventID, word int64) int64 {
-	return int64(id.Instant())*microsPerMilli + word
+func timestamp(id store.EventID, kind int64) int64 {
+	return int64(id.Instant())*microsPerMilli + kind
 }
 
 // eventTables has the statements for each span's table.
@@ -59,8 +59,8 @@ func newEventStatements(table string) eventStatements {
 	}
 }
 
-// readLog returns the newest events that q asks for, and the reset that was read with them. Without events a reset has
-// no effect.
+// readLog returns the newest events that q asks for, and the reset that was read with them. A reset can't be read without
+// events, and has no effect then.
 func (s *Store) readLog(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery,
 ) (log store.Log, reset store.Instant, err error) {
@@ -75,8 +75,8 @@ func (s *Store) readLog(
 	return r.log, r.reset, nil
 }
 
-// readLogAlone reads limit rows, and further ones if holds are among them: a hold that has ended, and whose row has not
-// expired yet, must not take the place of an event that counts.
+// readLogAlone reads limit rows, and more if holds are among them: a hold that has ended, but whose row has not expired yet,
+// must not take the place of an event that counts.
 func (s *Store) readLogAlone(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery, limit int,
 ) (log store.Log, reset store.Instant, err error) {
@@ -99,7 +99,7 @@ func (s *Store) readLogAlone(
 	}
 }
 
-// settledAmong returns the number of events that are no holds.
+// settledAmong returns the number of events that are not holds.
 func settledAmong(events []store.Event) (n int) {
 	for i := range events {
 		if events[i].Ends == 0 {
@@ -109,20 +109,19 @@ func settledAmong(events []store.Event) (n int) {
 	return n
 }
 
-// eventOf returns the event of a row; null columns are 0. A row counts for at least one unit: a smaller cost is damage,
-// and must not make room for others.
+// eventOf returns the event of a row, in which null columns are 0. A row counts for at least one unit, as a smaller cost is
+// damaged data that must not permit more.
 func eventOf(id gocql.UUID, cost, ends int64) store.Event {
 	eventID := store.EventID(id)
 	return store.Event{ID: eventID, At: eventID.Instant(), Cost: max(1, cost), Ends: store.Instant(ends)}
 }
 
-// appendEvents stores w's events in one request: they share the key's partition.
+// appendEvents stores w's events in one request, as they are all in the key's partition.
 func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *store.LogWrite, w *store.Write) error {
 	return s.writeKey(ctx, key, log.Span, level, appendEntries(key, log, w))
 }
 
-// appendEntry returns the request to store e. An event that was never a hold has no end, which would cost a column in
-// every row.
+// appendEntry returns the request to store e. An event that was never a hold has no end, to save a column in every row.
 func appendEntry(key []byte, log *store.LogWrite, e *store.Event, settle bool) gocql.BatchEntry {
 	statements, ttl := &eventTables[log.Span], whole(log.TTL)
 	entry := gocql.BatchEntry{Idempotent: true}
@@ -152,8 +151,8 @@ func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistenc
 	return s.exec(query.WithContext(ctx).Consistency(level))
 }
 
-// batch returns an empty batch that retries on another node if all its entries may be sent twice. If the first node is
-// slow, it is also sent to another at once, unless it is logged, which costs several nodes more.
+// batch returns an empty batch of this kind. It is retried on another node, unless it adds to counters. An unlogged batch is
+// also sent to a second node while the first is slow; a logged one is not, as it costs several nodes more.
 func (s *Store) batch(ctx context.Context, kind gocql.BatchType, level gocql.Consistency) *gocql.Batch {
 	batch := s.session.NewBatch(kind).WithContext(ctx)
 	batch.SetConsistency(level)

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Requests to the table of changes, at the store's own levels unless the request has others, as a change belongs to no
-// policy. Publishing is repeatable: the same id is the same row.
+// Requests to the table of changes have the store's own levels unless they name others, as a change belongs to no policy.
+// Publishing can be repeated, as the same id is the same row.
 const (
 	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes, details) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 	changesBetween = "SELECT id, kind, key, until, strikes, details FROM changes " +
@@ -22,15 +22,16 @@ const (
 
 const (
 	changeBucket = store.Instant(time.Hour / time.Millisecond) // the time span of a partition
-	// longestChange is the longest life of a change, and how far back changes are read: one and a half times as long as
-	// the longest reset is kept.
+	// longestChange is the longest life of a change, and how far back changes are read. It is one and a half times as long
+	// as the longest reset is kept.
 	longestChange = 3 * policy.MaxWindow
 	// changesAhead is how far the clock that dated a change may be ahead of this instance's.
 	changesAhead = time.Hour
 	// changeBuckets is the most partitions that one request reads: a poll needs two or three, a start some hundreds.
 	changeBuckets = 32
-	changeRows    = 500 // of one page
-	// shortestPoll is the shortest span that is read if longer ones are too long for a node, in milliseconds.
+	changeRows    = 500 // rows of one page
+	// shortestPoll is the shortest time, in milliseconds, that is read by a request of its own if a node can't read a longer
+	// one.
 	shortestPoll store.Instant = 100
 )
 
@@ -78,8 +79,8 @@ func (s *Store) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Chan
 	return changes, nil
 }
 
-// appendChanges appends the changes between two instants to changes. Expired ones remain as tombstones for gc_grace,
-// and a node refuses to walk over very many of them at once: then it reads the two halves.
+// appendChanges appends the changes between two instants to changes. Expired changes remain as tombstones for gc_grace, and a
+// node refuses to walk over too many of them in one request. Then appendChanges reads the two halves.
 func (s *Store) appendChanges(
 	ctx context.Context, level gocql.Consistency, changes []store.Change, from, until store.Instant,
 ) ([]store.Change, error) {
@@ -118,7 +119,7 @@ func (s *Store) appendChangesAtOnce(
 	return changes, rows.Close()
 }
 
-// detailsOf returns the value to bind for c's details: unset if there are none, which leaves no tombstone.
+// detailsOf returns the value to bind for c's details. If there are none, it is unset, which leaves no tombstone.
 func detailsOf(c *store.Change) any {
 	if c.Details == "" {
 		return gocql.UnsetValue
@@ -126,7 +127,7 @@ func detailsOf(c *store.Change) any {
 	return c.Details
 }
 
-// changeOf returns the change of a row; false for one of a later version, with another kind of keys.
+// changeOf returns the change of a row. It returns false if a later version wrote the row, with another kind of key.
 func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int) (store.Change, bool) {
 	if len(key) != store.KeySize {
 		return store.Change{}, false

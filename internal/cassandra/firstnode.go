@@ -12,11 +12,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// firstNodes caches the node that the driver asks first for a key, for each part of the ring. Asking the driver for
-// each key costs a tenth of a take. At the edges of a node's ranges, and for a while after the cluster has changed, it
-// may name another node. That costs only a hop, as the driver routes requests.
+// firstNodes caches, for each part of the ring, the node that the driver asks first for a key. Finding it out for each key
+// costs a tenth of a take. At the edges of a node's ranges, and for a while after the cluster has changed, the cache may name
+// another node. That only costs a hop, as the driver routes requests.
 type firstNodes struct {
-	parts [2][ringParts]atomic.Pointer[firstNode] // for levels that count in the local data centre, and others
+	parts [2][ringParts]atomic.Pointer[firstNode] // for levels that count in the local data centre, and for others
 }
 
 // firstNode is the first node of a part of the ring.
@@ -26,14 +26,14 @@ type firstNode struct {
 }
 
 const (
-	// ringParts is the number of parts: a few for each of the ranges of a cluster of 50 nodes with 16 each.
+	// ringParts is the number of parts: a few for each range in a cluster of 50 nodes with 16 ranges each.
 	ringParts = 1 << 12
 	// firstNodeFor is how long a first node is cached.
 	firstNodeFor = 5 * time.Second
 )
 
-// laneOf returns the lane of requests for key. A lane's requests have the same first replica, which at a level of one
-// answers them without another node.
+// laneOf returns the lane of requests for key. A lane's requests have the same first replica, which answers them without
+// another node if the level is ONE.
 func (s *Store) laneOf(key []byte, span store.Span, level gocql.Consistency) lane {
 	return lane{node: s.firstNodeOf(key, level), span: span, level: level}
 }
@@ -56,7 +56,7 @@ func (s *Store) firstNodeOf(key []byte, level gocql.Consistency) string {
 	return known.host
 }
 
-// reading returns l for reads of rows later than an instant.
+// reading returns l for reads of rows that are later than after.
 func (l lane) reading(after, now store.Instant) lane {
 	l.reach = bits.Len64(uint64(max(0, now-after)))
 	return l

@@ -25,7 +25,7 @@ type Later struct {
 	local      bool       // a policy needs a local data centre
 	datacenter atomic.Pointer[string]
 	store      atomic.Pointer[Store]
-	waits      atomic.Pointer[error] // why there is no store
+	waits      atomic.Pointer[error] // the reason why there is no store
 }
 
 var (
@@ -33,8 +33,8 @@ var (
 	_ store.Feed  = (*Later)(nil)
 )
 
-// OpenLater connects as Open does, after a migration if config says so. If the cluster can't be reached or does not
-// answer, it logs that, and Run tries again. The error is a Mistake, or ctx's.
+// OpenLater connects as Open does, after a migration if config says so. If the cluster can't be reached or does not answer,
+// it logs that, and Run tries again. The error is a Mistake or the error of ctx.
 func OpenLater(ctx context.Context, config Config) (*Later, error) {
 	l := &Later{config: config.WithDefaults(), opened: time.Now(), local: config.UsesLocalLevels}
 	name := config.Datacenter // if empty, the cluster's own name is used once it is reached
@@ -48,12 +48,12 @@ func OpenLater(ctx context.Context, config Config) (*Later, error) {
 	case IsMistake(err):
 		return nil, err
 	}
-	l.config.Logger.Warn("waiting for Cassandra; until it is reached policies decide as their on_store_error says", "error", err)
+	l.config.Logger.Warn("waiting for Cassandra: until it is reached, policies decide as their on_store_error says", "error", err)
 	return l, nil
 }
 
-// OnMove sets a function that is called with the name of the local data centre, if that is known only once the cluster
-// is reached. No request is answered before that call, nor for a store timeout after. Call OnMove before Run.
+// OnMove sets a function that is called with the name of the local data centre if the name becomes known only when the
+// cluster is reached. No request is answered before that call, or within a store timeout after it. Call OnMove before Run.
 func (l *Later) OnMove(move func(datacenter string) error) { l.move = move }
 
 // Run connects, unless OpenLater has, and does what Store.Run does. Its error is a Mistake.
@@ -71,7 +71,7 @@ func (l *Later) Run(ctx context.Context) error {
 		case ctx.Err() != nil && err != nil:
 			return nil
 		case IsMistake(err):
-			l.config.Logger.Error("Cassandra can't be used until this is mended", "error", err)
+			l.config.Logger.Error("Cassandra can't be used until this is fixed", "error", err)
 			return err
 		case err != nil:
 			l.config.Logger.Debug("still waiting for Cassandra", "error", err)
@@ -101,11 +101,11 @@ func (l *Later) open(ctx context.Context) (*Store, error) {
 		}
 	}
 	config := l.config
-	config.UsesLocalLevels = false // adopt checks the policies that are in force then
+	config.UsesLocalLevels = false // adopt checks this for the policies that are in force by then
 	return Open(ctx, config)
 }
 
-// adopt makes s answer from now on.
+// adopt makes s the store that answers requests from now on.
 func (l *Later) adopt(ctx context.Context, s *Store) error {
 	if name := s.Datacenter(); name != l.Datacenter() {
 		l.datacenter.Store(&name)

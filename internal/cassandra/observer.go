@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// observer adds each request to the traces of its calls. The driver calls it when a request is answered or given up. It
-// never looks at values, as keys are among them.
+// observer adds each request to the traces of its calls. The driver calls it when a request is answered or given up. It does
+// not read bound values, as keys are among them.
 type observer struct{}
 
 var (

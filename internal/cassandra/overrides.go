@@ -19,7 +19,7 @@ const (
 
 const (
 	overrideParts = 16
-	overrideRows  = 500 // of one page
+	overrideRows  = 500 // rows of one page
 )
 
 // keepEntry returns the write that keeps the override c for instances that start.
@@ -34,7 +34,7 @@ func keepEntry(c *store.Change) gocql.BatchEntry {
 	}}
 }
 
-// Overrides returns the latest override of each key, of those without end and of recent ones.
+// Overrides returns the latest override of each key, including recent ones that have an end.
 func (s *Store) Overrides(ctx context.Context, level policy.Level) ([]store.Change, error) {
 	consistency, err := levelOf(cmp.Or(level, s.config.Consistency.Read))
 	if err != nil {

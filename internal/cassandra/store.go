@@ -32,13 +32,13 @@ type Store struct {
 	writes     trips[*keyWrite]
 	written    trips[*writeRead]
 
-	groupWindow atomic.Int64 // the longest of the nodes, as a time.Duration; 0: none is known. See perBatch
+	groupWindow atomic.Int64 // the nodes' longest commitlog_sync_group_window, as a time.Duration; 0: none is known. See perBatch
 }
 
 var _ store.Store = (*Store)(nil)
 
-// Open connects to a cluster whose tables exist and fit this binary, and measures its clock. The error says what is
-// missing, and is a Mistake if it does not help to wait.
+// Open connects to a cluster whose tables exist and fit this binary, and measures its clock. The error is a Mistake if waiting
+// does not help.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	config = config.WithDefaults()
 	if err := config.Check(); err != nil {
@@ -66,11 +66,11 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, conn.Judged(err)
 	}
 	s.clock.measure(ctx, s)
-	_, _ = s.lateCommitlogs(ctx) // batches are full if nothing is found out
+	_, _ = s.lateCommitlogs(ctx) // if it fails, batches are as large as without group commits
 	return s, nil
 }
 
-// openTrips sets up the trips, by which requests are batched.
+// openTrips sets up the batching of requests into trips.
 func (s *Store) openTrips() {
 	timeout, traced := s.config.Timeout, s.config.Traced
 	s.reads = trips[*keyRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
@@ -86,9 +86,8 @@ func (s *Store) Close() { s.session.Close() }
 // Datacenter returns the name of the local data centre. It is empty if the cluster has several and none was chosen.
 func (s *Store) Datacenter() string { return s.datacenter }
 
-// CanPromise returns an error if the guarantee of one of policies holds within one data centre and none was chosen as
-// the local one, as the policies for which the store was opened need none: reads and writes would go to any data
-// centre.
+// CanPromise returns an error if the guarantee of one of policies holds within one data centre, and no local data centre was
+// chosen, as the policies for which the store was opened did not need one. Reads and writes would then go to any data centre.
 func (s *Store) CanPromise(policies []policy.Policy) error {
 	if s.datacenter != "" {
 		return nil
@@ -119,7 +118,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
-// Read returns what q asks for, at q's level.
+// Read returns the state that q asks for, read at q's level.
 func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	level, err := levelOf(q.Level)
 	if err != nil {
@@ -161,8 +160,8 @@ func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	return state, nil
 }
 
-// Write stores w at w's level. Events and counters are stored independently: after an error either may be stored
-// without the other.
+// Write stores w at w's level. Events and counters are stored independently, so after an error either may be stored without
+// the other.
 func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	level, err := levelOf(w.Level)
 	if err != nil {
@@ -200,7 +199,7 @@ func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	return written(all.run(ctx), len(all))
 }
 
-// written returns the error of a write of this many requests, given the error of one of them.
+// written returns the error of a write that took this many requests and failed with err.
 func written(err error, requests int) error {
 	switch {
 	case err == nil:
@@ -211,7 +210,7 @@ func written(err error, requests int) error {
 	return conn.Unavailable("writing", notSure(err)) // some requests may be stored
 }
 
-// tasks are requests of one decision that need not wait for each other.
+// tasks are requests that need not wait for each other.
 type tasks []func(context.Context) error
 
 func (t *tasks) add(task func(context.Context) error) { *t = append(*t, task) }
@@ -241,10 +240,10 @@ func levelOf(name policy.Level) (gocql.Consistency, error) {
 	return level, nil
 }
 
-// repeated marks q as safe to send twice: to another node if the first is gone, and at the same time if it is slow.
+// repeated marks q as safe to send twice: to a second node after the first has failed, or while the first is slow.
 func (s *Store) repeated(q *gocql.Query) *gocql.Query { return s.config.Repeatable(q) }
 
-// exec sends a write that is safe to repeat, and sends it to another node, too, if the first fails or is slow.
+// exec sends a write that is safe to repeat. It also sends it to a second node if the first fails or is slow.
 func (s *Store) exec(q *gocql.Query) error {
 	s.repeated(q)
 	began := time.Now()
@@ -256,9 +255,10 @@ func (s *Store) execBatch(batch *gocql.Batch) error {
 	return s.stored(s.session.ExecuteBatch(batch), batch.Attempts(), began)
 }
 
-// stored adds store.ErrNotStored to the error of a write that no node has executed: none could be reached, or the
-// coordinator knew that too few replicas were alive. The error of one attempt does not show the outcome of another. The
-// driver counts attempts when they end: once it may have sent the second, the first may still be in progress.
+// stored adds store.ErrNotStored to the error of a write that no node has executed, because none could be reached or the
+// coordinator knew that too few replicas were alive. It does so only if there was certainly a single attempt, as the error of
+// one attempt does not show the outcome of another. The driver counts attempts when they end, so the time matters, too: a
+// second attempt may have been sent while the first is still in progress.
 func (s *Store) stored(err error, attempts int, began time.Time) error {
 	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/conn.SpeculateAfter
 	if alone && (errors.Is(err, gocql.ErrNoConnections) || conn.TooFew(err)) {

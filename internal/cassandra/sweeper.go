@@ -25,14 +25,14 @@ type sweeper struct {
 	// time.
 	time atomic.Pointer[clusterTime]
 
-	slices  atomic.Int64 // slices of the current pass that are done
-	deleted atomic.Int64 // keys with deleted counters, since the start
+	slices  atomic.Int64 // number of slices of the current pass that are done
+	deleted atomic.Int64 // number of keys with deleted counters since the start
 
 	finished atomic.Int64 // the end of the last pass, in milliseconds; 0: none has ended
 }
 
-// Requests of a sweep. A read at ONE may miss rows, which the next sweep finds. A deletion by range needs no policy.
-// Its timestamp is the bound of expiry, so that it does not hide later writes.
+// Requests of a sweep. A read at ONE may miss rows, which the next sweep finds. The deletion of a range needs no knowledge of
+// policies. Its timestamp is the bound of expiry, so that it does not hide later writes.
 const (
 	sweepRead   = "SELECT key, expires_at FROM counters WHERE token(key) >= ? AND token(key) <= ? PER PARTITION LIMIT 1"
 	sweepDelete = "DELETE FROM counters WHERE key = ? AND expires_at < ?"
@@ -45,19 +45,19 @@ const (
 	sweepLeaseRenew = 15 * time.Second
 	sweepLeaseRetry = 2 * time.Second // interval of attempts by waiting processes
 
-	sweepSlices   = 1024 // of the ring in one pass
-	sweepHalvings = 10   // the most for a slice: the smallest part is a millionth of the ring
-	sweepRows     = 500  // of one page
+	sweepSlices   = 1024 // slices of the ring in one pass
+	sweepHalvings = 10   // how often a slice may be halved: the smallest part is a millionth of the ring
+	sweepRows     = 500  // rows of one page
 	sweepTimeout  = 20 * time.Second
-	// sweepDeletions is the number of concurrent deletions. One by one, each waiting for a sync of the commit log, they
-	// would reach a hundred a second, which new keys may exceed.
+	// sweepDeletions is the number of concurrent deletions. One after the other, each waiting for a sync of the commit log,
+	// would be a hundred a second, and new keys may be more.
 	sweepDeletions = 32
 )
 
 // Sweeps is the progress of the sweeper.
 type Sweeps struct {
-	Progress float64   // of the current pass, 0 to 1; 0 if another instance sweeps
-	Deleted  int64     // keys with deleted counters, since this process started
+	Progress float64   // done share of the current pass, 0 to 1; 0 if another instance sweeps
+	Deleted  int64     // number of keys with deleted counters since this process started
 	Finished time.Time // the end of this instance's last pass; zero: none has ended
 }
 
@@ -87,9 +87,8 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// run sweeps while it holds the lease, until ctx ends. A process that doesn't know the time leaves the lease to others.
-// Each process begins at a random slice: otherwise, if processes lived shorter than a pass, the last slices would never
-// be swept.
+// run sweeps while it holds the lease, until ctx ends. A process that doesn't know the time does not take or renew the lease.
+// Each process begins at a random slice, or the last slices would never be swept if processes lived shorter than a pass.
 func (w *sweeper) run(ctx context.Context) {
 	level, _ := conn.SerialLevel(w.config.SerialConsistency) // Config.Check has checked it
 	turn := sweepTurn{session: w.session, holder: rand.Text(), level: level}
@@ -122,7 +121,7 @@ func (w *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweepTurn is one process's knowledge of the sweep lease.
+// sweepTurn is the state of the sweep lease as one process knows it.
 type sweepTurn struct {
 	session *gocql.Session
 	holder  string
@@ -142,7 +141,7 @@ func (t *sweepTurn) mine(ctx context.Context) (held bool, err error) {
 		return t.held, nil
 	}
 	t.held, err = lease.Take(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
-	t.asked, t.taken = time.Now(), t.held || err != nil // without an answer the lease may be taken
+	t.asked, t.taken = time.Now(), t.held || err != nil // after an error this process may have the lease
 	return t.held, err
 }
 
@@ -153,7 +152,7 @@ func (t *sweepTurn) end() {
 	}
 }
 
-// swept notes that next slices have been tried.
+// swept notes that this number of slices has been tried.
 func (w *sweeper) swept(next int) {
 	w.slices.Store(int64(next % sweepSlices))
 	if next%sweepSlices == 0 {
@@ -161,7 +160,7 @@ func (w *sweeper) swept(next int) {
 	}
 }
 
-// slice deletes counters that expired SweepAge before now, the cluster's time, in the i-th part of the ring.
+// slice deletes the counters in the i-th part of the ring that expired SweepAge before now, which is the cluster's time.
 func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -170,8 +169,8 @@ func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	return w.part(ctx, first, first+(width-1), now.Add(-w.config.SweepAge).UnixMilli(), sweepHalvings)
 }
 
-// part deletes counters that expired before an instant in the part of the ring from first to last. Deleted rows remain
-// as tombstones for gc_grace, and a node refuses to walk over very many of them at once: then part reads the two
+// part deletes the counters in the part of the ring from first to last that expired before the instant expired. Deleted rows
+// remain as tombstones for gc_grace, and a node refuses to walk over too many of them in one request. Then part reads the two
 // halves.
 func (w *sweeper) part(ctx context.Context, first, last, expired int64, halvings int) error {
 	err := w.partAtOnce(ctx, first, last, expired)
@@ -209,8 +208,8 @@ func (w *sweeper) partAtOnce(ctx context.Context, first, last, expired int64) er
 	return nil
 }
 
-// tooLong reports whether a shorter read may succeed: the node refused to walk over so many tombstones, or was not done
-// in time. An older protocol does not distinguish the first from a node's other failures.
+// tooLong reports whether a shorter read may succeed: the node refused to walk over so many tombstones, or did not finish in
+// time. The protocol does not distinguish the refusal from other failures of a node.
 func tooLong(err error) bool {
 	_, refused := errors.AsType[*gocql.RequestErrReadFailure](err)
 	_, late := errors.AsType[*gocql.RequestErrReadTimeout](err)
@@ -219,7 +218,7 @@ func tooLong(err error) bool {
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
 	level := conn.Levels[w.config.Consistency.Write]
-	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // CQL has no syntax for this with counters
+	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // CQL has no syntax for it
 	if err := query.WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
 		return err
 	}

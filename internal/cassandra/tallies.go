@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// tallyStatements are the requests to one table of running totals, at the policy's levels like those to the tables of
-// events. A total has its writer's own stamp, so that the later of two wins, in any order of arrival.
+// tallyStatements are the requests to one table of running totals. They have the policy's levels, like those to the tables of
+// events. The timestamp of a total is its writer's own stamp, so that the later of two totals wins in any order of arrival.
 type tallyStatements struct {
 	put    string // repeatable
-	unread string
-	all    string // of several keys
+	unread string // reads the totals of a key
+	all    string // reads the totals of several keys
 	reset  string // repeatable; its timestamp is the reset's own instant, so that the latest reset wins
 }
 
@@ -36,8 +36,8 @@ func newTallyStatements(table string) tallyStatements {
 	}
 }
 
-// readTallies returns the running totals of key that expire after an instant, and the reset that was read with them.
-// Without totals a reset has no effect.
+// readTallies returns the running totals of key that expire after an instant, and the reset that was read with them. A reset
+// can't be read without totals, and has no effect then.
 func (s *Store) readTallies(
 	ctx context.Context, key []byte, level gocql.Consistency, q *store.Query,
 ) ([]store.Count, store.Instant, error) {
@@ -48,14 +48,14 @@ func (s *Store) readTallies(
 	return r.counts, r.reset, nil
 }
 
-// readTally is readAlone for running totals.
+// readTally reads running totals by a request of its own.
 func (s *Store) readTally(ctx context.Context, l lane, r *keyRead) error {
 	query := s.session.Query(tallyTables[l.span].unread, r.key, int64(r.after)).WithContext(ctx).Consistency(l.level)
 	return s.scanTallies(query, func([]byte) *keyRead { return r })
 }
 
-// readTalliesTogether is readTogether for running totals, with the earliest bound of all items. Each takes its own part of
-// the answer.
+// readTalliesTogether is readTogether for running totals. It reads from the earliest bound of all items, and each item takes
+// its own part of the answer.
 func (s *Store) readTalliesTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(items))
@@ -75,7 +75,7 @@ func (s *Store) readTalliesTogether(ctx context.Context, l lane, items []*item[*
 	}
 }
 
-// take adds the running totals of read, of r's key, that r asked for.
+// take adds those running totals of r's key in read that r asked for.
 func (r *keyRead) take(read *keyRead) {
 	r.reset = read.reset
 	for _, c := range read.counts {
@@ -85,7 +85,7 @@ func (r *keyRead) take(read *keyRead) {
 	}
 }
 
-// scanTallies adds each row that query finds to the keyRead that into returns for its key.
+// scanTallies adds each row of query to the keyRead that into returns for the row's key.
 func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *keyRead) error {
 	rows := s.repeated(query).Iter()
 	var key []byte

@@ -14,15 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// maxReadTogether is the most rows of a key in a request for several keys: maxRead times as many fit in one page.
-// Longer logs are read alone.
+// maxReadTogether is the most rows of each key in a request for several keys, so that the rows of maxRead keys fit in one
+// page. Longer logs are read by requests of their own.
 const maxReadTogether = 200
 
 // keyRead is a read of one key's log or running totals, and its result.
 type keyRead struct {
 	key    []byte
 	query  *store.LogQuery // nil: it reads running totals
-	after  store.Instant   // of running totals: it reads those that expire later
+	after  store.Instant   // for running totals: reads those that expire later
 	log    store.Log
 	counts []store.Count
 	reset  store.Instant
@@ -43,7 +43,7 @@ func (s *Store) readAlone(ctx context.Context, l lane, r *keyRead) (err error) {
 	return err
 }
 
-// readTogether reads all items by one request. If it fails, each reads by itself.
+// readTogether reads all items by one request. If that fails, it reads each item by a request of its own.
 func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
 	if l.tally {
 		s.readTalliesTogether(ctx, l, items)
@@ -52,7 +52,7 @@ func (s *Store) readTogether(ctx context.Context, l lane, items []*item[*keyRead
 	}
 }
 
-// keyWrite has the requests of a write to one key: all to one partition, and safe to repeat.
+// keyWrite has the requests of a write to one key. All are for one partition, and safe to repeat.
 type keyWrite struct {
 	key     []byte
 	entries []gocql.BatchEntry
@@ -65,7 +65,7 @@ func (s *Store) writeKey(ctx context.Context, key []byte, span store.Span, level
 	})
 }
 
-// writeKeyAlone writes entries of one partition by one request: a single entry without a batch.
+// writeKeyAlone writes entries of one partition by one request. A single entry needs no batch.
 func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	if len(entries) == 1 {
 		return s.exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
@@ -75,9 +75,9 @@ func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entr
 	return s.execBatch(batch)
 }
 
-// perBatch returns the most partitions of a batch. A node applies the rows of a batch one after the other, and under
-// commitlog_sync: group each of them waits for a window to end. All together should wait no longer than tripPatience; as
-// requests of their own they wait at the same time.
+// perBatch returns the most partitions of a batch. A node applies the rows of a batch one after the other, and with
+// commitlog_sync: group each row waits for the end of a window. All rows together should wait no longer than tripPatience.
+// In requests of their own, they would wait at the same time.
 func (s *Store) perBatch() int {
 	window := time.Duration(s.groupWindow.Load())
 	if window <= tripPatience/maxWritten {
@@ -91,8 +91,8 @@ func (s *Store) writeKeysTogether(ctx context.Context, l lane, items []*item[*ke
 	inBatches(items, s.perBatch(), func(some []*item[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
 }
 
-// inBatches calls do concurrently with batches of items: as few as possible of at most most items, of about the same
-// size.
+// inBatches calls do concurrently with batches of items. They are as few as possible, have at most most items, and are of
+// about the same size.
 func inBatches[R any](items []*item[R], most int, do func([]*item[R])) {
 	if len(items) <= most {
 		do(items)
@@ -106,8 +106,8 @@ func inBatches[R any](items []*item[R], most int, do func([]*item[R])) {
 	all.Wait()
 }
 
-// writeKeysAsOne writes the entries of items by one batch. The batch is not atomic: after an error some entries may be
-// stored. So each item's write is then sent once more, by itself, to learn its own outcome.
+// writeKeysAsOne writes the entries of items by one batch. The batch is not atomic: after an error some entries may be stored.
+// Each item is then sent once more by a request of its own, to learn its own outcome.
 func (s *Store) writeKeysAsOne(ctx context.Context, l lane, items []*item[*keyWrite]) {
 	if len(items) == 1 {
 		items[0].err = s.writeKeyAlone(ctx, l.level, items[0].request.entries)
@@ -128,7 +128,7 @@ func (s *Store) writeKeysAsOne(ctx context.Context, l lane, items []*item[*keyWr
 	apart(items, func(r *item[*keyWrite]) { r.err = notSure(s.writeKeyAlone(ctx, l.level, r.request.entries)) })
 }
 
-// notSure returns err without ErrNotStored.
+// notSure returns err without ErrNotStored, as an earlier attempt may have been stored.
 func notSure(err error) error {
 	switch {
 	case !errors.Is(err, store.ErrNotStored):
@@ -139,8 +139,8 @@ func notSure(err error) error {
 	return errors.New(err.Error())
 }
 
-// readLogsTogether is readTogether for logs, with the limit of the item that needs most rows. Each takes its own part of the
-// answer. An item that gets too little reads by itself.
+// readLogsTogether is readTogether for logs. It reads as many rows of each key as the item that needs the most, and each item
+// takes its own part of the answer. An item that gets too few rows is read by a request of its own.
 func (s *Store) readLogsTogether(ctx context.Context, l lane, items []*item[*keyRead]) {
 	limit := 0
 	for _, r := range items {
@@ -169,8 +169,7 @@ type logRows struct {
 	reset  store.Instant
 }
 
-// readLogs reads the newest rows of each item's key, at most limit, that are later than the earliest bound of all
-// items.
+// readLogs reads, for each item's key, at most limit of the newest rows that are later than the earliest bound of all items.
 func (s *Store) readLogs(ctx context.Context, l lane, items []*item[*keyRead], limit int) (map[string]logRows, error) {
 	after := store.Distant
 	keys := make([][]byte, 0, len(items))
@@ -192,7 +191,7 @@ func (s *Store) readLogs(ctx context.Context, l lane, items []*item[*keyRead], l
 	return found, rows.Close()
 }
 
-// newestOf returns the events that q asks for from rows, which are newest first. It returns them oldest first.
+// newestOf returns the events in rows that q asks for. rows are newest first, and the result is oldest first.
 func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	settled := 0
 	var events []store.Event
@@ -209,7 +208,7 @@ func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	return events
 }
 
-// apart calls do for each item, for all at the same time.
+// apart calls do for all items at the same time.
 func apart[R any](items []*item[R], do func(*item[R])) {
 	var all sync.WaitGroup
 	for _, r := range items {

@@ -13,14 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// trips batches requests of one kind, for different keys, into trips to Cassandra: ten rows in one request cost it a
-// third of ten requests. A request is sent at once, and alone, unless another trip is in progress in its lane. Requests
-// that arrive meanwhile wait, and are sent together as soon as no trip is in progress, they fill one, or tripPatience
-// is over. So a lone request waits for no other, and the busier a node is, the fuller the trips.
+// trips batches requests of one kind, for different keys, into trips to Cassandra: for it, ten rows in one request cost a
+// third of ten requests. A request is sent at once, and alone, unless a trip is in progress in its lane. Requests that arrive
+// meanwhile wait. They are sent together as soon as no trip is in progress, they fill a trip, or the first of them has waited
+// for tripPatience. So a lone request does not wait, and the busier a node is, the fuller are its trips.
 type trips[R any] struct {
 	send    func(context.Context, lane, []*item[R]) // sends a trip and sets its items' results; it must not panic
-	most    int                                     // keys in a trip
-	timeout time.Duration                           // of a trip
+	most    int                                     // most keys in a trip
+	timeout time.Duration                           // timeout of a trip
 	traced  bool                                    // trips are parts of their items' traces
 
 	mu     sync.Mutex
@@ -34,14 +34,14 @@ type lane struct {
 	level gocql.Consistency
 	then  gocql.Consistency // the level of the read that follows a write
 	tally bool              // they read running totals
-	reach int               // how far back they read, as a power of two: a longer read would walk over expired rows
+	reach int               // how far back they read, as a power of two, so that no short read walks over the rows of a long one
 }
 
 // queue has the trips of one lane, and the requests that wait for them.
 type queue[R any] struct {
-	underWay int
+	underWay int // number of trips in progress
 	waiting  []*item[R]
-	parts    int         // of the waiting requests
+	parts    int         // number of parts of the waiting requests
 	patience *time.Timer // the timer of the first waiting request, or of an earlier one
 	waits    bool        // the timer is running
 }
@@ -49,18 +49,18 @@ type queue[R any] struct {
 // item is a request that waits for its trip, or is part of one.
 type item[R any] struct {
 	request R
-	ctx     context.Context // whose trace includes the trip; nil: no trace
+	ctx     context.Context // the context whose trace includes the trip; nil: no trace
 	parts   int             // its size, in parts of a trip
 	since   time.Time
 	err     error
-	done    chan struct{} // closed when it is answered; nil: told is called instead
-	told    func(*item[R])
+	done    chan struct{} // closed when it is answered; nil: onDone is called instead
+	onDone  func(*item[R])
 }
 
 // answered notifies the caller of r.
 func (r *item[R]) answered() {
-	if r.told != nil {
-		r.told(r)
+	if r.onDone != nil {
+		r.onDone(r)
 	} else {
 		close(r.done)
 	}
@@ -68,20 +68,19 @@ func (r *item[R]) answered() {
 
 // Bounds of trips.
 const (
-	// tripsUnderWay is the most concurrent full trips to one node, for one table at one level: enough to keep a node's
-	// cores busy.
+	// tripsUnderWay is the most concurrent full trips in a lane. They suffice to keep a node's cores busy.
 	tripsUnderWay = 4
-	// tripPatience is the longest time that a request waits: a few round trips, so that a node that does not answer
-	// delays only its own requests.
+	// tripPatience is the longest time that a request waits for trips in progress. It is a few round trips long, so that a node
+	// that does not answer delays only its own requests.
 	tripPatience = 10 * time.Millisecond
-	// maxWritten is the most partitions in a batch without a warning of Cassandra.
+	// maxWritten is the most partitions in a batch about which Cassandra does not warn.
 	maxWritten = 10
-	// maxRead is the most keys in a read, for which Cassandra has no limit. With 25 a take costs the service a sixth
-	// less than with 10; with more, the first one waits longer.
+	// maxRead is the most keys in a read, for which Cassandra has no limit. With 25 keys a take costs the service a sixth less
+	// than with 10. With more, the first request would wait longer.
 	maxRead = 25
-	// maxTripParts is the number of rows of some 100 bytes that stay under 4 KiB; Cassandra warns of batches over 5.
+	// maxTripParts rows of some 100 bytes stay under 4 KiB. Cassandra warns of batches of over 5 KiB.
 	maxTripParts = 40
-	// maxTripWaiting bounds the waiting requests of a lane: more would wait beyond the store timeout.
+	// maxTripWaiting bounds the waiting requests of a lane. Further ones would wait longer than the store timeout.
 	maxTripWaiting = 1 << 14
 )
 
@@ -126,8 +125,8 @@ func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*item[R],
 	return mine, nil
 }
 
-// doAll sends items, and calls told of each once it is answered. Unlike in do, the first one waits for the others
-// instead of being sent alone.
+// doAll sends items, and calls the onDone of each once it is answered. Unlike do, it does not send the first item alone, but
+// together with the others.
 func (t *trips[R]) doAll(l lane, items []*item[R]) {
 	if !t.enterAll(l, items) {
 		for _, r := range items {
@@ -171,16 +170,16 @@ func (t *trips[R]) queue(l lane) *queue[R] {
 
 // setOff sends the requests that may be sent, and sets the timer for the others.
 func (t *trips[R]) setOff(l lane, on *queue[R]) {
-	t.goOn(l, on)
+	t.sendReady(l, on)
 	if len(on.waiting) > 0 {
 		t.wait(l, on)
 	}
 }
 
-// goOn sends waiting requests, as long as they may be sent.
-func (t *trips[R]) goOn(l lane, on *queue[R]) {
+// sendReady sends waiting requests as long as they may be sent.
+func (t *trips[R]) sendReady(l lane, on *queue[R]) {
 	for len(on.waiting) > 0 && (on.underWay == 0 || t.full(on) && on.underWay < tripsUnderWay) {
-		t.sendOff(l, on)
+		t.beginTrip(l, on)
 	}
 }
 
@@ -195,7 +194,7 @@ func (t *trips[R]) end(l lane) {
 	defer t.mu.Unlock()
 	on := t.queues[l]
 	on.underWay--
-	t.goOn(l, on)
+	t.sendReady(l, on)
 }
 
 // depart sends the requests that have waited for tripPatience, and sets the timer for the others.
@@ -204,7 +203,7 @@ func (t *trips[R]) depart(l lane, on *queue[R]) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	for len(on.waiting) > 0 && now.Sub(on.waiting[0].since) >= tripPatience {
-		t.sendOff(l, on)
+		t.beginTrip(l, on)
 	}
 	on.waits = len(on.waiting) > 0
 	if on.waits {
@@ -212,8 +211,8 @@ func (t *trips[R]) depart(l lane, on *queue[R]) {
 	}
 }
 
-// wait calls depart when the first waiting request has waited for tripPatience. One timer serves all requests: it runs
-// on after those for which it was set have been sent.
+// wait makes depart run when the first waiting request has waited for tripPatience. One timer serves all requests, and goes on
+// running if the requests for which it was set have been sent.
 func (t *trips[R]) wait(l lane, on *queue[R]) {
 	switch {
 	case on.waits:
@@ -240,8 +239,8 @@ func (t *trips[R]) leave(l lane, mine *item[R]) bool {
 	return true
 }
 
-// sendOff begins a trip with the requests that have waited the longest.
-func (t *trips[R]) sendOff(l lane, on *queue[R]) {
+// beginTrip begins a trip with the requests that have waited the longest.
+func (t *trips[R]) beginTrip(l lane, on *queue[R]) {
 	n, parts := 1, on.waiting[0].parts
 	for n < min(len(on.waiting), t.most) && parts+on.waiting[n].parts <= maxTripParts {
 		parts += on.waiting[n].parts
@@ -253,7 +252,7 @@ func (t *trips[R]) sendOff(l lane, on *queue[R]) {
 	on.underWay++
 	go func() {
 		defer t.end(l)
-		ctx, cancel := context.WithTimeout(t.ofAll(trip), t.timeout)
+		ctx, cancel := context.WithTimeout(t.tracesOf(trip), t.timeout)
 		defer cancel()
 		t.send(ctx, l, trip)
 		for _, r := range trip {
@@ -262,8 +261,8 @@ func (t *trips[R]) sendOff(l lane, on *queue[R]) {
 	}()
 }
 
-// ofAll returns a context with the traces of all items of a trip. It does not end with any of their contexts.
-func (t *trips[R]) ofAll(trip []*item[R]) context.Context {
+// tracesOf returns a context with the traces of all items of a trip. It does not end with any of their contexts.
+func (t *trips[R]) tracesOf(trip []*item[R]) context.Context {
 	if !t.traced || !slices.ContainsFunc(trip, func(r *item[R]) bool { return tracing.Sampled(r.ctx) }) {
 		return context.Background()
 	}

@@ -202,7 +202,7 @@ func TestTripsOfMany(t *testing.T) {
 			if n == 5 {
 				n = -5
 			}
-			items = append(items, &item[int]{request: n, parts: 1, told: func(r *item[int]) {
+			items = append(items, &item[int]{request: n, parts: 1, onDone: func(r *item[int]) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[r.request] = r.err
@@ -259,7 +259,7 @@ func TestTripsOfTooMany(t *testing.T) {
 			t.Error(r.err)
 		}
 	}
-	s.doAll(lane{}, []*item[int]{{request: 1, parts: 1, told: refused}, {request: 2, parts: 1, told: refused}})
+	s.doAll(lane{}, []*item[int]{{request: 1, parts: 1, onDone: refused}, {request: 2, parts: 1, onDone: refused}})
 	if on := s.queues[lane{}]; told != 2 || len(on.waiting) != maxTripWaiting-1 || on.parts != 0 {
 		t.Errorf("%d of 2 are told, %d wait", told, len(on.waiting))
 	}

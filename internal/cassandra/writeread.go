@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// maxWrittenAndRead is the most keys of a trip that writes to them and then reads them: two batches and one read. With
-// one batch, reads had too few keys: new callers cost a fifth more than with two or three.
+// maxWrittenAndRead is the most keys of a trip that writes to them and then reads them, by two batches and one read. With one
+// batch, reads had too few keys, and new callers cost a fifth more than with two or three.
 const maxWrittenAndRead = 2 * maxWritten
 
 // writeRead is a write to one key and the read of it that follows.
@@ -24,23 +24,22 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return e.err.Error() }
 func (e *unreadError) Unwrap() error { return e.err }
 
-// WriteThenRead stores w and then reads q, which has the same key. If each needs one request, both are one trip: keys
-// that are written together are read together. They don't wait for another trip in between, nor for each caller to wake
-// up.
+// WriteThenRead stores w and then reads q, which has the same key. If each needs one request, both are one trip, and keys that
+// are written together are read together. In between they wait neither for another trip nor for callers to wake up.
 func (s *Store) WriteThenRead(
 	ctx context.Context, w *store.Write, q *store.Query,
 ) (state store.State, wrote bool, err error) {
-	said, l, ok := s.bothWaysOf(w, q)
+	write, l, ok := s.bothWaysOf(w, q)
 	if !ok {
 		return store.InTwoSteps(ctx, s, w, q)
 	}
-	r := &keyRead{key: said.key, after: q.ExpireAfter}
+	r := &keyRead{key: write.key, after: q.ExpireAfter}
 	if !l.tally {
 		r.query = &q.Logs[0]
 	}
-	both := &writeRead{write: item[*keyWrite]{request: &said, parts: len(said.entries)}, read: item[*keyRead]{request: r}}
+	both := &writeRead{write: item[*keyWrite]{request: &write, parts: len(write.entries)}, read: item[*keyRead]{request: r}}
 	err = s.written.do(ctx, l, both, both.write.parts, func(ctx context.Context) error {
-		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
+		if err := s.writeKeyAlone(ctx, l.level, write.entries); err != nil {
 			return err
 		}
 		return unread(s.readAlone(ctx, l.ofRead(), r))
@@ -57,23 +56,23 @@ func (s *Store) WriteThenRead(
 	return store.State{Logs: []store.Log{r.log}, Reset: r.reset}, true, nil
 }
 
-// bothWaysOf returns w as a keyWrite, and the lane of w and the read of q. It returns false if they can't share a trip.
-func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (said keyWrite, l lane, ok bool) {
+// bothWaysOf returns w as a keyWrite, and the lane of w and the read of q. It returns false if w and q can't share a trip.
+func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (write keyWrite, l lane, ok bool) {
 	if !canGoBothWays(w, q) {
 		return keyWrite{}, lane{}, false
 	}
 	level, err := levelOf(w.Level)
 	then, errThen := levelOf(q.Level)
-	said, span, ok := keyWriteOf(w)
+	write, span, ok := keyWriteOf(w)
 	if err != nil || errThen != nil || !ok {
 		return keyWrite{}, lane{}, false
 	}
-	l = s.laneOf(said.key, span, level)
+	l = s.laneOf(write.key, span, level)
 	l.then = then
 	if q.Tally {
-		return said, l.ofTallies(), true
+		return write, l.ofTallies(), true
 	}
-	return said, l.reading(q.Logs[0].After, store.InstantOf(s.config.Now())), true
+	return write, l.reading(q.Logs[0].After, store.InstantOf(s.config.Now())), true
 }
 
 // canGoBothWays reports whether q reads, by one request, the log or the table of running totals to which w writes.
@@ -88,8 +87,8 @@ func canGoBothWays(w *store.Write, q *store.Query) bool {
 		q.Logs[0].Span == w.Logs[0].Span && q.Logs[0].Max <= maxReadTogether
 }
 
-// bothWays returns the sender of trips that write, and read once all writes are acknowledged. It does not read a key
-// whose write failed.
+// bothWays returns a sender of trips that write and, once all writes have ended, read. It does not read the keys whose writes
+// failed.
 func bothWays(
 	write func(context.Context, lane, []*item[*keyWrite]), read func(context.Context, lane, []*item[*keyRead]),
 ) func(context.Context, lane, []*item[*writeRead]) {
@@ -123,7 +122,7 @@ func (l lane) ofRead() lane {
 	return l
 }
 
-// unread returns err, of a read whose write is stored, as an unreadError; nil for nil.
+// unread returns err, the error of a read whose write is stored, as an unreadError; nil for nil.
 func unread(err error) error {
 	if err == nil {
 		return nil

@@ -17,39 +17,39 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
-// A health check asks each member at intervals whether it answers: on a broken path, messages are lost for minutes
+// A health check asks each member at intervals whether it answers, because messages on a broken path are lost for minutes
 // without an error. gRPC's own keepalive asks at most every ten seconds.
 const (
 	askEvery     = 500 * time.Millisecond
-	lateAfter    = 500 * time.Millisecond // after which a member without an answer is late
-	answerWithin = time.Second            // after which a member without an answer is not reached
-	dialWithin   = 2 * time.Second        // more than answerWithin, whose error says what is wrong
+	lateAfter    = 500 * time.Millisecond // a member that has not answered by then is late
+	answerWithin = time.Second            // a member that has not answered by then is not reached
+	dialWithin   = 2 * time.Second        // more than answerWithin, so that errSilent is the error
 	listenEvery  = 50 * time.Millisecond
-	longestDeaf  = 2 * listenEvery // that counts as listening
+	longestDeaf  = 2 * listenEvery // the most time between two ticks that counts as listening
 )
 
-// memberHeader is the header of a stream's answer with the id of the member that answers, empty if it is no member yet. An
-// earlier version sends no such header.
+// memberHeader is the header with the id of the member that answers a stream, or that a single call is for. It is empty if
+// the answering instance is not a member yet. An earlier version sends no such header.
 const memberHeader = "ratelimitd-member"
 
-// errOther means that another instance than the member answers at its address, as behind a load balancer.
+// errOther means that an instance other than the member answers at the member's address, as behind a load balancer.
 var errOther = errors.New("another instance answers at the peer's address: give each instance a --peer-address of its own")
 
-// isOther reports whether headers are those of another member than member.
+// isOther reports whether headers name a member other than member.
 func isOther(headers metadata.MD, member cluster.ID) bool {
-	said := headers.Get(memberHeader)
-	return len(said) > 0 && said[0] != "" && said[0] != string(member)
+	ids := headers.Get(memberHeader)
+	return len(ids) > 0 && ids[0] != "" && ids[0] != string(member)
 }
 
-// errWrongMember is a member's answer to a caller that means another one.
+// errWrongMember is a member's answer to a call that is for another member.
 var errWrongMember = status.Error(codes.NotFound, "this is another member: each instance needs a --peer-address of its own")
 
-// addressedTo returns ctx for a single call to the member.
+// addressedTo returns ctx for a single call to member, with the header that names it.
 func addressedTo(ctx context.Context, member cluster.Member) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, memberHeader, string(member.ID))
 }
 
-// checkAddressee returns an error if ctx's call means another member than self. An earlier version names no member.
+// checkAddressee returns an error if ctx's call is for a member other than self. An earlier version names no member.
 func checkAddressee(ctx context.Context, self cluster.ID) error {
 	asked, _ := metadata.FromIncomingContext(ctx)
 	if self != "" && isOther(asked, self) {
@@ -58,13 +58,13 @@ func checkAddressee(ctx context.Context, self cluster.ID) error {
 	return nil
 }
 
-// memberHealth is the health service, which callers ask for a member by its id.
+// memberHealth is the health service. Callers name the member whose health they ask for.
 type memberHealth struct {
 	*health.Server
 	members Views
 }
 
-// Check answers that this member serves, unless another member is asked for.
+// Check answers that this member serves, or errWrongMember if asked names another one.
 func (h *memberHealth) Check(ctx context.Context, asked *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if self := h.members.Self(); asked.GetService() != "" && self != "" && asked.GetService() != string(self) {
 		return nil, errWrongMember
@@ -83,9 +83,8 @@ func (l *link) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// open opens the stream of calls. It returns errSilent without an answer, errOther if another member answers, and any
-// other error if connections are refused. named is the member's id for health checks, empty if an earlier version
-// answers.
+// open opens the stream of calls. It returns errSilent if there is no answer, errOther if another member answers, and any
+// other error if connections are refused. named is the member's id for health checks, empty if an earlier version answers.
 func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn) (
 	stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers], named cluster.ID, err error,
 ) {
@@ -111,8 +110,8 @@ func (l *link) open(ctx context.Context, stop context.CancelCauseFunc, conn *grp
 	return stream, named, err
 }
 
-// watch checks the health of the member named until ctx ends. It ends ctx itself with errSilent without an answer, and
-// with errOther if another member answers. It reports late answers to the members.
+// watch checks the health of the member named until ctx ends. It ends ctx itself, with errSilent if there is no answer, or
+// with errOther if another member answers. It reports late answers to the pool's members.
 func (l *link) watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientConn, named cluster.ID) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -137,8 +136,8 @@ func (l *link) watch(ctx context.Context, stop context.CancelCauseFunc, conn *gr
 	}
 }
 
-// ask makes one health check. Without an answer it calls late after lateAfter, and returns errSilent after
-// answerWithin, both of time in which this process listened.
+// ask makes one health check. If there is no answer, it calls late after lateAfter, and returns errSilent after
+// answerWithin. Both count only time in which this process listened.
 func ask(ctx context.Context, conn *grpc.ClientConn, named cluster.ID, late func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var listening sync.WaitGroup
@@ -163,8 +162,8 @@ func ask(ctx context.Context, conn *grpc.ClientConn, named cluster.ID, late func
 	return err
 }
 
-// listen returns true after d, and false if ctx ends before. Only time in which this process ran counts: while it stood
-// still, or waited for a processor, it could not receive an answer.
+// listen returns true after d, or false if ctx ends before. Only time in which this process ran counts, because it could not
+// receive an answer while it stood still or waited for a processor.
 func listen(ctx context.Context, now func() time.Time, d time.Duration) bool {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	maxQueued   = 8192 // calls that wait to be sent to one owner; further ones fail at once
-	maxTogether = 512  // calls or answers in one message: some 60 KB
+	maxQueued   = 8192 // most calls that wait to be sent to one owner; further ones fail at once
+	maxTogether = 512  // most calls or answers in one message: some 60 KB
 	firstRetry  = 20 * time.Millisecond
 	lastRetry   = 250 * time.Millisecond
 	maxMessage  = 4 << 20
@@ -37,7 +37,7 @@ type link struct {
 
 	mu      sync.Mutex
 	number  uint64
-	pending map[uint64]*outgoing // calls that are sent and not answered
+	pending map[uint64]*outgoing // calls that were sent and are not answered yet
 }
 
 // outgoing is a call that is being handed on.
@@ -46,7 +46,7 @@ type outgoing struct {
 	until  time.Time
 	answer *peerpb.Answer
 	err    error
-	done   chan struct{} // closed when answer or err is set; nil: the caller does not wait
+	done   chan struct{} // closed once answer or err is set; nil: the caller does not wait
 }
 
 func newLink(p *Pool, member cluster.Member) *link {
@@ -95,7 +95,7 @@ func (l *link) ask(ctx context.Context, c *demand.Charge, parent tracing.Parent)
 // Tell sends c to the owner, which does not answer it; see demand.Peer.
 func (l *link) Tell(c *demand.Charge) { _ = l.enqueue(&outgoing{call: callOf(c)}) }
 
-// enqueue has o sent, unless the owner can't be reached or too many calls wait.
+// enqueue queues o to be sent. It returns errGone if the owner is not reached, or too many calls wait.
 func (l *link) enqueue(o *outgoing) error {
 	if l.connected.Load() {
 		select {
@@ -109,7 +109,7 @@ func (l *link) enqueue(o *outgoing) error {
 
 // run keeps the connection until ctx ends.
 func (l *link) run(ctx context.Context) {
-	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // without checks it counts as reached
+	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // a member that is no longer checked counts as reached
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
 		reached, err := l.runStream(ctx)
 		l.connected.Store(false)
@@ -124,7 +124,7 @@ func (l *link) run(ctx context.Context) {
 		switch {
 		case errors.Is(err, errSilent), errors.Is(err, errOther):
 			l.pool.members.Reach(l.member.ID, cluster.Unreached)
-		case !reached: // else it may be reached again at once
+		case !reached: // after a connection that ended, it may be reached again at once
 			l.pool.members.Reach(l.member.ID, cluster.Refused)
 		}
 		select {
@@ -163,7 +163,7 @@ func (l *link) runStream(ctx context.Context) (reached bool, err error) {
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
 	for {
 		var calls peerpb.Calls
-		if err := together(ctx, l.queue, func(o *outgoing) { l.enter(&calls, o) }); err != nil {
+		if err := gather(ctx, l.queue, func(o *outgoing) { l.enter(&calls, o) }); err != nil {
 			return err
 		}
 		if err := stream.Send(&calls); err != nil {
@@ -172,15 +172,16 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.
 	}
 }
 
-// together adds the next of queue to a message, and those that wait by then. It returns an error if ctx ends before.
-func together[T any](ctx context.Context, queue <-chan T, add func(T)) error {
+// gather adds the next item of queue to a message, and then all items that wait, up to maxTogether in all. It returns an error
+// if ctx ends before there is an item.
+func gather[T any](ctx context.Context, queue <-chan T, add func(T)) error {
 	select {
 	case next := <-queue:
 		add(next)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	runtime.Gosched() // lets others queue theirs first: a message costs more than a call or an answer
+	runtime.Gosched() // lets other goroutines queue their items first, as each message costs more than an item
 	for range maxTogether - 1 {
 		select {
 		case next := <-queue:
@@ -240,7 +241,7 @@ func (o *outgoing) fail(err error) {
 
 var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", store.ErrUnavailable)
 
-// failPending fails calls that were sent. It is not known whether they were decided.
+// failPending fails the calls that were sent. It is not known whether they were decided.
 func (l *link) failPending() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +251,7 @@ func (l *link) failPending() {
 	clear(l.pending)
 }
 
-// failQueued fails calls that were not sent.
+// failQueued fails the calls that were not sent.
 func (l *link) failQueued() {
 	for {
 		select {

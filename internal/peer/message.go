@@ -15,14 +15,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
-// Bounds of what a peer may send; this instance's own calls are far within them.
+// Bounds of a peer's calls. This instance's own calls are far within them.
 const (
 	maxKeys       = 16
 	maxPolicy     = 64
 	maxDefinition = 1 << 16 // bytes
 )
 
-// callOf returns the message of c. It has no memory in common with c, which may be used anew before the message is sent.
+// callOf returns the message of c. The message shares no memory with c, which may be reused before the message is sent.
 func callOf(c *demand.Charge) *peerpb.Call {
 	call := &peerpb.Call{
 		View: c.View, Op: string(c.Op), Cost: c.Cost, HoldMillis: c.Hold.Milliseconds(), Keys: [][]byte{c.Key.Bytes()},
@@ -86,11 +86,11 @@ func chargeOf(call *peerpb.Call) (c *demand.Charge, err error) {
 	return c, nil
 }
 
-// isValid reports whether c's operation exists and its fields fit it. It does not look at the policy.
+// isValid reports whether c has a known operation, and the fields that this needs. It does not check c against the policy.
 func isValid(c *demand.Charge) bool {
 	costs := func(units int64) bool { return units >= 1 && units <= policy.MaxCost }
 	switch c.Op {
-	case count.OpCheck: // of nothing, for what remains
+	case count.OpCheck: // a cost of 0 asks only for the remaining units
 		return c.Cost == 0 || costs(c.Cost)
 	case count.OpRecord, count.OpTake:
 		return costs(c.Cost)
@@ -113,7 +113,7 @@ func bytesOf(id *store.EventID) []byte {
 	return bytes.Clone(id[:])
 }
 
-// idOf returns the id in a message; the zero EventID for none.
+// idOf returns the id in a message; the zero EventID if there is none.
 func idOf(b []byte) (id store.EventID, err error) {
 	if len(b) != 0 && len(b) != len(id) {
 		return id, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(b))

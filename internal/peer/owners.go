@@ -22,7 +22,7 @@ type Owners struct {
 
 var _ demand.Owners = (*Owners)(nil)
 
-// NewOwners returns Owners that use c, and reach other members over pool.
+// NewOwners returns Owners that use c, and that reach other members by pool.
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
 
 func hashOf(key store.Key) seen.Hash {
@@ -33,7 +33,7 @@ func hashOf(key store.Key) seen.Hash {
 // SlotOf returns the slot that key belongs to.
 func SlotOf(key store.Key) int { return cluster.SlotOf(key.Prefix()) }
 
-// KeysOf returns moves for the keys of the slots; nil stays nil.
+// KeysOf returns a function that reports whether moves returns true for a key's slot. If moves is nil, so is the result.
 func KeysOf(moves func(slot int) bool) func(store.Key) bool {
 	if moves == nil {
 		return nil
@@ -59,7 +59,7 @@ func (o *Owners) Place(ctx context.Context, key store.Key) (demand.Place, error)
 
 var errStopping = errors.New("this instance is stopping")
 
-// notYet returns err wrapped as an error of the store after which nothing is stored.
+// notYet wraps err as an error of the store that has stored nothing.
 func notYet(err error) error {
 	return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 }
@@ -79,10 +79,10 @@ func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner
 // term is a cluster.Term as an owner.Term.
 type term struct{ *cluster.Term }
 
-// IsNew reports whether nothing is counted for key.
+// IsNew reports whether key certainly has no counted units.
 func (t term) IsNew(key store.Key, life time.Duration) bool { return t.Term.IsNew(hashOf(key), life) }
 
-// Note notes that units are about to be counted for key.
+// Note notes key before units of it are counted, which affect decisions for life.
 func (t term) Note(key store.Key, life time.Duration) error {
 	if !t.Owned() {
 		return nil

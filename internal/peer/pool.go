@@ -34,16 +34,16 @@ type Pool struct {
 	mu      sync.Mutex
 	ctx     context.Context // Run's; nil: it is not running
 	links   map[cluster.ID]*link
-	running sync.WaitGroup // of links
+	running sync.WaitGroup // counts running links
 
 	answered, failed, refused atomic.Int64
 }
 
 // Counts has the outcomes of calls for keys that other instances own.
 type Counts struct {
-	Answered int64 // by their owners, allowed or denied
-	Failed   int64 // without an answer, or with an error of the owner
-	Refused  int64 // surely not decided, and repeated
+	Answered int64 // calls that their owners allowed or denied
+	Failed   int64 // calls without an answer, or with an error of the owner
+	Refused  int64 // calls that were certainly not decided, and were repeated
 }
 
 // Counts returns the outcomes of calls so far.
@@ -56,11 +56,10 @@ func NewPool(members Members, creds credentials.TransportCredentials, log *slog.
 	return &Pool{members: members, creds: creds, log: log, links: make(map[cluster.ID]*link)}
 }
 
-// retireAfter is how long the connection to a member that is no longer listed is kept, for the last calls to be
-// answered.
+// retireAfter is how long the connection to a member that is no longer listed is kept, so that the last calls are answered.
 const retireAfter = 2 * longestCall
 
-// Run keeps connections to all members until ctx ends, so that it is known whether they are reached before the first
+// Run keeps connections to all members until ctx ends, so that this instance knows whether it reaches them before the first
 // call for their keys. It returns nil.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
@@ -82,7 +81,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// link returns the connection to member, a new one if there is none, and nil if the pool is not running.
+// link returns the connection to member, a new one if there is none; nil if the pool is not running.
 func (p *Pool) link(member cluster.Member) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()

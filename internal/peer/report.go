@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	maxQuestion = 256 << 10 // more than the names of a thousand policies
-	maxReport   = 16 << 20  // more than sixteen shadows need that each would deny many callers in every hour of a week
+	maxQuestion = 256 << 10 // more than the names of a thousand policies need
+	maxReport   = 16 << 20  // more than sixteen shadow policies need that would each deny many callers in every hour of a week
 )
 
-// Report asks a member for figures and returns its answer, both in the instances' own format; empty if it has none.
+// Report asks a member for figures and returns its answer, which is empty if it has none. Both are in the format of
+// Server.Reports.
 func (p *Pool) Report(ctx context.Context, to cluster.Member, question []byte) ([]byte, error) {
 	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
 	if err != nil {

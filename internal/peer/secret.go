@@ -19,8 +19,8 @@ import (
 // minSecret is the least length of a shared secret, in bytes.
 const minSecret = 16
 
-// SharedSecret returns credentials for peers that know secret: TLS 1.3 in which both sides present the key that is
-// derived from it (RFC 5869), and accept no other. An eavesdropper learns nothing of the secret.
+// SharedSecret returns credentials for peers that know secret. They use TLS 1.3, in which both sides present the key that is
+// derived from the secret (RFC 5869), and accept no other key. An eavesdropper learns nothing about the secret.
 func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
 	key, err := peerKey(secret)
 	if err != nil {
@@ -36,8 +36,8 @@ func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
 		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, // of names and authorities: VerifyConnection compares the key itself
-		VerifyConnection:   holds(public),
+		InsecureSkipVerify: true, // names and authorities don't matter, as VerifyConnection compares the key itself
+		VerifyConnection:   requireKey(public),
 	}), nil
 }
 
@@ -53,9 +53,9 @@ func peerKey(secret []byte) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// holds returns a function that refuses peers that present another key than public. TLS has verified that they have the
-// key that they present.
-func holds(public ed25519.PublicKey) func(tls.ConnectionState) error {
+// requireKey returns a function that refuses peers that present a key other than public. TLS has verified that a peer has the
+// private key for the key that it presents.
+func requireKey(public ed25519.PublicKey) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
 			return errOtherSecret

@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	maxUnderWay = 16384           // calls of one stream being decided; further ones wait to be read
-	maxIdle     = 128             // goroutines of one stream that wait for further calls
-	longestCall = 5 * time.Second // whatever time the peer gives
+	maxUnderWay = 16384           // most calls of one stream that are being decided; further ones wait to be read
+	maxIdle     = 128             // most goroutines of one stream that wait for further calls
+	longestCall = 5 * time.Second // the longest time for a call, even if the peer gives more
 	minPing     = 5 * time.Second
-	handshake   = 5 * time.Second  // until a connection can carry calls
-	idleFor     = 30 * time.Second // without a stream, which a peer's connection always has
-	pingEvery   = 10 * time.Second // on a connection without traffic
+	handshake   = 5 * time.Second  // the longest time until a connection can carry calls
+	idleFor     = 30 * time.Second // a connection without a stream is closed after this; a peer's always has one
+	pingEvery   = 10 * time.Second // interval of pings on a connection without traffic
 	pingTimeout = 2 * time.Second
 
 	// Members hand calls on to a member that has left until its answers say so.
-	quietBefore = 200 * time.Millisecond // without a call, before connections are closed
+	quietBefore = 200 * time.Millisecond // connections are closed after this time without a call
 	endWithin   = 2 * time.Second
 )
 
@@ -55,8 +55,8 @@ type Server struct {
 	tracer   *tracing.Tracer
 	server   *grpc.Server
 
-	underWay atomic.Int64 // calls
-	answered atomic.Int64 // calls, ever
+	underWay atomic.Int64 // number of calls being decided
+	answered atomic.Int64 // number of calls answered since the start
 
 	// Reports answers a question of another instance's Pool.Report with this instance's figures; nil: there are none.
 	// It must be set before Run.
@@ -67,15 +67,15 @@ type Server struct {
 	TurnedAway func(connections.Bound)
 }
 
-// Bounds of the connections to a Server. A stranger does not have the secret, so its connection never has a call;
-// without a bound of their own, strangers would use up the process's descriptors.
+// Bounds of the connections to a Server. A stranger does not have the secret, so its connection never has a call. Without a
+// bound of their own, strangers would use up the process's descriptors.
 const (
-	maxConnections = 4096 // from as many instances
-	maxStrangers   = 256  // connections without a call: the oldest is closed for a new one
+	maxConnections = 4096 // one from each of as many instances
+	maxStrangers   = 256  // most connections without a call; the oldest is closed for a new one
 )
 
-// NewServer returns a server for peers that connect to listener with creds. decider decides their calls, and members,
-// which is a cluster.Cluster, takes over their key sets. Traced calls continue in spans of tracer; nil: they don't.
+// NewServer returns a server for peers that connect to listener with creds. decider decides their calls, and members accepts
+// their key sets. Traced calls continue in spans of tracer; nil: there are no spans.
 func NewServer(
 	listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views, tracer *tracing.Tracer,
 ) *Server {
@@ -104,8 +104,8 @@ func (s *Server) turnedAway(bound connections.Bound) {
 	}
 }
 
-// Run answers calls until ctx ends, and then late ones, until there are none or two seconds are over. It returns nil,
-// or the error that stopped it.
+// Run answers calls until ctx ends. After that it answers late calls until there are none, or two seconds are over. It returns
+// nil, or the error that stopped it.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -170,7 +170,7 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 			case <-ctx.Done():
 			}
 		}
-		<-places // not before, so that a peer that reads no answers can't make ever more of them wait
+		<-places // only now, so that a peer that does not read its answers can't make more and more of them wait
 	}
 	for {
 		calls, err := stream.Recv()
@@ -197,8 +197,8 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 	}
 }
 
-// idle is the goroutines of a stream that have decided a call and wait for another one. Their stacks have grown already: a new
-// goroutine spends a quarter of its time on that.
+// idle has the goroutines of a stream that have decided a call and wait for another one. They are reused because their stacks
+// have grown already, which costs a new goroutine a quarter of its time.
 type idle struct {
 	calls  chan *peerpb.Call
 	number atomic.Int32
@@ -238,7 +238,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.Answer) error {
 	for {
 		var sent peerpb.Answers
-		if err := together(ctx, answers, func(a *peerpb.Answer) { sent.Answers = append(sent.Answers, a) }); err != nil {
+		if err := gather(ctx, answers, func(a *peerpb.Answer) { sent.Answers = append(sent.Answers, a) }); err != nil {
 			return err
 		}
 		if err := stream.Send(&sent); err != nil {

@@ -1,5 +1,5 @@
-// Package conn connects to a Cassandra cluster: settings, sessions, the cluster's nodes and data centres, consistency
-// levels, and the errors that an operator must mend.
+// Package conn connects to a Cassandra cluster. It has settings, sessions, the cluster's nodes and data centres, consistency
+// levels, and the errors that an operator must fix.
 //
 // It does not know the tables.
 package conn
@@ -21,8 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Config has the cluster's addresses, and the settings of connections to it. The zero value of every field but Hosts
-// and Keyspace is usable.
+// Config has the cluster's addresses, and the settings of connections to it. Every field but Hosts and Keyspace has a usable
+// zero value.
 type Config struct {
 	Hosts       []string    // host or host:port; at least one that answers
 	Keyspace    string      // [a-z][a-z0-9_]{0,47}
@@ -32,31 +32,31 @@ type Config struct {
 	Password    string      //
 	TLS         *tls.Config // nil: plain text
 
-	Timeout           time.Duration      // of one request; zero: demand.DefaultStoreTimeout
+	Timeout           time.Duration      // timeout of one request; zero: demand.DefaultStoreTimeout
 	Consistency       policy.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string             // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
-	UsesLocalLevels   bool               // a policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	UsesLocalLevels   bool               // a policy reads or writes at a LOCAL_ level: with several data centres, Datacenter is needed
 	MigrateFirst      bool               // cassandra.OpenLater brings the tables up to date before it connects
-	Connections       int                // to each node; zero: DefaultConnections
+	Connections       int                // number of connections to each node; zero: DefaultConnections
 
-	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
+	ClockTolerance time.Duration // Skewed reports a clock beyond it; zero: it never does
 
 	SweepAge   time.Duration // how long counters must have expired before they are deleted; zero: DefaultSweepAge
-	SweepPause time.Duration // between slices of a sweep, of which there are 1024; zero: DefaultSweepPause
+	SweepPause time.Duration // pause between slices of a sweep, which has 1024; zero: DefaultSweepPause
 
 	Traced bool             // requests are parts of their calls' traces
 	Logger *slog.Logger     // nil: logs nothing
 	Now    func() time.Time // nil: time.Now
 }
 
-// DefaultConnections is the default of Connections: each carries 32,768 requests at a time, and two keep both of a
-// small machine's cores busy.
+// DefaultConnections is the default of Connections. Each connection carries 32,768 requests at a time, and two keep both cores
+// of a small machine busy.
 const DefaultConnections = 2
 
 // The default pace of sweeps.
 const (
-	// DefaultSweepAge is an hour: a slow write to a counter that was deleted would bring it back, and after an hour
-	// there are no such writes.
+	// DefaultSweepAge is an hour, because a slow write to a deleted counter would bring it back, and after an hour there are no
+	// such writes.
 	DefaultSweepAge   = time.Hour
 	DefaultSweepPause = 2 * time.Second // a pass takes some 34 minutes
 )
@@ -64,10 +64,10 @@ const (
 // Bounds of the driver.
 const (
 	protocol          = 4               // the driver's latest; without it, the driver asks a node on a connection of its own
-	connectTimeout    = 5 * time.Second // of the first connection, as a node that starts is slow
-	ReconnectInterval = time.Second     // between attempts to reach a node that went away
+	connectTimeout    = 5 * time.Second // timeout of a connection, as a node that starts is slow
+	ReconnectInterval = time.Second     // interval of attempts to reach a node that went away
 	SpeculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
-	readPageRows      = 5000            // of a read that is longer than expected
+	readPageRows      = 5000            // rows of one page, for reads that are longer than expected
 )
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
@@ -104,8 +104,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Settings returns the driver's settings for a session that prefers the nodes of datacenter, none if it is empty.
-// policy knows the session's nodes.
+// Settings returns the driver's settings for a session that prefers the nodes of datacenter, or no nodes if it is empty.
+// policy keeps the session's nodes.
 func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *Nodes) {
 	cl = gocql.NewCluster(c.Hosts...)
 	cl.Port = c.port()
@@ -137,7 +137,7 @@ func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *N
 // defaultPort is the port of Cassandra's native protocol.
 const defaultPort = 9042
 
-// port returns the port of nodes that the driver finds by itself: that of the first host with a port.
+// port returns the port of the nodes that the driver finds by itself, which is that of the first host with a port.
 func (c *Config) port() int {
 	for _, host := range c.Hosts {
 		if _, text, err := net.SplitHostPort(host); err == nil {

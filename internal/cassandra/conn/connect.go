@@ -10,8 +10,8 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// connectWithin is the timeout for making a session: a node that stands still costs connectTimeout, after which another
-// one is asked.
+// connectWithin is the timeout for making a session. A node that stands still costs connectTimeout, after which the driver
+// asks another one.
 const connectWithin = 2 * connectTimeout
 
 // Connect starts a session, unless ctx ends first. It adds the hosts to the driver's errors, and makes them Mistakes if
@@ -35,15 +35,15 @@ func Connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, erro
 	return nil, fmt.Errorf("%w (hosts %v)", err, cl.Hosts)
 }
 
-// dialer makes a session's connections. Until it is released they end with a context, as the driver can't be told to
+// dialer makes a session's connections. Until it is released, they end with a context, because the driver has no other way to
 // stop making a session.
 type dialer struct {
 	net.Dialer
-	until context.Context
+	until context.Context // ends the connections
 
 	mu       sync.Mutex
 	released bool
-	held     []func() bool // for each connection: detaches it from until, and reports whether that was in time
+	held     []func() bool // for each connection, detaches it from until, and reports whether that was in time
 }
 
 // DialContext connects to address.
@@ -64,7 +64,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.released {
-		d.held = append(d.held, context.AfterFunc(d.until, func() { _ = conn.Close() })) // which fails its reads
+		d.held = append(d.held, context.AfterFunc(d.until, func() { _ = conn.Close() })) // then reads from it fail
 	}
 	return conn, nil
 }
@@ -103,7 +103,7 @@ func LocalDatacenter(ctx context.Context, config *Config) (datacenter string, er
 	return datacenter, nil
 }
 
-// FindKeyspace reports whether any node knows the keyspace: a node that was cut off may not know it yet.
+// FindKeyspace reports whether any node knows the keyspace. It may ask all nodes, as one that was cut off may not know it yet.
 func FindKeyspace(ctx context.Context, config *Config, session *gocql.Session, nodes *Nodes) (found bool, err error) {
 	var name string
 	query := func(ctx context.Context) error {

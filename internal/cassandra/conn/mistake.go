@@ -9,8 +9,8 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// A Mistake is the reason why a cluster that answers can't be used until an operator mends something: settings, tables
-// to migrate, a binary to upgrade. All other errors may be temporary.
+// A Mistake is the reason why a cluster that answers can't be used until an operator fixes something: wrong settings, tables to
+// migrate, or a binary to upgrade. All other errors may be temporary.
 type Mistake struct{ Err error }
 
 // Mistakef returns a Mistake whose error is that of fmt.Errorf.
@@ -28,7 +28,7 @@ func IsMistake(err error) bool {
 	return ok
 }
 
-// Judged returns err, as a Mistake if it is a node's permanent refusal.
+// Judged returns err, wrapped in a Mistake if it is a node's permanent refusal.
 func Judged(err error) error {
 	if RefusedForGood(err) && !IsMistake(err) {
 		return &Mistake{err}
@@ -36,14 +36,14 @@ func Judged(err error) error {
 	return err
 }
 
-// unableToAuthenticate begins the message, with the code of wrong credentials, of a node that could not read the users'
-// table, as too few of its replicas are alive.
+// unableToAuthenticate is the beginning of a node's message if it could not read the table of users, as too few of its
+// replicas are alive. The message's code is that of wrong credentials.
 const unableToAuthenticate = "Unable to perform authentication"
 
-// authenticationRequired begins the driver's message if it has no user.
+// authenticationRequired is the beginning of the driver's message if it has no user.
 const authenticationRequired = "authentication required"
 
-// RefusedForGood reports whether err is a node's refusal of the user, or of the request.
+// RefusedForGood reports whether err is a node's permanent refusal of the user or of the request.
 func RefusedForGood(err error) bool {
 	refusal, ok := errors.AsType[gocql.RequestError](err)
 	if !ok {
@@ -58,7 +58,7 @@ func RefusedForGood(err error) bool {
 	return false
 }
 
-// refusals keeps the last refusal while a session is made, as the driver passes on only its text. It implements
+// refusals keeps the last refusal while a session is made, because the driver returns only its text. It implements
 // gocql.ConnectObserver.
 type refusals struct {
 	mu   sync.Mutex

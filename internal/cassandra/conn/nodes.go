@@ -14,17 +14,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Nodes routes a request to the node that its context names; it routes other requests by the policy that it wraps, and
-// to silent nodes last. It also knows all nodes.
+// Nodes routes a request to the node that its context names. It routes other requests by the policy that it wraps, but to
+// silent nodes last. It also keeps all nodes.
 type Nodes struct {
 	gocql.HostSelectionPolicy
-	local    string // data centre; empty: none
+	local    string // the local data centre; empty: none
 	silences *silences
 
 	mu    sync.Mutex
 	hosts []*gocql.HostInfo
 	up    map[string]struct{} // ids of nodes with a connection
-	came  chan struct{}       // holds one token after a new one
+	came  chan struct{}       // holds a token after a node was connected to
 }
 
 var _ gocql.ReadyPolicy = (*Nodes)(nil)
@@ -48,8 +48,8 @@ func (n *Nodes) HostUp(host *gocql.HostInfo) {
 	}
 }
 
-// othersWithin is how long a new session waits for nodes beside the first: one that stands still would delay it for
-// many seconds.
+// othersWithin is how long a new session waits for further nodes after the first one. A node that stands still would otherwise
+// delay it for many seconds.
 const othersWithin = 250 * time.Millisecond
 
 // Ready reports whether the session can begin with the connected nodes.
@@ -99,13 +99,13 @@ func (n *Nodes) without(host *gocql.HostInfo) []*gocql.HostInfo {
 
 type pinKey struct{}
 
-// Pinned returns a context whose requests go to host alone.
+// Pinned returns a context whose requests go only to host.
 func Pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
 	return context.WithValue(ctx, pinKey{}, host)
 }
 
-// Pick returns the Pinned host, or the wrapped policy's hosts, each twice: a speculative attempt that finds no further
-// node fails at once, and with it the request in progress, so it gets the same nodes again.
+// Pick returns the Pinned host, or the wrapped policy's hosts. It returns each twice, because a speculative attempt that finds
+// no further node fails at once, and with it the request in progress.
 func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	var host *gocql.HostInfo
 	if q != nil {
@@ -124,8 +124,8 @@ func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	}
 }
 
-// WithinBorders picks hosts for q. For a level that counts in the local data centre it leaves out nodes of other data
-// centres, to which local means their own. Silent nodes come last.
+// WithinBorders picks hosts for q, silent ones last. For a level that counts in the local data centre it leaves out the nodes
+// of other data centres, for which local means their own.
 func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 	next := n.silences.last(n.HostSelectionPolicy.Pick(q))
 	if q == nil || n.local == "" || !CountsLocally(q.GetConsistency()) {
@@ -141,7 +141,7 @@ func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 	}
 }
 
-// CountsLocally reports whether level means the coordinator's own data centre.
+// CountsLocally reports whether level counts replicas in the coordinator's own data centre.
 func CountsLocally(level gocql.Consistency) bool {
 	switch level {
 	case gocql.LocalQuorum, gocql.LocalOne, Levels[policy.LevelLocalSerial]:
@@ -150,7 +150,7 @@ func CountsLocally(level gocql.Consistency) bool {
 	return false
 }
 
-// twice returns the hosts of next, and then the same again. It does not pick them anew, as a pick reads fields of the
+// twice returns the hosts of next, and then the same hosts again. It does not pick them anew, as a pick reads fields of the
 // query that the driver writes during the first attempt.
 func twice(next gocql.NextHost) gocql.NextHost {
 	var given []gocql.SelectedHost
@@ -172,8 +172,8 @@ func twice(next gocql.NextHost) gocql.NextHost {
 	}
 }
 
-// distinct leaves out hosts that next has returned before. The driver compares them by pointer, and may have several
-// for a node, so that its second choice could be the first one again.
+// distinct leaves out hosts that next has returned before. The driver compares hosts by pointer, and may have several pointers
+// for a node, so that its second choice could be the same node again.
 func distinct(next gocql.NextHost) gocql.NextHost {
 	var seen []string
 	return func() gocql.SelectedHost {
@@ -187,11 +187,11 @@ func distinct(next gocql.NextHost) gocql.NextHost {
 	}
 }
 
-// knownHosts is the policy below gocql.TokenAwareHostPolicy, which asks it whether a nil host is local while the ring is
-// empty, as for a moment when the only node comes back at another address.
+// knownHosts is the policy below gocql.TokenAwareHostPolicy. That asks whether a nil host is local while the ring is empty,
+// which it is for a moment when the only node comes back at another address.
 type knownHosts struct{ gocql.HostSelectionPolicy }
 
-// IsLocal reports whether host is known, and local.
+// IsLocal reports whether host is local. It is false for nil.
 func (k knownHosts) IsLocal(host *gocql.HostInfo) bool {
 	return host != nil && k.HostSelectionPolicy.IsLocal(host)
 }
@@ -205,7 +205,7 @@ func (c chosenHost) Info() *gocql.HostInfo { return c.host }
 // Mark does nothing.
 func (chosenHost) Mark(error) {}
 
-// Topology has the cluster's data centres and the numbers of their nodes.
+// Topology has the cluster's data centres, and how many nodes each has.
 type Topology struct {
 	nodes map[string]int // by data centre
 }
@@ -213,8 +213,8 @@ type Topology struct {
 // datacenters returns the names of the data centres in alphabetical order.
 func (t Topology) datacenters() []string { return slices.Sorted(maps.Keys(t.nodes)) }
 
-// Local returns the data centre to prefer: asked, or the only one. If there are several and asked is empty, it returns
-// an error if needed.
+// Local returns the data centre to prefer: asked, or the only one if asked is empty. If there are several, it then returns
+// none, and an error if one is needed.
 func (t Topology) Local(asked string, needed bool) (string, error) {
 	names := t.datacenters()
 	switch {
@@ -236,8 +236,8 @@ func (t Topology) Ambiguous() error {
 		strings.Join(t.datacenters(), ", "))
 }
 
-// Replication returns the map to create a keyspace with: as many copies in each
-// data centre as it has nodes, at most three.
+// Replication returns the map with which to create a keyspace. Each data centre has as many copies as nodes, but at most
+// three.
 func (t Topology) Replication() string {
 	var b strings.Builder
 	b.WriteString("{'class': 'NetworkTopologyStrategy'")
@@ -248,8 +248,8 @@ func (t Topology) Replication() string {
 	return b.String()
 }
 
-// Topology returns the topology that the driver has found. The driver asks one node for itself and its peers; two
-// queries of our own would go to two nodes.
+// Topology returns the topology that the driver has found. The driver reads it from a single node. Queries of our own would go
+// to different nodes.
 func (n *Nodes) Topology() Topology {
 	t := Topology{nodes: make(map[string]int)}
 	for _, host := range n.Hosts() {

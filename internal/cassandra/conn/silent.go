@@ -9,14 +9,14 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// silences knows which nodes are silent: those that have answered nothing since a request that was sent to them longer ago
-// than after. The driver keeps choosing a node that stands still, as long as its connections are open. silences implements
-// gocql.StreamObserver: it is told of every request of a session, the driver's own too, and of late answers.
+// silences keeps which nodes are silent: those that have answered nothing since a request that was sent to them longer ago
+// than after. The driver keeps choosing a node that stands still as long as its connections are open. silences implements
+// gocql.StreamObserver, by which the driver reports every request of a session, including its own, and late answers.
 type silences struct {
 	after time.Duration // 0: no node is ever silent
-	began time.Time     // instants are counted from it
+	began time.Time     // the time from which instants are counted
 
-	nodes sync.Map // of *atomic.Int64 by host id: when the first request since the last answer was sent; 0: none
+	nodes sync.Map // *atomic.Int64 by host id: when the first request since the last answer was sent; 0: none was
 }
 
 var (
@@ -39,8 +39,8 @@ func (s *silences) StreamStarted(o gocql.ObservedStream) {
 // StreamFinished notes an answer of a node.
 func (s *silences) StreamFinished(o gocql.ObservedStream) { s.of(o.Host).Store(0) }
 
-// StreamAbandoned ignores a request whose connection has ended. The node stays as silent as it was: a new connection
-// needs an answer.
+// StreamAbandoned ignores a request whose connection has ended. A silent node stays silent until it answers on a new
+// connection.
 func (s *silences) StreamAbandoned(gocql.ObservedStream) {}
 
 func (s *silences) of(host *gocql.HostInfo) *atomic.Int64 {
@@ -58,8 +58,8 @@ func (s *silences) silent(host *gocql.HostInfo) bool {
 	return s.after > 0 && since > 0 && time.Since(s.began)-time.Duration(since) > s.after
 }
 
-// last returns the nodes of next, silent ones after all others. No request must probe whether one is back: each node is
-// asked for its time every few seconds, and by the driver whether it is alive.
+// last returns the nodes of next, silent ones after all others. No caller's request need probe whether a silent node is back,
+// as every few seconds each node is asked for its time, and the driver checks whether it is alive.
 func (s *silences) last(next gocql.NextHost) gocql.NextHost {
 	var silent []gocql.SelectedHost
 	return func() gocql.SelectedHost {

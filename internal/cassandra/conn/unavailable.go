@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Unavailable returns err as an error of the store while doing something.
+// Unavailable wraps err, which happened while doing something, as an error of the store.
 func Unavailable(doing string, err error) error {
 	if TooFew(err) || errors.Is(err, store.ErrTooFewReplicas) {
 		return fmt.Errorf("%w: %s: %w: %w", store.ErrUnavailable, doing, store.ErrTooFewReplicas, err)

@@ -1,2 +1,2 @@
-// Package members keeps in Cassandra the members, the views that they agree on, their signs of life, and their settings.
+// Package members keeps members, the views on which they agree, their heartbeats, and their settings in Cassandra.
 package members

@@ -17,9 +17,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
-// countTables are the tables with counts under keys, and for how long their rows may matter: two windows, and an hour
-// for clocks that differ. A cell that is only half written when it is looked for is found by the owner's first
-// conditional write.
+// countTables are the tables with counts under keys, and how long their rows may affect decisions: two windows, and an hour
+// because clocks differ. If a cell's write is unfinished when its table is read, the owner's first conditional write of the
+// key finds the cell.
 var countTables = []struct {
 	name string
 	life time.Duration
@@ -35,14 +35,14 @@ var countTables = []struct {
 }
 
 const (
-	lookPage  = 1000    // keys in one read: a few milliseconds of a node
-	leastPage = 50      // keys in one read of a node that is too busy for more
-	lookRest  = 9       // the pause after a page, in the page's time: callers need the same nodes, which spend a tenth of the time on this
-	maxLook   = 1 << 24 // keys of all tables; if there are more, new keys are read instead until windows have ended
+	lookPage  = 1000    // keys in one read, which takes a node a few milliseconds
+	leastPage = 50      // keys in one read if a node is too busy for more
+	lookRest  = 9       // the pause after a page, as a multiple of the page's time, so that nodes spend a tenth of their time on this
+	maxLook   = 1 << 24 // most keys of all tables; with more, new keys are read instead until windows have ended
 )
 
-// LookThrough calls found with each key for which something is counted, of all namespaces: with all keys whose writes
-// were acknowledged at LOCAL_QUORUM before the call. It is a cluster.LookThrough.
+// LookThrough calls found for each key with counted units, of all namespaces. It finds all keys of writes that were
+// acknowledged at LOCAL_QUORUM before the call. It is a cluster.LookThrough.
 func (m *Members) LookThrough(ctx context.Context, found func(slot int, key seen.Hash, until time.Time)) error {
 	c, err := m.reach()
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slot int, key seen
 	keys := 0
 	for _, table := range countTables {
 		err := inPages(ctx, func(size int, after []byte) (next []byte, err error) {
-			// A query of its own: the driver counts a query's attempts over all its pages.
+			// Each page has a query of its own, as the driver counts a query's attempts over all its pages.
 			rows := c.Config.Repeatable(c.Session.Query("SELECT DISTINCT key FROM " + table.name).WithContext(ctx).
 				Consistency(gocql.LocalQuorum).PageSize(size).PageState(after)).Iter()
 			next = bytes.Clone(rows.PageState())
@@ -62,9 +62,9 @@ func (m *Members) LookThrough(ctx context.Context, found func(slot int, key seen
 					break
 				}
 				if keys++; len(key) == store.KeySize {
-					of := store.KeyFrom([store.KeySize]byte(key))
-					a, b := of.Rest()
-					found(cluster.SlotOf(of.Prefix()), seen.Hash{A: a, B: b}, until)
+					k := store.KeyFrom([store.KeySize]byte(key))
+					a, b := k.Rest()
+					found(cluster.SlotOf(k.Prefix()), seen.Hash{A: a, B: b}, until)
 				}
 			}
 			if err := rows.Close(); err != nil {
@@ -82,8 +82,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slot int, key seen
 	return nil
 }
 
-// inPages reads one page after the other, each from the end of the one before. If a page is not answered, it reads
-// smaller ones.
+// inPages reads one page after the other, each from the end of the one before. If there is no answer, it tries smaller pages.
 func inPages(ctx context.Context, read func(size int, after []byte) (next []byte, err error)) error {
 	var after []byte
 	for size := lookPage; ; {

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 )
 
-// Requests to the tables of members. Cells change only by compare-and-set; a plain read of a row is the fence of each
-// of a member's trips. Heartbeats are plain rows that expire.
+// Requests to the tables of members. Cells change only by compare-and-set. The plain read of a member's row is the fence of
+// each of its trips. Heartbeats are plain rows that expire.
 const (
 	memberRead   = "SELECT version, value FROM members WHERE namespace = ? AND scope = ? AND name = ?"
 	memberInsert = "INSERT INTO members (namespace, scope, name, version, value) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
@@ -34,8 +34,8 @@ type Cluster struct {
 // Reach returns the cluster, or an error if it has not been reached yet.
 type Reach func() (*Cluster, error)
 
-// Members keeps the members and views of the instances that decide together within one data centre. So its levels are
-// LOCAL_SERIAL, with commits and reads at LOCAL_QUORUM, independently of policies.
+// Members keeps the members and views of the instances that decide together within one data centre. So its levels don't
+// depend on policies: they are LOCAL_SERIAL, and LOCAL_QUORUM for commits and reads.
 type Members struct {
 	reach     Reach
 	namespace string
@@ -46,7 +46,7 @@ var _ cluster.Store = (*Members)(nil)
 // New returns the store of the members of namespace that decide within the cluster's data centre.
 func New(namespace string, reach Reach) *Members { return &Members{reach: reach, namespace: namespace} }
 
-// Get returns the cell of name. If latest, it is a serial read.
+// Get returns the cell of name, by a serial read if latest is true.
 func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
 	c, err := m.reach()
 	if err != nil {
@@ -59,7 +59,7 @@ func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Ce
 	case errors.Is(err, gocql.ErrNotFound):
 		return cluster.Cell{}, nil
 	case err != nil:
-		return cluster.Cell{}, conn.Unavailable("reading of members", err)
+		return cluster.Cell{}, conn.Unavailable("reading members", err)
 	}
 	return cluster.Cell{Value: []byte(value), Version: cluster.Version(version)}, nil
 }
@@ -94,7 +94,7 @@ func (m *Members) changing(c *Cluster, name string, have cluster.Version, versio
 	return query.Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
 }
 
-// reading returns the query that reads name, serially if latest.
+// reading returns the query that reads name, serially if latest is true.
 func (m *Members) reading(c *Cluster, name string, latest bool) *gocql.Query {
 	level := gocql.LocalQuorum
 	if latest {
@@ -115,7 +115,7 @@ func (m *Members) Heartbeat(ctx context.Context, b cluster.Heartbeat) error {
 	}
 	query := c.Session.Query(heartbeatInsert, m.namespace, c.Datacenter, string(b.ID), string(value), int(cluster.HeartbeatTTL/time.Second))
 	if err := c.Config.Repeatable(query.WithContext(ctx).Consistency(gocql.LocalQuorum)).Exec(); err != nil {
-		return conn.Unavailable("giving a sign of life", err)
+		return conn.Unavailable("sending a heartbeat", err)
 	}
 	return nil
 }
@@ -132,12 +132,12 @@ func (m *Members) Heartbeats(ctx context.Context) ([]cluster.Heartbeat, error) {
 	var value string
 	for rows.Scan(&value) {
 		var b cluster.Heartbeat
-		if json.Unmarshal([]byte(value), &b) == nil { // else the heartbeat is of a later version
+		if json.Unmarshal([]byte(value), &b) == nil { // otherwise it is of a later version
 			all = append(all, b)
 		}
 	}
 	if err := rows.Close(); err != nil {
-		return nil, conn.Unavailable("reading signs of life", err)
+		return nil, conn.Unavailable("reading heartbeats", err)
 	}
 	return all, nil
 }

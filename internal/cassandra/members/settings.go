@@ -17,8 +17,8 @@ const (
 	settingsDelete = "DELETE FROM settings WHERE namespace = ? AND id = ?"
 )
 
-// Settings keeps the settings that the instances of a namespace publish, at LOCAL_QUORUM. Instances in other data
-// centres see them a moment later.
+// Settings keeps the settings that the instances of a namespace publish. It reads and writes at LOCAL_QUORUM, so instances in
+// other data centres see them a moment later.
 type Settings struct {
 	reach     Reach
 	namespace string
@@ -31,7 +31,7 @@ func NewSettings(namespace string, reach Reach) *Settings {
 	return &Settings{reach: reach, namespace: namespace}
 }
 
-// Publish stores a statement for lasts, in whole seconds.
+// Publish stores a statement for the time lasts, which is whole seconds.
 func (s *Settings) Publish(ctx context.Context, id string, statement []byte, lasts time.Duration) error {
 	return s.write(ctx, "publishing settings", settingsInsert, s.namespace, id, string(statement), int(lasts/time.Second))
 }

@@ -15,23 +15,23 @@ import (
 
 // agreement asks the nodes of a cluster which version of the schema they have.
 //
-// One node coordinates every change of the schema, once it agrees with all nodes that answer, and changes of tables
-// need a lock that a majority of replicas grants. So no two changes are concurrent, and it is safe to go on without a
-// node that does not answer: it takes over the schema once it is back.
+// One node coordinates every change of the schema, once its schema agrees with that of all nodes that answer. Changes of
+// tables also need a lock that a majority of replicas grants. So no two changes are concurrent, and it is safe to go on
+// without a node that does not answer: it takes over the schema once it is back.
 type agreement struct {
 	config  *conn.Config
-	session *gocql.Session // in no keyspace, so that nodes that don't know ours yet answer, too
+	session *gocql.Session // in no keyspace, so that nodes also answer that don't know ours yet
 	nodes   *conn.Nodes
-	lead    *gocql.HostInfo // coordinates every change
-	without map[string]bool // addresses of nodes for which it waits no longer
+	lead    *gocql.HostInfo // the node that coordinates every change
+	without map[string]bool // addresses of nodes that are no longer waited for
 }
 
 const (
-	answerWithin = 2 * time.Second        // for a node's schema version, which takes a millisecond
-	downPatience = 3 * time.Second        // for nodes that don't answer, which may just be busy
-	agreeQuietly = time.Second            // before disagreement is logged, which is usual for a moment after each change
-	agreeWithin  = time.Minute            // for nodes that answer
-	agreeAgain   = 200 * time.Millisecond // between two looks
+	answerWithin = 2 * time.Second        // time for a node to return its schema version, which takes a millisecond
+	downPatience = 3 * time.Second        // how long nodes without an answer are waited for, as they may just be busy
+	agreeQuietly = time.Second            // disagreement is logged after this, as it is usual for a moment after each change
+	agreeWithin  = time.Minute            // how long nodes with another schema are waited for
+	agreeAgain   = 200 * time.Millisecond // interval of looks
 )
 
 var errNoNode = errors.New("no node answers")
@@ -42,7 +42,7 @@ func newAgreement(
 	ctx context.Context, config *conn.Config, session *gocql.Session, nodes *conn.Nodes,
 ) (*agreement, context.Context, error) {
 	a := &agreement{config: config, session: session, nodes: nodes, without: make(map[string]bool)}
-	looking, found := context.WithCancel(ctx) // the others' answers don't matter
+	looking, found := context.WithCancel(ctx) // ends with the first answer, as the others don't matter
 	defer found()
 	var first sync.Once
 	a.each(func(host *gocql.HostInfo) {
@@ -57,7 +57,7 @@ func newAgreement(
 	return a, conn.Pinned(ctx, a.lead), nil
 }
 
-// each calls do with every node, at the same time, and returns when all calls have.
+// each calls do with all nodes at the same time, and returns when all calls have returned.
 func (a *agreement) each(do func(*gocql.HostInfo)) {
 	var all sync.WaitGroup
 	for _, host := range a.nodes.Hosts() {
@@ -74,8 +74,8 @@ func (a *agreement) versionOf(ctx context.Context, host *gocql.HostInfo) (versio
 	return version, err
 }
 
-// await waits until all nodes that answer have the schema of the coordinating one, and logs the nodes for which it
-// waits. The error names nodes with another schema.
+// await waits until all nodes that answer have the schema of the coordinating node, and logs the nodes for which it waits. The
+// error names the nodes with another schema.
 func (a *agreement) await(ctx context.Context) error {
 	tick := time.NewTicker(agreeAgain)
 	defer tick.Stop()
@@ -87,7 +87,7 @@ func (a *agreement) await(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("waiting for the nodes to agree on the schema: %w", ctx.Err())
 		case !s.leads && since > downPatience:
-			return fmt.Errorf("node %s, which changes the schema, does not answer any more", addressOf(a.lead))
+			return fmt.Errorf("node %s, which coordinates changes of the schema, does not answer any more", addressOf(a.lead))
 		case s.leads && len(s.differ) == 0 && a.goesOnWithout(s.silent, since):
 			return nil
 		case since > agreeWithin:
@@ -104,7 +104,7 @@ func (a *agreement) await(ctx context.Context) error {
 	}
 }
 
-// goesOnWithout reports whether to go on without silent nodes, as it does if they have not answered for downPatience.
+// goesOnWithout reports whether to go on without silent nodes: if there are none, or they have not answered for downPatience.
 func (a *agreement) goesOnWithout(silent []string, since time.Duration) bool {
 	if len(silent) == 0 || since < downPatience {
 		return len(silent) == 0
@@ -119,11 +119,11 @@ func (a *agreement) goesOnWithout(silent []string, since time.Duration) bool {
 
 // schemas is the state of the nodes' schemas.
 type schemas struct {
-	leads          bool     // the coordinating node answered
-	differ, silent []string // addresses of nodes with another schema, and of nodes without an answer for which it waits
+	leads          bool     // whether the coordinating node answered
+	differ, silent []string // addresses of nodes with another schema, and of nodes without an answer that are waited for
 }
 
-// String returns the nodes for which it waits.
+// String describes the nodes that are waited for.
 func (s *schemas) String() string {
 	var parts []string
 	if len(s.silent) > 0 {
@@ -138,21 +138,21 @@ func (s *schemas) String() string {
 // look asks all nodes for their schemas.
 func (a *agreement) look(ctx context.Context) *schemas {
 	var mu sync.Mutex
-	said, s := make(map[string]gocql.UUID), new(schemas)
+	versions, s := make(map[string]gocql.UUID), new(schemas)
 	a.each(func(host *gocql.HostInfo) {
 		version, err := a.versionOf(ctx, host)
 		mu.Lock()
 		defer mu.Unlock()
 		switch address := addressOf(host); {
 		case err == nil:
-			said[address] = version
+			versions[address] = version
 		case !a.without[address]:
 			s.silent = append(s.silent, address)
 		}
 	})
-	lead, answered := said[addressOf(a.lead)]
+	lead, answered := versions[addressOf(a.lead)]
 	s.leads = answered
-	for address, version := range said {
+	for address, version := range versions {
 		if answered && version != lead {
 			s.differ = append(s.differ, address)
 		}

@@ -1,7 +1,7 @@
-// Package migrate creates the keyspace and brings its tables up to date. Any number of instances may do that at the
-// same time: they take turns, and the nodes that answer agree on each change.
+// Package migrate creates the keyspace and brings its tables up to date. Any number of instances may do that at the same
+// time: they take turns, and the nodes that answer agree on each change.
 //
-// It knows the files in schema/, and not the contents of the tables.
+// It knows the files in schema/, but not the contents of the tables.
 package migrate
 
 import (
@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	migrateTimeout   = 30 * time.Second       // of one statement, as schema changes wait for all nodes
+	migrateTimeout   = 30 * time.Second       // timeout of one statement, as schema changes wait for all nodes
 	lockTTL          = 4 * time.Minute        // longer than a statement and the wait for nodes to agree
-	keyspacePatience = 10 * time.Second       // until an existing keyspace can be used
-	connectRetry     = 100 * time.Millisecond // between attempts to use such a keyspace
-	checkTries       = 10                     // to read the version
+	keyspacePatience = 10 * time.Second       // the longest wait until an existing keyspace can be used
+	connectRetry     = 100 * time.Millisecond // interval of attempts to use such a keyspace
+	checkTries       = 10                     // attempts to read the version
 )
 
-// Run creates the keyspace if it does not exist, and brings its tables up to date. Instances that do so at the same
-// time take turns. It logs the instance for which it waits, goes on without nodes that do not answer, and returns a
-// Mistake if waiting does not help.
+// Run creates the keyspace if it does not exist, and brings its tables up to date. Instances that do so at the same time take
+// turns. Run logs that it waits for another instance, goes on without nodes that do not answer, and returns a Mistake if
+// waiting does not help.
 func Run(ctx context.Context, config conn.Config) error {
 	config = config.WithDefaults()
 	if err := config.Check(); err != nil {
@@ -50,15 +50,15 @@ func Run(ctx context.Context, config conn.Config) error {
 	return conn.Judged(migrate(ctx, &config, nodes))
 }
 
-// settings returns the settings of a session that changes the schema. The session does not wait for nodes to agree, as
-// an agreement does so and logs them.
+// settings returns the settings of a session that changes the schema. The session does not wait for nodes to agree, as an
+// agreement does so, and logs the nodes.
 func settings(config *conn.Config) (*gocql.ClusterConfig, *conn.Nodes) {
 	cl, nodes := config.Settings("")
 	cl.MaxWaitSchemaAgreement = time.Nanosecond
 	return cl, nodes
 }
 
-// migrate is Run with requests to the node that ctx pins.
+// migrate does the work of Run, with all requests to the node that ctx pins.
 func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	if err := createKeyspace(ctx, config, nodes); err != nil {
 		return err
@@ -72,7 +72,7 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 		return err
 	}
 	if err := checkPatiently(ctx, config, session); !conn.IsMistake(err) {
-		return err // if there is nothing to do, a user that may not create tables can migrate, too
+		return err // before anything is created, as a user without that right can run migrations that have nothing to do
 	}
 	if err := nodes.await(ctx); err != nil {
 		return err
@@ -91,7 +91,7 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 	return applyMigrations(ctx, config, session, nodes, held)
 }
 
-// checkPatiently repeats Check, which fails while a node that was cut off does not know the tables yet.
+// checkPatiently repeats Check, which fails while a node that was cut off does not know the tables.
 func checkPatiently(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	for tries := 1; ; tries++ {
 		err := Check(ctx, config, session)
@@ -101,8 +101,8 @@ func checkPatiently(ctx context.Context, config *conn.Config, session *gocql.Ses
 	}
 }
 
-// connectTo starts a session in the keyspace, by lead. A keyspace that another instance has just created may be in a
-// node's catalogue some moments before it can be used.
+// connectTo starts a session in the keyspace, by the node lead. It tries again, because a keyspace that another instance has just
+// created may be in a node's catalogue some moments before it can be used.
 func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (*gocql.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
 	defer cancel()
@@ -116,7 +116,7 @@ func connectTo(ctx context.Context, config *conn.Config, lead *gocql.HostInfo) (
 			if err = session.Query("SELECT key FROM system.local").WithContext(ctx).Consistency(gocql.One).Exec(); err == nil {
 				return session, nil
 			}
-			session.Close() // it has no connection to the coordinating node
+			session.Close() // the session has no connection to the coordinating node
 		}
 		select {
 		case <-ctx.Done():
@@ -141,7 +141,7 @@ func createKeyspaceWith(ctx context.Context, config *conn.Config, nodes *agreeme
 		replication = nodes.nodes.Topology().Replication()
 	}
 	if !strings.HasPrefix(replication, "{") || !strings.HasSuffix(replication, "}") || strings.Contains(replication, ";") {
-		return conn.Mistakef("cassandra-replication: %q is no CQL map: use {'class': 'NetworkTopologyStrategy', 'dc1': 3}", replication)
+		return conn.Mistakef("cassandra-replication: %q is not a CQL map: use {'class': 'NetworkTopologyStrategy', 'dc1': 3}", replication)
 	}
 	if err := nodes.await(ctx); err != nil {
 		return err
@@ -168,8 +168,8 @@ func warnOfOneCopy(ctx context.Context, config *conn.Config, session *gocql.Sess
 	return nil
 }
 
-// readReplication reads the keyspace's replication. A keyspace that another instance creates at the same time can be used
-// some moments before the node's catalogue has it.
+// readReplication reads the keyspace's replication. It tries again, because a keyspace that another instance creates at the
+// same time can be used some moments before the node's catalogue has it.
 func readReplication(ctx context.Context, config *conn.Config, session *gocql.Session) (replication map[string]string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
 	defer cancel()
@@ -182,8 +182,8 @@ func readReplication(ctx context.Context, config *conn.Config, session *gocql.Se
 	}
 }
 
-// createBookkeeping creates the tables that migrations themselves need. No lock can guard this yet, so the tables' ids
-// are derived from their names: if two instances create one by two nodes, it is the same table.
+// createBookkeeping creates the tables that migrations themselves need. No lock can guard this yet, so the tables' ids are
+// derived from their names. If two instances create a table by two nodes, it is the same table.
 func createBookkeeping(ctx context.Context, session *gocql.Session, keyspace string) error {
 	for _, table := range []struct{ name, columns string }{
 		{"leases", "(name text PRIMARY KEY, holder text)"},
@@ -246,7 +246,7 @@ func applyMigrations(ctx context.Context, config *conn.Config, session *gocql.Se
 	return nil
 }
 
-// takeLock waits until this process holds the lock for migrations, and logs that it waits.
+// takeLock takes the lock for migrations. If it has to wait, it logs that.
 func takeLock(ctx context.Context, config *conn.Config, session *gocql.Session) (*lease.Lock, error) {
 	return lease.Wait(ctx, session, "migrate", lockTTL, migrateTimeout, func() {
 		config.Logger.Info("waiting for another instance's migration, or for the end of its lock if it died", "at most", lockTTL)

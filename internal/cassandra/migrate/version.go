@@ -22,8 +22,8 @@ func schemaVersion(ctx context.Context, config *conn.Config, session *gocql.Sess
 	return version, oldestReader, nil
 }
 
-// Check returns an error that says what to do if this binary cannot serve from the tables. It is a Mistake, unless the
-// check failed.
+// Check returns an error that says what to do if this binary can't serve from the tables. The error is a Mistake, unless the
+// check itself failed.
 func Check(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	migrations, err := schema.Migrations()
 	if err != nil {

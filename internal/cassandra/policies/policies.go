@@ -1,6 +1,6 @@
-// Package policies keeps versions of the policies in Cassandra. It writes the text of a version first, in parts and
-// under an id of its own, and then changes the row of the latest version by compare-and-set. So a version that can be
-// found is complete, and of two concurrent ones one is refused.
+// Package policies keeps versions of the policies in Cassandra. It first writes the text of a version, in parts and under an
+// id of its own, and then changes the row of the latest version by compare-and-set. So a version that can be found is
+// complete, and of two concurrent versions one is refused.
 //
 // It does not know the contents of texts.
 package policies
@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// Requests. All data centres share the row of a namespace: it changes at SERIAL and QUORUM, and is read at
-// LOCAL_QUORUM.
+// Requests to the tables of policies. All data centres share the row of a namespace, which changes at SERIAL and QUORUM, and is
+// read at LOCAL_QUORUM.
 const (
 	latestRead   = "SELECT number FROM policy_versions WHERE namespace = ?"
 	historyRead  = "SELECT number, history FROM policy_versions WHERE namespace = ?"
@@ -31,7 +31,7 @@ const (
 	partsDelete = "DELETE FROM policies WHERE namespace = ? AND id = ?"
 )
 
-// partLen is the length of a part of a text, in bytes: nodes warn of larger values.
+// partLen is the length of a part of a text in bytes. Nodes warn about larger values.
 const partLen = 64 << 10
 
 // Store keeps the versions of one namespace. It implements policystore.Store.
@@ -61,7 +61,7 @@ func (s *Store) Latest(ctx context.Context) (number int64, err error) {
 	}
 	q := session.Query(latestRead, s.namespace).WithContext(ctx).Consistency(gocql.LocalQuorum)
 	if err := config.Repeatable(q).Scan(&number); err != nil && !errors.Is(err, gocql.ErrNotFound) {
-		return 0, failure("reading which policies are the latest", err)
+		return 0, failure("reading the latest version of policies", err)
 	}
 	return number, nil
 }
@@ -134,7 +134,7 @@ func (s *Store) readText(ctx context.Context, level gocql.Consistency, e *entry)
 		return policystore.Set{}, failure("reading policies", err)
 	}
 	if policystore.DigestOf(set.Text) != e.Digest {
-		return policystore.Set{}, fmt.Errorf("%w: its text is gone from the table policies, or is another one; apply policies anew",
+		return policystore.Set{}, fmt.Errorf("%w: its text is missing in the table policies, or has changed: apply policies anew",
 			policystore.ErrUnreadable)
 	}
 	return set, nil
@@ -144,7 +144,7 @@ func (s *Store) readText(ctx context.Context, level gocql.Consistency, e *entry)
 func (s *Store) Put(ctx context.Context, have int64, set *policystore.Set) error {
 	latest, all, err := s.history(ctx, gocql.Consistency(gocql.Serial))
 	switch {
-	case errors.Is(err, policystore.ErrUnreadable): // the list is written anew
+	case errors.Is(err, policystore.ErrUnreadable): // a new list replaces the unreadable one
 		all = nil
 	case err != nil:
 		return err
@@ -188,8 +188,8 @@ func (s *Store) writeText(ctx context.Context, id gocql.UUID, text []byte) error
 	return nil
 }
 
-// swap makes number the latest if that is still have. The driver sends it once: after an attempt without an answer, the
-// latest shows whether it was stored.
+// swap makes number the latest version if that is still have. The driver sends it only once. After an attempt without an
+// answer, the latest version shows whether it was stored.
 func (s *Store) swap(ctx context.Context, have, number int64, history []entry) error {
 	session, _, err := s.open()
 	if err != nil {
@@ -207,21 +207,21 @@ func (s *Store) swap(ctx context.Context, have, number int64, history []entry) e
 		MapScanCAS(make(map[string]any))
 	switch {
 	case err != nil:
-		return failure("making policies the latest", err)
+		return failure("making a version of policies the latest", err)
 	case !applied:
 		return policystore.ErrConflict
 	}
 	return nil
 }
 
-// forget removes a text that no version has. After a failure the rest of the text takes room, and does no other harm.
+// forget removes a text that no version has. It ignores a failure, after which the text only takes room.
 func (s *Store) forget(ctx context.Context, id gocql.UUID) {
 	if session, config, err := s.open(); err == nil {
 		_ = config.Repeatable(session.Query(partsDelete, s.namespace, id).WithContext(ctx).Consistency(gocql.Quorum)).Exec()
 	}
 }
 
-// failure returns err as ErrUnreadable if a node refused the request, else as ErrUnavailable, which may pass.
+// failure wraps err in ErrUnreadable if a node refused the request, else in ErrUnavailable, which may be temporary.
 func failure(doing string, err error) error {
 	if refused, ok := errors.AsType[gocql.RequestError](err); ok {
 		switch refused.Code() {

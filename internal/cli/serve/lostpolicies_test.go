@@ -47,7 +47,7 @@ func TestLostPoliciesStayInForce(t *testing.T) {
 	exec("TRUNCATE KS.policies")
 	still("one")
 	late := start(t, nil, flags...)
-	late.Log.WaitFor(t, "its text is gone", 1)
+	late.Log.WaitFor(t, "its text is missing", 1)
 	const gone = http.StatusServiceUnavailable
 	if ready, take := late.Get(t, "/readyz"), late.Take(t, "one"); ready != gone || take != gone {
 		t.Errorf("an instance that never had them: readyz %d, take %d", ready, take)
