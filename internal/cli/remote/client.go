@@ -235,7 +235,7 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 	case a.Status == http.StatusNotFound && p.Field == "policy":
 		return &failure{what, c.otherPolicies(ctx, q.Policy)}
 	case a.Status == http.StatusUnauthorized:
-		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
+		return &failure{what, "The token to send is in the file that --token-file names, or in " + command.TokenVariable + "."}
 	case a.Status == http.StatusPreconditionFailed: // the detail is about headers
 		return &failure{"another version of the policies is the latest now: nothing changed",
 			"See what changed by `ratelimitd policies history` and `ratelimitd policies diff FILE`, and apply to that."}
