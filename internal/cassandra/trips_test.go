@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// station is trips of numbers whose answers take a second, and what went by them.
+// station has trips of numbers whose answers take a second, and a record of these trips.
 type station struct {
 	trips[int]
 	mu    sync.Mutex

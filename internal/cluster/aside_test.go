@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestInstanceWithAWrongClockHandsOnCalls puts the clock of one of three off, and holds that others decide for its
-// keys, that it still has calls decided, and that it comes back.
+// TestInstanceWithAWrongClockHandsOnCalls sets the clock of one of three instances wrong. The others must decide for its keys,
+// calls that reach it must still be decided, and it must come back once its clock is right.
 func TestInstanceWithAWrongClockHandsOnCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trio(t, 1)
@@ -47,8 +47,8 @@ func TestInstanceWithAWrongClockHandsOnCalls(t *testing.T) {
 	})
 }
 
-// TestMomentsOfAWrongClockChangeNothing holds that a member stays one whose clock is off for a moment, or which is
-// alone.
+// TestMomentsOfAWrongClockChangeNothing holds that an instance stays a member if its clock is wrong only for a moment, or if it
+// is the only member.
 func TestMomentsOfAWrongClockChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trio(t, 1)

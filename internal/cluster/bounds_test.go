@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestVerifyEndsWithItsContext holds that the instance that begins a read waits for it no longer
-// than its own caller does.
+// TestVerifyEndsWithItsContext holds that a caller that begins a read does not wait for it beyond its own context.
 func TestVerifyEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFence(func(ctx context.Context) (bool, error) {
@@ -29,7 +28,7 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// noHeartbeats is a store in which nobody is alive.
+// noHeartbeats is a store without heartbeats.
 type noHeartbeats struct{ Store }
 
 func (noHeartbeats) Heartbeats(context.Context) ([]Heartbeat, error) { return nil, nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// trio starts three instances over a store that loses nothing, and returns what ends them.
+// trio starts three instances over a store that loses nothing, and returns a function that ends them.
 func trio(t *testing.T, seed uint64) (*world, func()) {
 	t.Helper()
 	return trioOf(t, seed, Owners)
@@ -40,7 +40,7 @@ func trioOf(t *testing.T, seed uint64, mode Mode) (*world, func()) {
 	}
 }
 
-// holdMode holds that all go by one view of that mode.
+// holdMode checks that all instances have the same view, and that it has this mode.
 func (w *world) holdMode(want Mode) {
 	w.t.Helper()
 	for i, in := range w.alive {
@@ -130,8 +130,8 @@ func TestMembersThatAreCutOffShareAllKeys(t *testing.T) {
 	}
 }
 
-// TestShortCutsChangeNothing holds that members which do not reach each other for a moment, or stand
-// still for one, go on by the view they have.
+// TestShortCutsChangeNothing holds that the view stays if members do not reach each other for a moment, or stand still for a
+// moment.
 func TestShortCutsChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trio(t, 2)
@@ -183,8 +183,8 @@ func TestDeathIsKnownSoon(t *testing.T) {
 	}
 }
 
-// TestDeafMembersSetNobodyOut holds that a store which nobody reaches for a while makes nobody silent,
-// whichever member hears the others first when it is back.
+// TestDeafMembersSetNobodyOut holds that no member counts as silent because no instance reached the store for a while,
+// whichever member reads the others' heartbeats first after that.
 func TestDeafMembersSetNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := trio(t, 3)
@@ -251,8 +251,8 @@ func TestWhenSilenceIsDeath(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsOneProcess holds that a member is taken for dead soon when another one has its address,
-// which then answers, and never while it beats.
+// TestAnAddressIsOneProcess holds that a member is soon taken for dead once another member answers at its address, but never
+// while it sends heartbeats.
 func TestAnAddressIsOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(newScript(), nil)

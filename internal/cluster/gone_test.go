@@ -72,7 +72,7 @@ func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
 	})
 }
 
-// TestStoreThatIsGoneEndsNoMembership holds that nobody gives up its keys because nothing of the store can be read.
+// TestStoreThatIsGoneEndsNoMembership holds that no member gives up its keys because all of the store can't be read.
 func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
@@ -88,8 +88,8 @@ func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 	})
 }
 
-// TestNobodySaysGoneWhileItMayAdmit holds that a member says that it is gone only after all its terms: its row
-// may be read again at that moment, and still says in.
+// TestNobodySaysGoneWhileItMayAdmit holds that a member writes its goneCell only after all its terms have ended, because its
+// row, which still says in, may become readable at that moment.
 func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()

@@ -13,7 +13,7 @@ import (
 
 var somebody, somebodyElse = seen.Hash{A: 1, B: 2}, seen.Hash{A: 0x9e3779b97f4a7c15, B: 0xbf58476d1ce4e5b9}
 
-// ofView returns a membership that goes by a view of itself and another member, and the slots that are its own.
+// ofView returns a membership whose view lists it and another member, and the slots that it owns.
 func ofView(t *testing.T, number int64, opts *Options) (s *membership, owned []int) {
 	t.Helper()
 	s = newMembership(New(nil, opts))
@@ -50,8 +50,8 @@ func TestNoteFailsOnceTheTermIsOver(t *testing.T) {
 	}
 }
 
-// TestKnowledgeIsForOneTerm hands over to terms that began with the view that it is for, and with others,
-// before they begin and after.
+// TestKnowledgeIsForOneTerm hands key sets over for terms that begin with the view of the sets, and for other terms, before and
+// after these begin.
 func TestKnowledgeIsForOneTerm(t *testing.T) {
 	for _, test := range []struct {
 		what        string
@@ -144,8 +144,8 @@ func TestWhatIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestLookingThroughCompletesKnowledge has all that is counted looked through: what was found is not new,
-// nothing is known while that fails, and it is tried again unless there are too many keys.
+// TestLookingThroughCompletesKnowledge looks through all counted keys. The keys that it finds must not be new. While it fails,
+// no key may be new, and it must be tried again unless there are too many keys.
 func TestLookingThroughCompletesKnowledge(t *testing.T) {
 	for _, test := range []struct {
 		fails error
@@ -192,7 +192,7 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 	}
 }
 
-// TestKnowledgeTravelsInMessagesOfBoundedSize holds that slots of many keys don't go by one message.
+// TestKnowledgeTravelsInMessagesOfBoundedSize holds that slots with many keys are not sent in one message.
 func TestKnowledgeTravelsInMessagesOfBoundedSize(t *testing.T) {
 	few := make([]Handed, 1000)
 	if n := fitting(few); n != handedAtOnce {

@@ -41,8 +41,8 @@ func (s *script) Set(ctx context.Context, name string, have Version, value []byt
 	return s.simStore.Set(ctx, name, have, value)
 }
 
-// TestOutIsKnownByALatestRead holds that a read which sees what is not settled does not count
-// as knowing that a member is out: the member's own read may not see it.
+// TestOutIsKnownByALatestRead holds that a member does not count as out by a read that sees an unfinished write, as the member's
+// own read may not see that write.
 func TestOutIsKnownByALatestRead(t *testing.T) {
 	s := newScript()
 	s.get = func(_ string, latest bool) (Cell, error) {
@@ -107,7 +107,7 @@ func TestViewIsGoneByALatestRead(t *testing.T) {
 	})
 }
 
-// TestSetOutWithoutAnswerIsTriedAgain holds that a try whose answer is lost is not taken as done.
+// TestSetOutWithoutAnswerIsTriedAgain holds that an attempt whose answer is lost does not count as done.
 func TestSetOutWithoutAnswerIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
@@ -146,7 +146,7 @@ func withAllSlots(t *testing.T, s Store) *membership {
 }
 
 // TestSlotsStayOnlyAlongAnUnbrokenChain holds that a member which confirms a view without having
-// confirmed the one before gives up all its slots: somebody else may have had them in between.
+// confirmed the one before gives up all its slots, as another member may have owned them in between.
 func TestSlotsStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
@@ -173,7 +173,7 @@ func TestSlotsStayOnlyAlongAnUnbrokenChain(t *testing.T) {
 }
 
 // TestNothingIsConfirmedBeforeCallsAreOver holds that calls of a slot that moves end, or can admit
-// nothing any more, before the member says that it goes by the new view.
+// nothing any more, before the member confirms the new view.
 func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
@@ -205,8 +205,8 @@ func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 	})
 }
 
-// TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed holds that a member which loses slots, or leaves, writes what it
-// admitted in them when nothing more is, and before anybody else may decide.
+// TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed holds that a member that loses slots, or leaves, writes the units that it
+// admitted in them after its last admission, and before another member may decide.
 func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, flushed := newScript(), 0
@@ -242,8 +242,7 @@ func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
 	})
 }
 
-// TestVerifiedSaysWhenTheRowWasSeen holds that every look at the own row counts from when it began, until the term
-// is over.
+// TestVerifiedSaysWhenTheRowWasSeen holds that Verified returns when the last read of the own row began, until the term ends.
 func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
@@ -344,7 +343,7 @@ func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 }
 
 // TestMemberThatWasSetOutJoinsAnew sets a member out and holds that it joins under another id, although
-// all hear it and nobody else knows of a reason for another view.
+// all receive its heartbeats, and no other member has a reason for another view.
 func TestMemberThatWasSetOutJoinsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, store: newSimStore(4), allOwn: true}
@@ -380,7 +379,7 @@ func ownedBy(t *testing.T, in *instance) int {
 }
 
 // TestFiftyJoinAndRestart has fifty instances, twenty with -race, join at once and then restart at once, and holds that
-// they agree within seconds on who owns what.
+// they agree within seconds on the owner of each slot.
 func TestFiftyJoinAndRestart(t *testing.T) {
 	n := 50
 	if race.Enabled {
@@ -416,7 +415,7 @@ func TestFiftyJoinAndRestart(t *testing.T) {
 	})
 }
 
-// holdSettled holds that six seconds from now all of so many instances go by one view of them alone, and own all slots.
+// holdSettled checks that, six seconds from now, this many instances have one view that lists only them, and own all slots.
 func (w *world) holdSettled(what string, instances int) {
 	w.t.Helper()
 	time.Sleep(6 * time.Second)
@@ -465,7 +464,7 @@ func TestCallsAreHandedBackByWhoLeaves(t *testing.T) {
 }
 
 // TestWhoLeavesIsNotSetOut holds that a member gives signs of life until its row says out, however long
-// that takes: nobody else makes it say so.
+// that takes, and no other member sets it out.
 func TestWhoLeavesIsNotSetOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stays, leaves := newScript(), newScript()

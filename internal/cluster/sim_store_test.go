@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// simStore is a store of cells as a few replicas keep them: a change is decided at one moment
-// and settled at a later one, in between only some reads see it, answers are lost, and changes
-// that were given up take effect later, as long as their condition holds.
+// simStore is a store of cells with a few replicas. A change is decided at one moment and settled at a later one, and in between
+// only some reads see it. Answers are lost, and changes that were given up may take effect later, while their condition holds.
 type simStore struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -21,11 +20,11 @@ type simStore struct {
 	version uint64
 	slow    time.Duration // the longest that half of a request takes
 	loses   float64       // part of the changes whose answers are lost
-	stalls  float64       // part of the ways between an instance and what is counted that take up to 2 s
+	stalls  float64       // share of the messages between instances and the counts that take up to 2 s
 
 	reads atomic.Int64 // of members' rows
 
-	dark map[string]time.Time // cells that no node is there for until then
+	dark map[string]time.Time // cells whose nodes are gone, and until when
 }
 
 type simCell struct {

@@ -57,7 +57,7 @@ type world struct {
 	allOwn            bool                         // all instances are to own keys
 	late              atomic.Pointer[[2]*instance] // of whom the first has late answers from the second
 	busyFor, quietFor time.Duration
-	unloads           atomic.Int64 // how long it takes to write what is in memory alone; 0: nothing is
+	unloads           atomic.Int64 // how long it takes to write the units that are only in memory; 0: there are none
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -145,7 +145,7 @@ func (l *link) Heartbeats(ctx context.Context) ([]Heartbeat, error) {
 	return l.simStore.Heartbeats(ctx)
 }
 
-// units is what is counted in the store: each unit of a key is there from some moment on.
+// units has the units in the store, each of which is there from some moment on.
 type units struct {
 	mu       sync.Mutex
 	counted  map[int]int
@@ -172,10 +172,10 @@ func (u *units) admit(key int) int {
 	return u.admitted[key]
 }
 
-// memory is what an owner knows of a key.
+// memory is the state of a key at its owner.
 type memory struct {
 	turn chan struct{} // holds a token while the key is decided
-	term *Term         // that it was read in; nil: it was not
+	term *Term         // the term in which it was read; nil: it was not read
 	used int
 }
 
@@ -300,7 +300,7 @@ func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 	return nil, Refused
 }
 
-// unload writes what is in memory alone.
+// unload writes the units that are only in memory.
 func (in *instance) unload(ctx context.Context, moves func(slot int) bool) error {
 	if moves == nil {
 		return nil
@@ -327,7 +327,7 @@ func (in *instance) memoryOf(key int) *memory {
 
 var errSkewed = errors.New("the clock is wrong")
 
-// decide decides a take as an owner does or, in mode Shared, as everybody.
+// decide decides a take as an owner does or, in mode Shared, as every member does.
 func (in *instance) decide(ctx context.Context, t *Term, key int) (bool, error) {
 	if in.skewed.Load() {
 		return false, errSkewed
@@ -442,13 +442,13 @@ func simulate(t *testing.T, seed uint64) {
 	for _, in := range all {
 		<-in.ended
 	}
-	time.Sleep(time.Minute) // for what is still to take effect
+	time.Sleep(time.Minute) // so that all pending changes take effect
 	if w.decided.Load() < 500 {
 		t.Errorf("seed %d: only %d calls were decided, %d failed", seed, w.decided.Load(), w.failed.Load())
 	}
 }
 
-// call asks somebody for something, again and again.
+// call sends takes to random instances until ctx ends.
 func (w *world) call(ctx context.Context) {
 	for ctx.Err() == nil {
 		in, key, r := w.pick()
@@ -521,7 +521,7 @@ func (w *world) calm() {
 	w.store.mu.Unlock()
 }
 
-// holdCalm holds that everybody agrees, and that keys are decided at every instance.
+// holdCalm checks that all instances agree, and that each of them has keys decided.
 func (w *world) holdCalm(addresses bool) {
 	w.mu.Lock()
 	if len(w.alive) == 0 {

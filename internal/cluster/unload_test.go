@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// slow is how long it takes in these tests to write what is in memory alone: far longer than a view has to be confirmed.
+// slow is how long these tests take to write units that are only in memory: far longer than the time to confirm a view.
 const slow = 40 * time.Second
 
-// slowTrio starts three instances that have units in memory alone.
+// slowTrio starts three instances that have units only in memory.
 func slowTrio(t *testing.T, mode Mode) (*world, func()) {
 	t.Helper()
 	w, end := trioOf(t, 1, mode)
@@ -24,7 +24,7 @@ func (w *world) others(in *instance) []*instance {
 	return slices.DeleteFunc(slices.Clone(w.alive), func(other *instance) bool { return other == in })
 }
 
-// holdMembers holds that in goes by a view in force of so many members.
+// holdMembers checks that in has a view in force with this many members.
 func (w *world) holdMembers(in *instance, when string, want int) {
 	w.t.Helper()
 	if st := in.cluster.Status(); len(st.View.Members) != want || !st.Installed {

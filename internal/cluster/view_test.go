@@ -13,8 +13,7 @@ func membersOf(ids ...ID) (members []Member) {
 	return members
 }
 
-// TestWhoTheNextViewWaitsFor walks along chains of views: everybody that may still decide by an
-// earlier one is waited for.
+// TestWhoTheNextViewWaitsFor walks along chains of views. Each must wait for all members that may still decide by an earlier one.
 func TestWhoTheNextViewWaitsFor(t *testing.T) {
 	for _, test := range []struct {
 		name  string

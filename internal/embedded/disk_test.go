@@ -43,7 +43,7 @@ func run(t *testing.T, do func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// openFile returns a store with what is in folder, running, and what ends both.
+// openFile returns a running store over the file in folder, and a function that ends both.
 func openFile(t *testing.T, folder string, opts embedded.Options) (store *embedded.Store, end func()) {
 	t.Helper()
 	return openFileAnd(t, (*embedded.Store).Run, folder, opts)

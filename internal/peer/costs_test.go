@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
-// costs is what was asked of others.
+// costs counts the requests to the store and to peers.
 type costs struct{ hops, writes, reads, rows atomic.Int64 }
 
 // of returns what a decision costs, and forgets it.

@@ -24,7 +24,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// plain asks nobody who they are.
+// plain has no authentication.
 var plain = insecure.NewCredentials()
 
 // one is all members but this one.

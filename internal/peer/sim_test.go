@@ -131,7 +131,7 @@ func otherDefinitions() []policy.Policy {
 // simSlots is the policy whose units callers release, most of them soon.
 const simSlots = "slots"
 
-// simConversion is the policy of which half of what is sent has to be confirmed, once there are five.
+// simConversion is a policy under which half of the sent units must be confirmed, once five were sent.
 const simConversion = "local-conversion"
 
 // simSmall is how many units of a key an owner has in memory alone: below half of five.
@@ -741,7 +741,7 @@ func (w *simWorld) holdConversions() {
 	}
 }
 
-// doubt notes that nobody knows what is counted for demands.
+// doubt notes that the counted units of demands are not known.
 func (w *simWorld) doubt(demands []limiter.Demand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -886,7 +886,7 @@ func (w *simWorld) countOnce(key string) {
 	w.once[key] = true
 }
 
-// release releases on some instance what is under way of demands, perhaps again.
+// release releases, on some instance, the units of demands that are in use, perhaps again.
 func (w *simWorld) release(demands []limiter.Demand, release string) {
 	w.mu.Lock()
 	var in *simInstance

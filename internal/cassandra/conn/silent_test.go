@@ -68,7 +68,7 @@ func TestSilentNodesAreAskedLast(t *testing.T) {
 	})
 }
 
-// The nodes of a session go by what its driver says of them.
+// A session's nodes are silent by the driver's reports on them.
 func TestSessionsLeaveSilentNodesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Hosts: []string{"127.0.0.1"}, Timeout: time.Second}.WithDefaults()
