@@ -15,7 +15,7 @@ func TestModulesAreThoseOfTheReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## The modules that it brings\n")
+	_, section, _ := strings.Cut(string(text), "\n## Required modules\n")
 	rows := found(regexp.MustCompile("(?m)^\\| `([^`]+)` \\|"), section)
 	more := slices.DeleteFunc(found(regexp.MustCompile("`([a-z.]+/[^`]+)`"), section), func(m string) bool { return slices.Contains(rows, m) })
 
