@@ -16,7 +16,8 @@ type basis struct {
 
 func (b *basis) now() store.Instant { return b.settings.Timing.Instant() }
 
-// resetBy returns the instant up to which c, a reset, removes units: all that were dated before it, by any clock.
+// resetBy returns the instant up to which c, a reset, removes units: no unit that was counted before the reset, by any
+// instance's clock, has a later instant.
 func (b *basis) resetBy(c *store.Change) store.Instant {
 	return c.ID.Instant().Add(2 * b.settings.ClockTolerance)
 }

@@ -17,7 +17,7 @@ import (
 // Call is one request of a caller: demands that are allowed or denied together.
 type Call struct {
 	Op      count.Op
-	Demands []Demand // 1 to MaxDemands, no policy and identifier twice
+	Demands []Demand // 1 to MaxDemands, each with another policy or identifier
 
 	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call is sent with the same key: 1 to
 	// MaxIdempotencyKeyLen bytes; empty: none.
@@ -35,34 +35,32 @@ type Call struct {
 	Cost int64
 }
 
-// Bounds of a Call.
-const (
-	MaxIdempotencyKeyLen = 255
-)
+// MaxIdempotencyKeyLen is the maximum length of a Call's IdempotencyKey in bytes.
+const MaxIdempotencyKeyLen = 255
 
-// Answer is the answer to a Call. Its own Decision is the demand's or, of several, the tightest one's, with Allowed,
-// WouldAllow and the waits for all of them.
+// Answer is the answer to a Call. Its own Decision is that of the demand or, for several demands, that of the tightest one,
+// with Allowed, WouldAllow and RetryAfter for all of them.
 type Answer struct {
 	count.Decision
-	Demands     []count.Decision // one for each demand, in their order, and then those of derived demands; nil if there is one in all
-	Receipt     string           // by which recorded units can be refunded once; empty: none were recorded
-	Release     string           // a receipt of units under concurrent limits, to refund when their request has ended; empty: there are none
-	Reservation string           // by which held units can be settled; empty: none are held
-	Settled     []Settled        // the settled units of a reservation, one for each decision; nil: none was settled
+	Demands     []count.Decision // of the call's demands, in their order, and then of derived ones; nil: the Decision is the only one
+	Receipt     string           // refunds the recorded units, once; empty: no units were recorded
+	Release     string           // a receipt of units under concurrent limits, to refund when their request has ended; empty: no such units
+	Reservation string           // settles the held units; empty: no units are held
+	Settled     []Settled        // the settled units of a reservation, one for each decision; nil: no reservation was settled
 	Replayed    bool             // it is the recorded answer to an earlier call with the same idempotency key
 }
 
-// Do decides call. It is Check, Record or Take for one demand and more.
+// Do decides call. It is Check, Record or Take for one demand or several.
 //
-// Errors are those of Take, ErrReused and, each as a FieldError, those of the call itself; fields of a demand among
-// several are named "demands[1].cost". After an error the answer has no meaning, unless it is a StoreError.
+// Errors are those of Take, ErrReused and a FieldError for each field of the call itself. It names a field of one of several
+// demands "demands[1].cost". After an error other than a StoreError, the answer has no meaning.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if call.byClaim() {
 		return e.doByClaim(ctx, call)
 	}
 	one, _ := e.borrowed.Get().(*single)
 	defer e.borrowed.Put(one)
-	if !e.secrets.Known() { // the receipt may need a request of its own, within the same time
+	if !e.secrets.Known() { // the decision and the read of the secret, which seals receipts, share one store timeout
 		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
 		ctx = limited
@@ -89,11 +87,11 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	return answer, err
 }
 
-// byClaim reports whether c has an idempotency key, reserves, or settles a reservation.
+// byClaim reports whether c needs a claim: it has an idempotency key, reserves, or settles a reservation.
 func (c *Call) byClaim() bool { return c.IdempotencyKey != "" || c.Reserve > 0 || c.Reservation != "" }
 
-// charges returns the charges of call, ready to decide, in the memory of charges: its own demands, and then those that
-// their policies derive. All are under one version of the policies.
+// charges returns the charges of call, ready to decide: first those of its demands, and then those that their policies
+// derive. All are under one version of the policies. It uses the memory of charges.
 func (m *charger) charges(charges []demand.Charge, call *Call, in try) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
@@ -171,7 +169,7 @@ func (c *Call) check() error {
 	return nil
 }
 
-// inDemand names the demand in an error about one of several.
+// inDemand returns err, an error about demand i, with the demand's name if the call has several.
 func (c *Call) inDemand(i int, err error) error {
 	if len(c.Demands) == 1 {
 		return err

@@ -19,7 +19,7 @@ type claimed struct {
 	reservations *reservations
 }
 
-// newClaimed returns the parts of an engine over s; feed is nil if there is none.
+// newClaimed returns the parts of an engine over s. feed may be nil.
 func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge.Judge, teller *teller) claimed {
 	claims := once.NewScopes(s, b.ids, b.settings)
 	secrets := &once.Secrets{Claims: claims.Anywhere}
@@ -45,7 +45,7 @@ func (c *claimed) byClaim(ctx context.Context, call *Call, charges []demand.Char
 	ctx, cancel := context.WithTimeout(ctx, c.repetitions.settings.StoreTimeout)
 	defer cancel()
 	switch {
-	case call.Reservation != "": // it settles once, however often it is sent, under any key
+	case call.Reservation != "": // a reservation is settled once anyway, so an idempotency key is not needed
 		return c.reservations.settleReservation(ctx, call, charges)
 	case call.Reserve > 0:
 		return c.reservations.reserve(ctx, call, charges)

@@ -17,14 +17,14 @@ import (
 
 // Confirmation is the result of a confirmation.
 type Confirmation struct {
-	Confirmed bool // some limit depends on it; else nothing has changed
-	Replayed  bool // it was confirmed before; parts that had failed then are done now
+	Confirmed bool // a limit depends on confirmations; false: nothing has changed
+	Replayed  bool // the units were confirmed before; parts that had failed then are done now
 }
 
 // Confirm confirms receipt's units: limits with until: confirmed give them back, and conversions count them as confirmed,
-// once, and one confirmation of each number within their window. Parts of identifiers that the call makes known are known
-// from then on. Errors wrap ErrNoReceipt, as a ReceiptError, or, as a StoreError, ErrUnavailable; its Recorded says
-// whether the units still count as unconfirmed.
+// once. Within a window, a conversion counts one confirmation of each number. Parts of identifiers that the call makes known
+// are known from then on. An error is a ReceiptError, which is an ErrNoReceipt, or a StoreError that wraps ErrUnavailable,
+// whose Recorded says whether the units still count as unconfirmed.
 func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, error) {
 	return e.refunds.confirm(ctx, receipt)
 }
@@ -69,12 +69,12 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 }
 
 // confirmable has the entries of a receipt that a confirmation claims: the first, whose claim decides for all, and those
-// whose limits depend on confirmations. It has none if no limit does.
+// whose limits depend on confirmations. It has no entries if no limit depends on confirmations.
 type confirmable struct {
 	t        *once.Token
 	plans    []*demand.Plan
-	numbers  []store.Key   // for each entry, the number of which a conversion counts one confirmation in a window; zero: it counts each
-	claimFor time.Duration // as long as any entry of the receipt can be refunded
+	numbers  []store.Key   // for each entry, the number whose confirmations a conversion counts once in a window; zero: it counts all
+	claimFor time.Duration // the life of the claims: as long as any entry of the receipt can be refunded
 }
 
 func (r *refunds) confirmable(ctx context.Context, receipt string) (*confirmable, error) {
@@ -87,11 +87,11 @@ func (r *refunds) confirmable(ctx context.Context, receipt string) (*confirmable
 	case err != nil:
 		return nil, &ReceiptError{Why: "it is no receipt of this service"}
 	case t.Kind == once.Denied:
-		return nil, &ReceiptError{Why: "the take that it is of was denied"}
+		return nil, &ReceiptError{Why: "its take was denied"}
 	}
 	plans, lasts, err := r.plansOf(t)
 	if err != nil {
-		return nil, &ReceiptError{Why: "a policy that it is for is not in force, or has begun to count anew"}
+		return nil, &ReceiptError{Why: "one of its policies is not in force, or counts under new keys"}
 	}
 	c := &confirmable{t: &once.Token{Kind: t.Kind, Marks: t.Marks}, claimFor: lasts + cas.CellMargin}
 	if !slices.ContainsFunc(plans, (*demand.Plan).Confirms) {
@@ -120,8 +120,8 @@ func numberOf(t *once.Token, plans []*demand.Plan, i int) store.Key {
 	return t.Entries[0].Key
 }
 
-// firstOfNumber returns the entries of got to confirm, and their plans. A conversion counts one confirmation of a
-// number within its window: otherwise one phone whose owner confirms repeatedly would cover codes to many others.
+// firstOfNumber returns the entries of got that must be confirmed, and their plans. A conversion counts one confirmation of
+// a number within its window: otherwise one phone that confirms repeatedly would make up for codes to many others.
 func (r *refunds) firstOfNumber(
 	ctx context.Context, c *confirmable, got *claimedPart, failed error,
 ) (entries []once.Entry, plans []*demand.Plan, err error) {

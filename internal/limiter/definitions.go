@@ -11,10 +11,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// An owner decides a charge by the definition of its policy that is in force where the caller asked: under an override, or of
-// another version or file, it is not the owner's own. docs/design/policies.md has the rest.
+// An owner decides a charge by the definition of its policy on the instance that the caller asked. It differs from the
+// owner's definition under an override, or if the instances have different versions or files. docs/design/policies.md
+// explains this.
 
-// planBy returns the plan of d for key. The error wraps owner.ErrRefused, or is a StoreError.
+// planBy returns the plan of definition d for key. The error wraps owner.ErrRefused, or is a StoreError.
 func (ps *plans) planBy(d *demand.Definition, key store.Key) (*demand.Plan, error) {
 	p := ps.inForce.Load().byName[d.Policy]
 	if p != nil {
@@ -32,8 +33,8 @@ func (ps *plans) planBy(d *demand.Definition, key store.Key) (*demand.Plan, erro
 	return p.Asked(d.Limit), nil
 }
 
-// foreignBy returns the plan of d, which another instance sent, now or before. It returns an error if the text does not have
-// d's print, as an instance of a later build may send fields that this one does not know.
+// foreignBy returns the plan of a definition that another instance sent, now or earlier. It returns an error if the text
+// does not have d's print: an instance of a later build may send fields that this one does not know.
 func (ps *plans) foreignBy(d *demand.Definition) (*demand.Plan, error) {
 	if p := ps.foreign.Get(d.Print); p != nil && p.Name == d.Policy {
 		return p, nil
@@ -54,7 +55,7 @@ func (ps *plans) foreignBy(d *demand.Definition) (*demand.Plan, error) {
 // errNoPolicies means that the engine has no policies yet.
 var errNoPolicies = &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: no policies are in force yet", store.ErrUnavailable)}
 
-// unknown returns the error of a policy that p does not have.
+// unknown returns the error for a policy that p does not have.
 func (p *planSet) unknown() error {
 	if p.byName == nil {
 		return errNoPolicies

@@ -17,7 +17,7 @@ type derived struct {
 	by int             // index of the demand whose policy derives it
 }
 
-// readIdentifiers sets the readers of identifiers of plans, and the plans that they derive.
+// readIdentifiers sets Read, the reader of identifiers, of each of plans, and the plans that it derives.
 func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*demand.Plan) error {
 	for i, found := range policy.DeriveProblems(policies) {
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
@@ -27,7 +27,7 @@ func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 			continue
 		}
 		if ps.identifiers == nil {
-			return fmt.Errorf("policy %q: the engine was not given what reads identifiers of the form %s", p.Name, p.Normalize.Form)
+			return fmt.Errorf("policy %q: the engine has no reader for identifiers of the form %s", p.Name, p.Normalize.Form)
 		}
 		read, err := ps.identifiers(&p.Policy)
 		if err != nil {
@@ -48,7 +48,7 @@ func (ps *plans) planOf(name string, id keys.Identifier) (p *demand.Plan, canoni
 	return ps.inForce.Load().find(name, id)
 }
 
-// Canonical returns the canonical form of id under policy. It returns id itself if that can't be read.
+// Canonical returns the canonical form of id under policy, or id itself if the policy can't read it.
 func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	p := e.plans.inForce.Load().byName[policy]
 	if p == nil || p.Read == nil {
@@ -60,7 +60,8 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	return id
 }
 
-// deriveFrom appends to all the demands that c, of the demand by, derives in this try for parts of its identifier.
+// deriveFrom appends to all the demands that the policy of c derives in this try from parts of its identifier. by is the
+// index of c's demand.
 func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try) ([]derived, error) {
 	all = slices.Grow(all, len(parts))
 	for i, part := range parts {
@@ -72,7 +73,7 @@ func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try)
 		if p.Read != nil {
 			var err error
 			if id, _, err = readIdentifier(p, id); err != nil {
-				return nil, err // never: the check of policies rules it out
+				return nil, err // impossible: the check of policies has tried it
 			}
 		}
 		d := derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost, Derived: true}, id, by}
@@ -86,7 +87,8 @@ func deriveFrom(c *demand.Charge, all []derived, by int, parts []string, in try)
 	return all, nil
 }
 
-// together returns charges and their derived ones. Charges under the same key become one with the sum of the costs.
+// together returns charges with the derived charges of more. Charges of the same key become one, with the sum of their
+// costs.
 func (c *Call) together(charges []demand.Charge, more []derived) ([]demand.Charge, error) {
 	for i := range more {
 		d := &more[i]
@@ -97,7 +99,7 @@ func (c *Call) together(charges []demand.Charge, more []derived) ([]demand.Charg
 		} else {
 			charges[at].Cost += d.Cost
 		}
-		if charges[at].Cost == 0 { // it is settled at nothing
+		if charges[at].Cost == 0 { // its reservation is settled at CostNothing
 			continue
 		}
 		if err := checkCharge(&charges[at]); err != nil {

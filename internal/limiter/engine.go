@@ -25,8 +25,8 @@ type Engine struct {
 	Overrides *Overrides
 
 	*basis
-	shared    *route.Router    // the decider over a store that instances share; else nil
-	counted   *counted.Decider // the part of it that decides on this instance; else nil
+	shared    *route.Router    // the decider over a store that instances share; nil: the store is in memory
+	counted   *counted.Decider // the part of shared that decides on this instance; nil: the store is in memory
 	plans     *plans
 	charger   *charger
 	judge     *judge.Judge
@@ -42,23 +42,23 @@ type Engine struct {
 // Options of an Engine. The zero value suits a store in this process's memory.
 type Options struct {
 	Keyer          keys.Keyer                        // makes keys for writes
-	AlsoRead       []keys.Keyer                      // make further keys to read, under which other instances write or wrote
+	AlsoRead       []keys.Keyer                      // make further keys to read: those that other instances write, or wrote before
 	Consistency    policy.Consistency                // levels for policies without one; zero: LOCAL_QUORUM for both
 	Serial         policy.Level                      // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
-	Datacenter     string                            // name of the local one; part of the keys of guarantees within a data centre; see MoveTo
-	ClockTolerance time.Duration                     // how far instances' clocks may be from the store's; whole milliseconds
-	StoreTimeout   time.Duration                     // the longest a decision waits for the store; zero: DefaultStoreTimeout
-	ClockError     time.Duration                     // how far the clocks of the store's own nodes may differ; zero: one second
+	Datacenter     string                            // the local one; part of the keys of guarantees within a data centre; see MoveTo
+	ClockTolerance time.Duration                     // maximum difference of an instance's clock and the store's; whole milliseconds
+	StoreTimeout   time.Duration                     // the longest time that a decision waits for the store; zero: DefaultStoreTimeout
+	ClockError     time.Duration                     // maximum difference of the clocks of the store's nodes; zero: one second
 	Now            func() time.Time                  // nil: the system's clock, whose changes take effect within a millisecond
-	Skewed         func() bool                       // whether this instance's clock is beyond the tolerance now; nil: never
+	Skewed         func() bool                       // reports whether this instance's clock is beyond the tolerance now; nil: never
 	Local          store.Exclusive                   // decides for OnStoreErrorLocal; nil: those policies deny
 	SyncInterval   time.Duration                     // between writes of units admitted under GuaranteeLocal; zero: DefaultSyncInterval
-	MaxKeys        int                               // the most keys in an owner's memory, some 128 or more; zero: DefaultMaxKeys
-	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay on one
+	MaxKeys        int                               // maximum of keys in an owner's memory, at least some 128; zero: DefaultMaxKeys
+	Feed           store.Feed                        // carries news between instances; nil: blocks, overrides and the like stay on this one
 	Observer       Observer                          // is called with decisions and calls
 	Identifiers    policy.Identifiers                // returns readers for policies with Normalize; nil: such policies are refused
-	Jitter         func(time.Duration) time.Duration // the wait after a conflict between instances, below its argument; nil: random
-	Owners         demand.Owners                     // find the instance that decides for a key; nil: every instance decides for all keys
+	Jitter         func(time.Duration) time.Duration // returns a wait after a conflict between instances, below its argument; nil: random
+	Owners         demand.Owners                     // find the owner of a key; nil: every instance decides for all keys
 
 	// Together returns the context of a request to the store for several calls, which have the contexts calls, so that
 	// the traces of all of them include the request. It must not block. nil: the request has the context of the first
@@ -147,13 +147,13 @@ func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
 	return e.plans.set(version, policies)
 }
 
-// MoveTo replaces Options.Datacenter by the local data centre's name, once the store has reported it. Guarantees that
-// hold within a data centre use other keys from then on. The store must answer no request before, nor for a store
-// timeout after: calls in progress have the old keys.
+// MoveTo replaces Options.Datacenter by the local data centre's name, once the store has reported it. From then on,
+// guarantees that hold within a data centre use other keys. The store must not answer requests before MoveTo, nor for a
+// store timeout after it, because calls in progress have the old keys.
 func (e *Engine) MoveTo(datacenter string) error { return e.plans.moveTo(datacenter) }
 
-// Policies returns the policies in force by name, with all defaults filled in, the server's levels too. They are shared
-// and must not be changed.
+// Policies returns the policies in force, sorted by name, with all defaults filled in, those of Options included. They are
+// shared and must not be changed.
 func (e *Engine) Policies() []*policy.Policy {
 	_, policies := e.Version()
 	return policies
@@ -177,8 +177,8 @@ func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 // InMemory reports whether the store is in this process's memory, so that no decision waits for another process.
 func (e *Engine) InMemory() bool { return e.inMemory }
 
-// Promise returns the scope of "never more than the limit" for p, and a sentence on what it does not cover. With a
-// store of a single copy it holds everywhere.
+// Promise returns the scope within which p's limits are never exceeded, and a sentence about the exceptions. For a store in
+// this process's memory, it is the cluster, without an exception.
 func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	if e.inMemory {
 		return policy.ScopeCluster, ""
@@ -192,15 +192,15 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	return p.Consistency.Scope(), p.Consistency.Caveat()
 }
 
-// Run does the background work until ctx ends: it ends reservations, takes back units without an admission, carries
-// news between instances, and writes behind units admitted from memory. Then it gives back units reserved in counters
-// and buckets, for a second at most, and finishes take-backs, news and writes, which takes up to three store timeouts
-// or, if units are subtracted from counters, one and two seconds. It returns nil.
+// Run does the background work until ctx ends: it ends reservations, takes back units that were not admitted, carries news
+// between instances, and writes units that were admitted from memory. Then it gives back the units that are held in counters
+// and buckets, for at most a second, and finishes take-backs, news and writes. That takes up to three store timeouts or, if
+// units are subtracted from counters, a store timeout and two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
-	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later, as it finishes refunds
-	all.Go(func() { defer rest(); e.reservations.pending.Run(reserving) })
+	ctx, stopOthers := context.WithCancel(context.WithoutCancel(ctx)) // they must finish the refunds of held units
+	all.Go(func() { defer stopOthers(); e.reservations.pending.Run(reserving) })
 	all.Go(func() { e.judge.Blocks.Run(ctx) })
 	all.Go(func() { e.Overrides.known.Run(ctx, e.settings) })
 	all.Go(func() { e.decider.Run(ctx) })
@@ -226,9 +226,9 @@ func (e *Engine) Flush(ctx context.Context) {
 	}
 }
 
-// Unload writes the units of keys for which moves returns true and that e has in memory alone, under policies with a
-// WriteFrom. From then on, it writes all units of these keys; nil: no keys move any more. It returns once the units are
-// written, or with an error when ctx ends or the store has accepted no write for ten seconds.
+// Unload writes the units of small keys, which are only in e's memory, under policies with a WriteFrom, if moves returns
+// true for the key. From then on, e writes all units of these keys. A nil moves means that no keys move any more. Unload
+// returns once the units are written, or with an error when ctx ends or the store has accepted no write for ten seconds.
 func (e *Engine) Unload(ctx context.Context, moves func(store.Key) bool) error {
 	if e.counted == nil {
 		return nil
@@ -236,7 +236,7 @@ func (e *Engine) Unload(ctx context.Context, moves func(store.Key) bool) error {
 	return e.counted.Unload(ctx, moves)
 }
 
-// MayUnload reports whether e has keys in memory alone, or may soon.
+// MayUnload reports whether e has small keys, or a policy in force may make keys small.
 func (e *Engine) MayUnload() bool {
 	return e.counted != nil && (e.counted.HasSmall() || e.plans.inForce.Load().keepsSmall())
 }
@@ -263,8 +263,8 @@ func (e *Engine) DecideForPeer(ctx context.Context, c *demand.Charge) (err error
 	return e.shared.DecideForPeer(ctx, c)
 }
 
-// ColdReads returns the number of e's decisions as an owner that had to read their key from the store first, as it was
-// not in memory.
+// ColdReads returns the number of e's decisions as an owner for which it had to read the key from the store, because the
+// key was not in memory.
 func (e *Engine) ColdReads() int64 {
 	if e.counted == nil {
 		return 0

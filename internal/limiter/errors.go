@@ -7,11 +7,11 @@ import (
 
 // Errors for errors.Is.
 var (
-	// ErrInvalid means that a request can never be served as it is; a FieldError names the part of it.
+	// ErrInvalid means that a request can never be served as it is. A FieldError names the field.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnknownPolicy means that the policy is not in force.
 	ErrUnknownPolicy = errors.New("unknown policy")
-	// ErrCostTooLarge means that one of the policy's limits could never hold the cost.
+	// ErrCostTooLarge means that one of the policy's limits never has room for the cost.
 	ErrCostTooLarge = errors.New("cost exceeds what the limit can ever hold")
 	// ErrReused means that the idempotency key was used for another request before.
 	ErrReused = errors.New("idempotency key reused for another request")
@@ -31,7 +31,7 @@ func (e *ReceiptError) Error() string { return "nothing to confirm: " + e.Why }
 // Is makes errors.Is(err, ErrNoReceipt) true.
 func (e *ReceiptError) Is(target error) bool { return target == ErrNoReceipt }
 
-// FieldError is an ErrInvalid that names the part of the request.
+// FieldError is an ErrInvalid that names the field of the request.
 type FieldError struct {
 	Field  string // as callers write it: "identifier", "cost"
 	Detail string // what is wrong and what would be right

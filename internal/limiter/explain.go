@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Explanation has all that affects the decisions for an identifier under a policy, as far as this instance knows.
+// Explanation has everything known to this instance that affects the decisions for an identifier under a policy.
 type Explanation struct {
 	Policy   string
 	InForce  *policy.Policy // for this identifier, without an override; not to be changed
@@ -22,9 +22,9 @@ type Explanation struct {
 	Counted  count.Decision   // the verdict of the limits alone on the state in the store now
 	Override *demand.Override // the override in force; nil: none
 	Block    *KeyBlock        // the block that follows a denial; nil: none
-	Reset    store.Instant    // the instant up to which a reset has removed counts, as long as that matters; 0: none has
+	Reset    store.Instant    // the instant up to which a reset has removed units that would still count; 0: no reset has
 	Derived  []*Explanation   // of the demands that the policy derives from the identifier in the same call
-	Failed   error            // why the counts are not known, a StoreError, with Counted and Reset empty; nil: they are known
+	Failed   error            // the StoreError because of which Counted and Reset are empty; nil: the store has answered
 }
 
 // KeyBlock is a block of a key.
@@ -33,8 +33,8 @@ type KeyBlock struct {
 	Strikes int // blocks in a row, this one included
 }
 
-// Explain returns why d is allowed or denied now. It records nothing, and reads the store even if the state is in
-// memory. Errors are those of Check but for a count.StoreError, which is in Failed.
+// Explain returns the reasons why d is allowed or denied now. It records nothing, and reads the store even if the state is
+// in memory. Errors are those of Check, except a count.StoreError, which is in Failed.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	return e.explainer.explain(ctx, &d)
 }
@@ -47,7 +47,6 @@ type explainer struct {
 	judge   *judge.Judge
 }
 
-// explain is Engine.Explain.
 func (e *explainer) explain(ctx context.Context, d *Demand) (*Explanation, error) {
 	var c demand.Charge
 	parts, err := e.charger.charge(e.charger.plans.inForce.Load(), &c, count.OpCheck, d)
@@ -72,7 +71,7 @@ func (e *explainer) explain(ctx context.Context, d *Demand) (*Explanation, error
 	return x, nil
 }
 
-// ofCharge explains c, of a demand for id that brought a limit, 0 if it brought none.
+// ofCharge explains c. id is the identifier and limit the Limit of its demand.
 func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge, id keys.Identifier, limit int64) *Explanation {
 	x := &Explanation{Policy: c.Plan.Name, InForce: &c.Plan.Policy, Key: c.Key}
 	if p := e.charger.plans.inForce.Load().byName[c.Plan.Name]; p != nil {
@@ -110,5 +109,5 @@ func (e *explainer) resetOf(ctx context.Context, t *demand.Target) (latest store
 	if err != nil {
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	return max(s.Reset, e.decider.LastReset(t.Key)), nil // a counter does not have its reset until units are counted after it
+	return max(s.Reset, e.decider.LastReset(t.Key)), nil // counters show a reset only once units are counted after it
 }

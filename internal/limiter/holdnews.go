@@ -11,15 +11,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A store that locks keys may keep its counts across restarts, but the process that must end reservations may die. So
-// it publishes them as news to the next process.
+// A store that locks keys may keep its counts when the process that must end reservations dies. So that process publishes
+// its reservations as news to the next one.
 
-// holdNewsLives is how long news of a reservation outlive it, until its end is written. A store that keeps news also
-// returns those of reservations that ended while no process ran.
+// holdNewsLives is the time by which the news of a reservation outlive it, so that its end can be written. A store that keeps
+// news also returns those of reservations that ended while no process ran.
 const holdNewsLives = time.Minute
 
-// keepHold makes the next process end the reservation t, sealed as text, of units held for charges, if this one dies. A
-// failure is ignored.
+// keepHold publishes reservation t, sealed as text, of units held for charges, so that the next process ends it if this one
+// dies. It ignores failures.
 func (r *reservations) keepHold(ctx context.Context, t *once.Token, text string, charges []demand.Charge) {
 	if !r.inMemory || r.feed == nil || len(text) > store.MaxChangeDetails {
 		return
@@ -35,8 +35,8 @@ func (r *reservations) keepHold(ctx context.Context, t *once.Token, text string,
 	}
 }
 
-// heard arranges the end of the reservation in c. Units under policies that have changed since stay; if the
-// reservation's first policy has, all of them do.
+// heard queues the end of the reservation in c. Units under policies whose limits have changed since stay counted. If the
+// first entry's policy has changed, all units stay.
 func (r *reservations) heard(ctx context.Context, c *store.Change) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil || !r.inMemory {

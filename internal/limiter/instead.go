@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A call that only derived conversions deny is tried again without them, under the demands that its policies derive for
-// that case: for each known part, one after the other, or if none is known, as for a new caller. Only the last try counts
-// and is observed, or else the first.
+// If only derived conversions deny a call, it is tried again without them, under the demands that its policies derive for
+// that case: for each part of the identifier that is known, one after the other, or, if no part is known, those for a new
+// caller. Only one try counts and is observed: the one that passes or fails, or else the first.
 
 // try says which derivations count in a try. The zero try is the first one.
 type try struct {
@@ -19,7 +19,7 @@ type try struct {
 	known store.Key // the key of the known part of this try
 }
 
-// counts reports whether a derivation of p with when counts in this try.
+// counts reports whether a derivation of p with this when applies in the try.
 func (in try) counts(p *demand.Plan, when policy.When) bool {
 	if when == "" {
 		return in.when == "" || !p.Converts()
@@ -27,7 +27,7 @@ func (in try) counts(p *demand.Plan, when policy.When) bool {
 	return when == in.when
 }
 
-// haveFallback reports whether a policy of charges has derivations for calls that conversions deny.
+// haveFallback reports whether one of the policies of charges has derivations for calls that conversions deny.
 func haveFallback(charges []demand.Charge) bool {
 	return slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.Plan.HasFallback })
 }
@@ -37,8 +37,8 @@ func allowed(charges []demand.Charge) bool {
 	return !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !c.Decision.Allowed })
 }
 
-// conversionsDeny reports whether only derived conversions deny charges, of which the first ones are the call's own
-// demands.
+// conversionsDeny reports whether only derived conversions deny charges. The first charges, as many as demands, are those of
+// the call's own demands.
 func conversionsDeny(charges []demand.Charge, demands int) (denied bool) {
 	for i := range charges {
 		c := &charges[i]
@@ -54,8 +54,8 @@ func conversionsDeny(charges []demand.Charge, demands int) (denied bool) {
 	return denied
 }
 
-// tryInstead decides call again, by decide, if it did not fail and only derived conversions denied first. It returns the
-// charges of the try that passes or fails, or else first, and calls the observers with these.
+// tryInstead decides call again, by decide, if the first try did not fail and only derived conversions denied its charges,
+// first. It returns the charges of the try that passes or fails, or else first, and calls the observers with them.
 func (e *Engine) tryInstead(
 	ctx context.Context, first []demand.Charge, failed error, call *Call, decide func(try) (tried []demand.Charge, passes bool, err error),
 ) ([]demand.Charge, error) {
@@ -75,7 +75,7 @@ func (e *Engine) tryInstead(
 	}
 	told := make([]demand.Charge, 0, len(last))
 	for i := range last {
-		if c := &last[i]; c.Decision.Policy != nil { // else it was not decided
+		if c := &last[i]; c.Decision.Policy != nil { // a charge without a policy was not decided
 			c.Quiet = false
 			told = append(told, *c)
 		}
@@ -84,7 +84,7 @@ func (e *Engine) tryInstead(
 	return last, failed
 }
 
-// tellRelented tells the observer of the conversions that denied charges, of which no other call tells it.
+// tellRelented calls Observer.Relented with the conversions that denied charges, because Observer.Decided is not called with them.
 func (e *Engine) tellRelented(charges []demand.Charge) {
 	for i := range charges {
 		if c := &charges[i]; e.relented != nil && !c.Decision.Stands() {
@@ -93,7 +93,7 @@ func (e *Engine) tellRelented(charges []demand.Charge) {
 	}
 }
 
-// tries returns the tries for a call whose charges only conversions deny.
+// tries returns the further tries of a call whose charges only conversions deny.
 func (e *Engine) tries(ctx context.Context, charges []demand.Charge) (all []try) {
 	var marks []demand.Mark
 	for i := range charges {
@@ -140,8 +140,8 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 	return answer, err
 }
 
-// heldCharges returns the charges of call for the try in which its reservation was made, those of the first try if there
-// is no such try.
+// heldCharges returns the charges of call in the try in which its reservation was made, or those of the first try if no try
+// fits.
 func (e *Engine) heldCharges(ctx context.Context, first []demand.Charge, call *Call) ([]demand.Charge, error) {
 	tries := []try{{when: policy.WhenDenied}}
 	for i := range first {

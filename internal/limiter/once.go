@@ -26,8 +26,8 @@ type usage struct {
 	State        usageState
 	Fingerprints [][]byte        // of the call that used it
 	Started      store.Instant   // when it was claimed
-	IDs          []store.EventID // of its events: one for each charge, then the Spare of each; none: its units are not removable
-	Gone         []store.EventID `json:",omitempty"` // of earlier claims without an answer: to be removed before anything else
+	IDs          []store.EventID // of its events: one for each charge, then the Spare of each; empty: its units can't be removed
+	Gone         []store.EventID `json:",omitempty"` // events of earlier claims without an answer, to be removed before the call is decided
 	Answer       *storedAnswer   `json:",omitempty"`
 }
 
@@ -35,8 +35,8 @@ type usage struct {
 type usageState string
 
 const (
-	usagePending  usageState = "pending"  // a process decides, or has died
-	usageFree     usageState = "free"     // the call was denied and recorded nothing: a repetition is decided anew
+	usagePending  usageState = "pending"  // a process is deciding the call, or has died
+	usageFree     usageState = "free"     // the call was denied and recorded nothing: a repetition is decided again
 	usageAnswered usageState = "answered" // Answer is the answer to every repetition
 )
 
@@ -45,7 +45,7 @@ const (
 	oncePause   = 10 * time.Millisecond // before the first read for an answer; it doubles
 	maxPause    = 80 * time.Millisecond
 	usageKept   = 10 * time.Minute // the least time that an idempotency key is kept
-	staleMargin = time.Second      // the time by which a claim outlives its decision
+	staleMargin = time.Second      // a claim is taken over so long after its owner must have given up
 )
 
 // repetitions decides calls with an idempotency key, which count once however often they are sent.
@@ -67,10 +67,10 @@ func identities(set *demand.Settings) (all []*keys.Keys) {
 	return all
 }
 
-// once decides call unless it was decided before under the same idempotency key: then it returns that answer. The
-// instance that claims the key decides. The claim fixes the ids of the events beforehand, so that events of a claim
-// without an answer can be removed before the call is decided anew. A claim can be taken over once its owner must have
-// given up. The owner notices that, as it answers only if it can write the answer into its claim.
+// once decides call, unless it was decided before under the same idempotency key: then it returns that answer. The instance
+// that claims the key decides. The claim has the IDs of the events, so that the events of a claim without an answer can be
+// removed before the call is decided again. Another instance can take a claim over once its owner must have given up. The
+// owner notices that, because it answers only if it can write the answer into its claim.
 func (r *repetitions) once(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -103,8 +103,8 @@ func (c *Call) ownedKey() []string {
 	return []string{c.Caller, c.IdempotencyKey}
 }
 
-// fingerprints returns hashes of call's operation, demands and identifiers, one for each known hash key: two instances
-// that are changing hash keys have one in common.
+// fingerprints returns hashes of call's operation, demands and identifiers, one for each known hash key: while instances
+// change the hash key, any two of them have one in common.
 func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte) {
 	for _, identities := range r.identities {
 		parts := []string{string(call.Op)}
@@ -120,8 +120,8 @@ func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte
 	return all
 }
 
-// of reports whether u is the use by a call with one of these fingerprints.
-func (u *usage) of(fingerprints [][]byte) bool {
+// isOf reports whether a call with one of these fingerprints used the key.
+func (u *usage) isOf(fingerprints [][]byte) bool {
 	return slices.ContainsFunc(u.Fingerprints, func(known []byte) bool {
 		return slices.ContainsFunc(fingerprints, func(f []byte) bool { return bytes.Equal(f, known) })
 	})
@@ -135,7 +135,7 @@ type attempt struct {
 	fingerprints [][]byte
 	charges      []demand.Charge
 	keep         time.Duration
-	after        store.Instant // a reset; the call's events must be later
+	after        store.Instant // the latest known reset; the call's events must be later
 }
 
 // try claims the key and decides, or finds the answer of another instance. done is false while another instance
@@ -147,7 +147,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	}
 	if known != nil {
 		switch {
-		case !known.of(o.fingerprints):
+		case !known.isOf(o.fingerprints):
 			return Answer{}, true, ErrReused
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
@@ -180,7 +180,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	return o.decide(ctx, version, mine)
 }
 
-// read returns the use of the key, nil if it is new.
+// read returns the cell of the idempotency key, and its use, nil if the key is new.
 func (o *attempt) read(ctx context.Context) (store.Cell, *usage, error) {
 	cell, err := o.claims.Get(ctx, o.key, o.claims.Serial.Quorum())
 	if err != nil || len(cell.Value) == 0 {
@@ -188,7 +188,7 @@ func (o *attempt) read(ctx context.Context) (store.Cell, *usage, error) {
 	}
 	known := new(usage)
 	if err := json.Unmarshal(cell.Value, known); err != nil {
-		return cell, nil, fmt.Errorf("%w: what is kept of an idempotency key can't be read: %w", store.ErrUnavailable, err)
+		return cell, nil, fmt.Errorf("%w: the stored claim of an idempotency key can't be read: %w", store.ErrUnavailable, err)
 	}
 	return cell, known, nil
 }
@@ -205,23 +205,24 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	return o.claims.SwapFor(ctx, owner, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
 }
 
-// stale reports whether the instance that claimed u must have given up, and owners refuse u's ids, by any clock. If the
-// clock has since been set back, it is not known, and stale returns true: the owner of a claim that is taken over too early
-// notices.
+// stale reports whether the claim u can be taken over: by any clock, its owner has given up, and the owners of the keys
+// refuse u's IDs. It also returns true if the clock has been set back since, so that the claim's age is unknown: the owner
+// of a claim that is taken over too early notices that.
 func (o *attempt) stale(u *usage) bool {
 	set, now := o.repetitions.settings, o.repetitions.now()
 	return now.Sub(u.Started) > set.StoreTimeout+3*set.Timing.Slack()+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
-// removable reports whether units of a claim without an answer can be identified and removed: events can, by their
-// ids, which the claim fixes. Counters and cells do not show whose units they hold.
+// removable reports whether the units of a claim without an answer can be removed. That is true of events, whose IDs the
+// claim has, but not of counters and cells, which do not show whose units they have.
 func (o *attempt) removable() bool {
 	return !slices.ContainsFunc(o.charges, func(c demand.Charge) bool {
 		return c.Plan.Counters || c.Plan.Cell
 	})
 }
 
-// claim returns the claim of a call that will be decided at now, after its earlier use known.
+// claim returns the claim of a call that is about to be decided at now. known is the earlier use of the key, nil if it is
+// new.
 func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	mine := &usage{State: usagePending, Fingerprints: o.fingerprints, Started: now}
 	if known != nil {
@@ -242,7 +243,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 	if err := o.removeGone(ctx, mine.Gone); err != nil {
 		return o.fail(ctx, count.RecordedUnknown, err)
 	}
-	mine.Gone = nil // it is removed
+	mine.Gone = nil // these events are removed now
 	for i := range o.charges {
 		c := &o.charges[i]
 		c.Decision, c.Err, c.ID, c.Placed, c.Alone = count.Decision{}, nil, store.EventID{}, false, true
@@ -261,13 +262,13 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 		return o.keepAnswer(ctx, version, answer)
 	}
 	if answer.Recorded == count.RecordedNo {
-		o.release(ctx, version, o.free(mine)) // else it becomes free once its owner must have given up
+		o.release(ctx, version, o.free(mine)) // if it fails, the claim can be taken over once it is stale
 	}
 	return answer, true, err
 }
 
-// release allows the call to be decided anew. A claim with nothing to remove is deleted, as a denied caller may use any
-// number of keys.
+// release allows the call to be decided again. It deletes a claim without events to remove, because a denied caller may use
+// any number of idempotency keys.
 func (o *attempt) release(ctx context.Context, version store.EventID, free *usage) {
 	if len(free.Gone) == 0 {
 		o.claims.Release(ctx, o.key, version)
@@ -276,8 +277,8 @@ func (o *attempt) release(ctx context.Context, version store.EventID, free *usag
 	_, _ = o.swap(ctx, version, free)
 }
 
-// free returns the claim of a call that is not being decided. The next instance to decide it removes events that may be
-// stored, and no others, as each removal leaves a tombstone in a log.
+// free returns the claim of a call that is not being decided. It has the events that may be stored, which the next instance
+// to decide the call removes. It has no others, because each removal leaves a tombstone in a log.
 func (o *attempt) free(mine *usage) *usage {
 	u := &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: mine.Gone}
 	for i := range o.charges {
@@ -288,22 +289,22 @@ func (o *attempt) free(mine *usage) *usage {
 	return u
 }
 
-// keepAnswer writes answer into the claim of this version. If that was taken over, answer's units are being removed,
-// and it is not the answer any more.
+// keepAnswer writes answer into the claim of this version. done is false if the claim was taken over: the units of answer
+// are then removed, and the call is decided again.
 func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer Answer) (Answer, bool, error) {
 	o.repetitions.refunds.addReceipts(ctx, &answer, o.charges)
 	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: storedOf(&answer)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return Answer{}, false, nil
-	case err != nil && o.removable(): // it may be taken over yet
+	case err != nil && o.removable(): // the claim may yet be taken over
 		return o.fail(ctx, count.RecordedUnknown, err)
 	}
 	return answer, true, nil // a claim whose units can't be removed is never taken over
 }
 
-// removeGone removes events that earlier claims of this call may have stored from every log of every demand, by the owners
-// of their keys: only then can the call be decided anew and count once.
+// removeGone removes the events that earlier claims of this call may have stored from the logs of all demands. The owners of
+// the keys do it. Otherwise the call, decided again, might count twice.
 func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	if len(gone) == 0 {
 		return nil
@@ -319,7 +320,7 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 
 // remove removes gone from the logs of t.
 func (o *attempt) remove(ctx context.Context, t *demand.Target, gone []store.EventID) error {
-	for _, key := range t.OldKeys { // which no owner has in memory
+	for _, key := range t.OldKeys { // no owner has them in memory
 		w := &store.Write{Key: key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
 		if err := o.repetitions.store.Write(ctx, w); err != nil {
 			return err
@@ -419,23 +420,23 @@ func (s *storedAnswer) answer() Answer {
 	return a
 }
 
-var errKeptAnswer = errors.New("it says answered, and has no answer that this version can tell")
+var errKeptAnswer = errors.New("its state is answered, but this version can't read its answer")
 
-// UnmarshalJSON reads the stored use of an idempotency key. It refuses an answer that can't be repeated: the call is
-// then answered 503, and counts nothing.
+// UnmarshalJSON reads the stored use of an idempotency key. It returns an error for an answer that can't be repeated: the
+// call then fails, and counts nothing.
 func (u *usage) UnmarshalJSON(b []byte) error {
 	type fields usage
 	if err := json.Unmarshal(b, (*fields)(u)); err != nil {
 		return err
 	}
-	if u.State == usageAnswered && !u.Answer.whole() {
+	if u.State == usageAnswered && !u.Answer.isComplete() {
 		return errKeptAnswer
 	}
 	return nil
 }
 
-// whole reports whether s has at least one decision, and each decision a verdict for every limit.
-func (s *storedAnswer) whole() bool {
+// isComplete reports whether s has at least one decision, and each decision has a verdict for every limit.
+func (s *storedAnswer) isComplete() bool {
 	if s == nil || len(s.Demands) == 0 {
 		return false
 	}

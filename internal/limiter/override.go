@@ -19,7 +19,7 @@ import (
 )
 
 // Overrides are the administrators' overrides, each for one identifier or for all with a prefix, for a while or without
-// end. All are in the memory of every instance.
+// end. Every instance has all of them in memory.
 type Overrides struct {
 	*basis
 	plans *plans
@@ -29,7 +29,7 @@ type Overrides struct {
 
 // Set puts o in force for id under policy, in place of an earlier override: on this instance at once, on others within
 // a second, and on those that start later. Errors wrap ErrInvalid, ErrUnknownPolicy or, as a StoreError, ErrUnavailable
-// and ErrOverloaded; if the StoreError's Recorded is unknown, o may come into force all the same.
+// and ErrOverloaded. If the StoreError's Recorded is unknown, o may come into force nevertheless.
 func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, o demand.Override) (demand.Override, error) {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Overrides) SetPrefix(ctx context.Context, policy, prefix string, o dema
 	return s.set(ctx, t.Plan, &t, o)
 }
 
-// ofPrefix returns the target of a prefix's override.
+// ofPrefix returns the target of an override for prefix.
 func (s *Overrides) ofPrefix(policy, prefix string) (demand.Target, error) {
 	set := s.plans.inForce.Load()
 	p := set.byName[policy]
@@ -109,8 +109,8 @@ func (s *Overrides) EndPrefix(ctx context.Context, policy, prefix string) error 
 	return err
 }
 
-// Of returns the override by which this instance decides id under policy: its own, or that of its longest prefix; false
-// if there is neither.
+// Of returns the override by which this instance decides id under policy: that of id, or else that of its longest prefix;
+// false if there is none.
 func (s *Overrides) Of(policy string, id keys.Identifier) (demand.Override, bool, error) {
 	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Overrides) of(t *demand.Target, id string) (demand.Override, bool) {
 // All returns the overrides in force on this instance: first those without end, then the others by their end.
 func (s *Overrides) All() []overrides.Keyed { return s.known.All(s.now()) }
 
-// check refuses an override that p can't have.
+// check returns an error if p can't have the override o.
 func (s *Overrides) check(p *demand.Plan, o *demand.Override) error {
 	wrong := func(field, format string, args ...any) error {
 		return &FieldError{Field: field, Detail: fmt.Sprintf(format, args...)}
@@ -170,7 +170,7 @@ func (s *Overrides) check(p *demand.Plan, o *demand.Override) error {
 		case j < 0:
 			return wrong(at+".name", "the policy has no such limit: it has %s", strings.Join(limitNames(p), ", "))
 		case slices.IndexFunc(o.Limits, named) < i:
-			return wrong(at+".name", "there twice: keep one of them")
+			return wrong(at+".name", "an earlier entry has the same name: keep one of them")
 		case l.Burst != 0 && p.Limits[j].Algorithm != count.TokenBucket.Name:
 			return wrong(at+".burst", "only a %s has a burst: remove it", count.TokenBucket.Name)
 		}
@@ -192,16 +192,16 @@ func limitNames(p *demand.Plan) (names []string) {
 	return names
 }
 
-// publish publishes the override of t, and returns its date. That is later than the date of the override that it
-// replaces, by any clock. The news live as long as any earlier override's may: an instance that starts must not find an
-// earlier one alone.
+// publish publishes the override of t, or its end if details is empty, and returns its date. That is later than the date of
+// the override that it replaces, whatever the clocks. The news live as long as those of any earlier override may: an
+// instance that starts must not find an earlier one alone.
 func (s *Overrides) publish(
 	ctx context.Context, t *demand.Target, until store.Instant, details string,
 ) (made store.Instant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.StoreTimeout)
 	defer cancel()
 	now, err := s.decider.Instant()
-	if err != nil { // news dated by a wrong clock would win over later ones, or lose to earlier ones
+	if err != nil { // news dated by a wrong clock might replace later news, or be replaced by earlier ones
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	for _, key := range append([]store.Key{t.Key}, t.OldKeys...) {
@@ -210,7 +210,7 @@ func (s *Overrides) publish(
 		if s.news != nil {
 			if err := s.news.Publish(ctx, c); err != nil {
 				fate := count.FateOf(err)
-				if made != 0 { // it is published under another hash key
+				if made != 0 { // the override is already published under another hash key
 					fate = count.RecordedUnknown
 				}
 				return 0, &count.StoreError{Recorded: fate, Err: store.Unavailable(err)}

@@ -14,17 +14,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// plans has the plans of the policies in force. They change all at once.
+// plans has the plans of the policies in force. All of them change together.
 type plans struct {
 	settings    *demand.Settings
 	identifiers policy.Identifiers // nil: policies with Normalize are refused
 	inMemory    bool               // the store is in this process's memory
 	local       bool               // there is a store for OnStoreErrorLocal
-	news        *signals.News      // whose level follows the guarantees' scope; nil: there is no feed
+	news        *signals.News      // its level depends on the scope of the policies' guarantees; nil: there is no feed
 
-	setting sync.Mutex // held while they change
+	setting sync.Mutex // held while the plans change
 	inForce atomic.Pointer[planSet]
-	foreign demand.Made[uint64] // of definitions that other instances sent, by their prints
+	foreign demand.Made[uint64] // plans of definitions that other instances sent, by their prints
 }
 
 // set puts policies in force: see Engine.SetVersion.
@@ -55,7 +55,7 @@ func (ps *plans) put(version int64, policies []policy.Policy) error {
 		}
 	}
 	if ps.news != nil {
-		ps.reach(plans)
+		ps.setNewsLevel(plans)
 	}
 	ps.inForce.Store(&planSet{version, plans})
 	return nil
@@ -86,7 +86,7 @@ func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
 	return made
 }
 
-// planSet is the plans in force, by name. It is immutable. The zero value is that of an engine without policies.
+// planSet has the plans in force, by name. It is immutable. An engine without policies has the zero value.
 type planSet struct {
 	version int64 // of all plans; 0: they have no version
 	byName  map[string]*demand.Plan
@@ -95,7 +95,7 @@ type planSet struct {
 // plan returns the plan called name, nil if there is none.
 func (p *planSet) plan(name string) *demand.Plan { return p.byName[name] }
 
-// policies returns the policies in force, by name.
+// policies returns the policies in force, sorted by name.
 func (p *planSet) policies() []*policy.Policy {
 	policies := make([]*policy.Policy, 0, len(p.byName))
 	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
@@ -104,7 +104,7 @@ func (p *planSet) policies() []*policy.Policy {
 	return policies
 }
 
-// keepsSmall reports whether some policy has owners keep keys in memory alone.
+// keepsSmall reports whether a policy has a WriteFrom, so that owners have small keys.
 func (p *planSet) keepsSmall() bool {
 	for _, plan := range p.byName {
 		if plan.WriteFrom > 0 {
@@ -114,8 +114,9 @@ func (p *planSet) keepsSmall() bool {
 	return false
 }
 
-// vary makes the plans for identifiers for which p's limits have numbers of their own. Keys and counts are those of p, but
-// not the print: each is of the definition by which the plan decides, p's of that for all other identifiers.
+// vary sets p.ByKey: the plans for identifiers for which p's limits have numbers of their own. They have p's keys and count
+// in the same places, but each has the definition by which it decides. It sets p.Definition to the one for all other
+// identifiers.
 func (ps *plans) vary(p *demand.Plan) error {
 	values := p.ByValues()
 	if len(values) == 0 {

@@ -27,8 +27,8 @@ type refunds struct {
 	confirmed, refunded func(policy string, key store.Key, units int64) // of the Observer; may be nil
 }
 
-// addReceipts adds to a the tokens by which charges' counted units can be refunded or released, none if none were counted.
-// It also adds none while the store does not return its secret, which is no reason to fail counted units.
+// addReceipts adds the tokens to a by which the counted units of charges can be refunded or released, if there are any. It
+// adds no tokens while the store does not return its secret: the units are counted nevertheless.
 func (r *refunds) addReceipts(ctx context.Context, a *Answer, charges []demand.Charge) {
 	var one [1]once.Entry // most calls are of one demand
 	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges), Marks: once.MarksOf(charges)}
@@ -47,8 +47,8 @@ func (r *refunds) addReceipts(ctx context.Context, a *Answer, charges []demand.C
 	a.seal(keys, &t)
 }
 
-// seal adds t's tokens to a: a receipt of the counted units, and a release of those under concurrent limits. If all are
-// such, the receipt is the release.
+// seal adds t's tokens to a: a receipt of the counted units, and a release of those under concurrent limits. If all units
+// are under concurrent limits, the receipt is the release.
 func (a *Answer) seal(keys *once.Keyring, t *once.Token) {
 	if !t.Releases() {
 		a.Receipt = keys.Seal(t)
@@ -61,9 +61,10 @@ func (a *Answer) seal(keys *once.Keyring, t *once.Token) {
 	}
 }
 
-// Refund gives receipt's units back, once. If receipt is a reservation, it releases all units that it holds at once. A
-// repeated release has no effect, and no error. Errors wrap ErrNoReceipt or, as a StoreError, ErrUnavailable; its
-// Recorded says whether the units still count. A repetition completes a refund that failed, except for counters.
+// Refund gives receipt's units back, once. If receipt is a reservation, it releases all held units at once. A repeated
+// release of units under concurrent limits has no effect, and no error. Errors wrap ErrNoReceipt or, as a StoreError,
+// ErrUnavailable; its Recorded says whether the units still count. A repetition completes a refund that failed, except for
+// counters.
 //
 // If the receipt is more recent than a store timeout, this instance gives units in counters and buckets back a store
 // timeout later.
@@ -96,7 +97,7 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
-	case !slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !p.Releases }): // an event can be removed again
+	case !slices.ContainsFunc(plans, func(p *demand.Plan) bool { return !p.Releases }): // needs no claim: removals can be repeated
 		return r.giveAllBack(ctx, t, plans)
 	}
 	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
@@ -117,28 +118,27 @@ func (r *refunds) refund(ctx context.Context, t *once.Token) error {
 	return nil
 }
 
-// claimedPart has the entries of a receipt that are claimed for a refund or a confirmation, by this call or by one
-// before.
+// claimedPart has the entries of a receipt that are claimed for a refund or a confirmation, by this call or an earlier one.
 type claimedPart struct {
 	once.Token
 	plans []*demand.Plan
 
-	first    bool // an entry was not claimed before
-	refunded bool // an entry was refunded instead
+	first    bool // this call claimed an entry first
+	refunded bool // an earlier claim of an entry is for a refund
 }
 
-// claim claims each entry of t for what, as the receipts of one reservation need not have the same entries. The first
-// entry's claim decides for all: a receipt with a confirmed entry is not refunded, nor the other way round. An entry
-// that was claimed for the same before is claimed again, as the earlier call may not have completed.
+// claim claims each entry of t for fate, because the receipts of one reservation need not have the same entries. The claim
+// of the first entry decides for all: a confirmed receipt is not refunded, and a refunded one not confirmed. Entries that
+// were claimed for the same fate before are also returned, because the earlier call may not have completed.
 func (r *refunds) claim(
-	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
+	ctx context.Context, t *once.Token, plans []*demand.Plan, fate once.Fate, ttl time.Duration,
 ) (got claimedPart, failed error) {
 	errs, said := make([]error, len(t.Entries)), make([]once.Said, len(t.Entries))
 	claim := func(i int) {
-		said[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
+		said[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, fate, ttl)
 	}
 	got.Kind = t.Kind
-	if claim(0); errs[0] != nil || said[0].Fate != what {
+	if claim(0); errs[0] != nil || said[0].Fate != fate {
 		got.refunded = said[0].Fate == once.Refunded
 		return got, errs[0]
 	}
@@ -151,7 +151,7 @@ func (r *refunds) claim(
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
-		case said[i].Fate == what:
+		case said[i].Fate == fate:
 			entry := t.Entries[i]
 			entry.Claimed, entry.Again = said[i].At, said[i].Before
 			got.Entries, got.plans = append(got.Entries, entry), append(got.plans, plans[i])
@@ -163,7 +163,7 @@ func (r *refunds) claim(
 	return got, failed
 }
 
-// plansOf returns the plans of t's entries, and how long these matter.
+// plansOf returns the plans of t's entries, and the time for which the entries matter.
 func (r *refunds) plansOf(t *once.Token) (plans []*demand.Plan, lasts time.Duration, err error) {
 	for i := range t.Entries {
 		p, err := r.plans.planFor(&t.Entries[i])
@@ -191,9 +191,9 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 	return nil
 }
 
-// giveBack removes n's units, an entry of t, for at from the store, from counters and cells only if sums is true, which
-// says that they are those that counted n. For a reservation it must be called once only. The units stay in this
-// instance's local counts, which are for an outage, and few.
+// giveBack removes the units of n, an entry of t, for at from the store. sums says whether the present counters and cells are
+// those in which n was counted; otherwise it removes nothing from them. For a reservation it must be called only once. The
+// units stay in this instance's local counts, which decide only during outages of the store.
 func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
 	if t.Kind != once.Reserved {
 		return r.decider.GiveBack(ctx, at, &n.Entry, sums)
@@ -202,14 +202,14 @@ func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target
 	return r.decider.EndHold(ctx, at, &n.Entry, sums, demand.HoldEnd{At: t.Ends, Mark: mark, Kept: 2 * once.MaxReserve})
 }
 
-// planFor returns the plan that counts where t was counted.
+// planFor returns the plan of t's policy, if it counts under the key space in which t was counted.
 func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
 	p := ps.inForce.Load().byName[t.Policy]
 	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", once.ErrToken)
 	}
 	if !slices.ContainsFunc(p.Keys, func(k *keys.Keys) bool { return k.ID() == t.Space }) {
-		return nil, fmt.Errorf("%w: its policy has begun to count anew", once.ErrToken)
+		return nil, fmt.Errorf("%w: its policy counts under new keys", once.ErrToken)
 	}
 	return p.At(t.Key), nil
 }

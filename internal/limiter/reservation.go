@@ -23,10 +23,10 @@ type reservations struct {
 	secrets *once.Secrets
 	refunds *refunds           // gives unused units back
 	pending *once.Reservations // those that this process must end
-	feed    store.Feed         // keeps them for the next process; nil: they are not kept
+	feed    store.Feed         // passes reservations to the next process; nil: they end with this one
 }
 
-// reserve holds call's units if it is allowed, in logs as events that end by themselves.
+// reserve holds the units of call if it is allowed. Holds in logs are events that end by themselves.
 func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand
 	return answer, nil
 }
 
-// settleReservation records the units of call's reservation, at their actual cost. They count once, however often they
-// are recorded; after the reservation's end, as a record of its own.
+// settleReservation records the units of call's reservation, at their actual cost. They count once, however often they are
+// recorded. After the reservation's end, they are counted by a new record.
 func (r *reservations) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
 	now, err := r.decider.Instant()
 	if err != nil { // units that can't be recorded now must not be claimed
@@ -66,7 +66,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	}
 	t, err := keys.Open(call.Reservation, once.Reserved)
 	if err != nil {
-		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
+		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use that of a check with reserve_ms"}
 	}
 	if now > t.Ends.Add(once.MaxReserve) { // its claim may expire soon
 		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
@@ -78,7 +78,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 	}
 	held, ok := settle.Match(t, charges)
 	if !ok {
-		return Answer{}, &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that counts anew since: " +
+		return Answer{}, &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that now counts under new keys: " +
 			"use the policies and identifiers of the check"}
 	}
 	if err := costAsHeld(call, t, held, charges); err != nil {
@@ -103,7 +103,7 @@ func (r *reservations) settleReservation(ctx context.Context, call *Call, charge
 func (r *reservations) release(ctx context.Context, t *once.Token) error {
 	now, err := r.decider.Instant()
 	switch {
-	case err != nil: // what can't be given back now must not be claimed
+	case err != nil: // units that can't be given back now must not be claimed
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now > t.Ends.Add(once.MaxReserve): // its claim may expire soon
 		return fmt.Errorf("%w: %w", ErrNoReceipt, settle.ErrOver)
@@ -131,7 +131,7 @@ func (r *reservations) release(ctx context.Context, t *once.Token) error {
 // Settled is the result of settling a reservation for one demand.
 type Settled = settle.Settled
 
-// isOf reports whether call's reservation, which may be invalid, holds the units of charges.
+// isOf reports whether call's reservation is valid and holds the units of charges.
 func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Charge) bool {
 	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (r *reservations) isOf(ctx context.Context, call *Call, charges []demand.Ch
 	return ok
 }
 
-// chargesOf returns charges for the units of t, each with the Cost of a Call, without those of policies that count
-// under other keys now.
+// chargesOf returns charges for the units of t, each with the Cost of a Call. It leaves out units whose policies count under
+// other keys now.
 func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, error) {
 	var charges []demand.Charge
 	for i := range t.Entries {
@@ -167,9 +167,9 @@ func (r *reservations) chargesOf(t *once.Token, cost int64) ([]demand.Charge, er
 	return charges, nil
 }
 
-// costAsHeld sets the costs of charges to the units that t holds for them, if no demand of call has a cost; held has the
-// indices of t's entries. If only some demands have one, it refuses a demand without, unless its default is what t
-// holds.
+// costAsHeld sets the costs of charges to the units that t holds for them, if no demand of call has a cost. held has the
+// indices of t's entries. If some demands have a cost, it returns an error for one without, unless t holds as many units as
+// the default cost.
 func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) error {
 	told := slices.ContainsFunc(call.Demands, func(d Demand) bool { return d.Cost != 0 })
 	for i := range charges {
@@ -184,8 +184,8 @@ func costAsHeld(call *Call, t *once.Token, held []int, charges []demand.Charge) 
 	return nil
 }
 
-// answerAfter returns the answer to a record of charges whose decisions say whether it counts: allowed, with the
-// present state. If the state can't be read, Recorded is still that of the record.
+// answerAfter returns the answer to a record of charges, with the present state of the limits. Recorded is that of the
+// charges' decisions, also if the state can't be read.
 func (r *reservations) answerAfter(ctx context.Context, charges []demand.Charge) (Answer, error) {
 	became := make([]count.Decision, len(charges))
 	for i := range charges {

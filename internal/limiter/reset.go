@@ -15,14 +15,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reset removes all that is counted for id under policy, on all instances by the time it returns nil. It also removes the
-// mark that id is known, if policy is derived for known parts. It does not remove units for parts of id under other
-// policies. Blocks of id and instances' local counts end on this instance by then, and on others within a second.
+// Reset removes all units of id under policy. Once it returns nil, they count on no instance. Blocks of id and local counts
+// have then ended on this instance, and end on others within a second. If policy is derived for known parts, Reset also
+// removes the mark that id is known. It does not remove units of parts of id under other policies.
 func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) error {
 	return e.resets.reset(ctx, policy, id)
 }
 
-// resets resets keys.
+// resets resets keys, and acts on resets by other instances.
 type resets struct {
 	*teller
 	plans *plans
@@ -30,13 +30,12 @@ type resets struct {
 	local *exclusive.Decider // decides for OnStoreErrorLocal; nil: there is none
 }
 
-// reset is Engine.Reset.
 func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) error {
 	p, id, _, err := r.plans.planOf(policy, id)
 	if err != nil {
 		return err
 	}
-	if _, err := r.decider.Instant(); err != nil { // before anything is removed here
+	if _, err := r.decider.Instant(); err != nil { // checked before local counts are removed
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
@@ -56,7 +55,7 @@ func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) e
 	return r.tellReset(ctx, &t)
 }
 
-// forget removes all that is counted for t. The error is a StoreError.
+// forget removes all units of t, local counts included. The error is a StoreError.
 func (r *resets) forget(ctx context.Context, t *demand.Target) error {
 	if r.local != nil {
 		local := t.As(t.Plan.Local)
@@ -73,18 +72,18 @@ func (r *resets) forget(ctx context.Context, t *demand.Target) error {
 	return nil
 }
 
-// awaitNextMilli waits until the millisecond of a reset is over: units within it are dated later, and a denial would name a
-// wait longer than the window.
+// awaitNextMilli waits until the millisecond of a reset is over. Units within it would be dated after it, so a denial would
+// have a wait longer than the window.
 func (r *resets) awaitNextMilli() {
 	now := r.settings.Timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
 }
 
-// tellReset tells every instance that t was reset. The error is a StoreError.
+// tellReset informs every instance that t was reset. The error is a StoreError.
 func (r *resets) tellReset(ctx context.Context, t *demand.Target) error {
 	if err := r.publish(ctx, store.ChangeReset, t); err != nil {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
-			"%w: the counts are forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
+			"%w: the counts are forgotten, but other instances may block the identifier until they learn it: %w", store.ErrUnavailable, err)}
 	}
 	return nil
 }
@@ -95,8 +94,8 @@ func (r *resets) heard(ctx context.Context, c *store.Change) {
 	r.decider.Changed(c.Key)
 	lifted := r.blocks.Lift(c.Key, at)
 	if lifted.Mine && lifted.Ends > c.ID.Instant().Add(c.TTL) {
-		// The instance that reset the key did not know of this block yet. An instance that starts must not find the
-		// news of the block alone.
+		// The instance that reset the key did not know of this block yet, so its news may end before those of the block. An
+		// instance that starts must not find the news of the block alone.
 		r.news.Announce(&store.Change{ID: r.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: signals.LivesUntil(lifted.Ends, now)})
 	}
 	if r.local != nil {

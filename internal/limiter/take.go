@@ -21,7 +21,7 @@ type Demand struct {
 	Limit      int64           // the number of the policy's limit that comes with demands, 1 to its Max; 0: its default
 }
 
-// CostNothing is the cost of a demand or a Call that settles a reservation and gives all held units back.
+// CostNothing is the cost of a demand or a Call that settles a reservation at no cost: all held units are given back.
 const CostNothing int64 = -1
 
 // Take counts d in one step if every limit of its policy, and of the policies that it derives, has room for it. The
@@ -38,13 +38,13 @@ func (e *Engine) Check(ctx context.Context, d Demand) (count.Decision, error) {
 	return e.do(ctx, count.OpCheck, d)
 }
 
-// Record counts d whatever the limit. The decision is always allowed, with what remains.
+// Record counts d whatever the limit. The decision is always allowed.
 func (e *Engine) Record(ctx context.Context, d Demand) (count.Decision, error) {
 	return e.do(ctx, count.OpRecord, d)
 }
 
-// single is memory for a call of one charge, as most are, which no code keeps. It is pooled as it is, so that the next
-// call can use its Memory.
+// single is memory for a call of one charge, as most calls are. No code keeps it after the call. It is not cleared in the
+// pool, so that the next call can use its Memory.
 type single [1]demand.Charge
 
 // do decides d as op.
@@ -73,8 +73,8 @@ type charger struct {
 	overrides *overrides.Set
 }
 
-// charge sets c to the charge of d under set, ready to decide, and returns the parts of the identifier for which d also
-// counts. It keeps c's Memory.
+// charge sets c to the charge of d under set, ready to decide, and returns the parts of the identifier for which the policy
+// derives demands. It keeps c's Memory.
 func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
 	p, id, found, err := set.find(d.Policy, d.Identifier)
 	if err != nil {
@@ -102,8 +102,8 @@ func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand)
 	return found.Parts, nil
 }
 
-// find returns the plan of a policy, the canonical form of id under it, and what the policy finds in id. It refuses
-// invalid identifiers.
+// find returns the plan of a policy, the canonical form of id under it, and the parts and properties that the policy finds
+// in id. It returns an error for an invalid identifier.
 func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
 	if made = p.byName[name]; made == nil {
 		return nil, "", found, p.unknown()
@@ -118,8 +118,8 @@ func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, cano
 	return made, canonical, found, err
 }
 
-// readIdentifier returns the canonical form of id under p, which reads identifiers, and what p finds in it: the parts
-// for which a demand also counts, and whether p refuses it.
+// readIdentifier returns the canonical form of id under p, which has a reader, the parts for which p derives demands, and
+// the reason for which p refuses id, if any.
 func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy.Found, error) {
 	canonical, found, err := p.Read(string(id))
 	if err != nil {
@@ -134,7 +134,7 @@ func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy
 	return keys.Identifier(canonical), found, nil
 }
 
-// checkLimit refuses a demand's limit under p.
+// checkLimit returns an error if a demand can't bring this limit under p.
 func checkLimit(p *demand.Plan, units int64) error {
 	i := p.FromRequest()
 	switch {
@@ -147,8 +147,8 @@ func checkLimit(p *demand.Plan, units int64) error {
 	return nil
 }
 
-// checkCharge refuses a cost that c can't have. Under an override to allow or to block, it does not check whether the
-// limits could ever hold the cost.
+// checkCharge returns an error if c can't have its cost. Under an override to allow or to block, the cost may exceed what
+// the limits ever have room for.
 func checkCharge(c *demand.Charge) error {
 	op := c.Op
 	if c.Override != nil && c.Override.Kind != policy.OverrideLimits {
@@ -157,7 +157,7 @@ func checkCharge(c *demand.Charge) error {
 	return checkCost(c.Plan, op, c.Cost)
 }
 
-// checkCost refuses costs that are out of range and, unless op is a record, those that could never pass.
+// checkCost returns an error if cost is out of range or, unless op is a record, could never pass.
 func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 	if cost < 1 || cost > policy.MaxCost {
 		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}

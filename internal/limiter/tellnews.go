@@ -13,13 +13,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// CatchUp reads the news from before this instance started. Run does so as well, but after CatchUp the instance has the
-// news at its first decision. CatchUp also reads the store's secret, so that the first decision has a receipt, even if
-// the first read of the secret is slow. It must not be called while Run runs.
+// CatchUp reads the news from before this instance started. Run does so as well, but after CatchUp the first decision
+// already has them. CatchUp also reads the store's secret, so that the first decision has a receipt even if the first read
+// of the secret is slow. It must not be called while Run runs.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, secretWithin)
 	defer cancel()
-	_, _ = e.secrets.Keyring(asking) // else the first call that needs it reads it
+	_, _ = e.secrets.Keyring(asking) // if it fails, the first call that needs the secret reads it
 	if e.news == nil {
 		return nil
 	}
@@ -28,13 +28,13 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 	return e.news.Poll(ctx)
 }
 
-// secretWithin is how long a start waits for the store's secret: the first compare-and-set may take a second or two.
+// secretWithin is the timeout of CatchUp for the store's secret: the first compare-and-set may take a second or two.
 const secretWithin = 5 * time.Second
 
-// reach sets the level of news to the scope of the guarantees of plans. If some guarantee holds over the cluster while
-// the feed's own levels are within a data centre, other data centres would otherwise get news only while replication
-// between them works.
-func (ps *plans) reach(plans map[string]*demand.Plan) {
+// setNewsLevel sets the level of news by the scope of the guarantees of plans. If a guarantee holds in the whole cluster, but
+// the feed's own levels only within a data centre, news are read and written with QUORUM. Otherwise other data centres would
+// get them only while replication between them works.
+func (ps *plans) setNewsLevel(plans map[string]*demand.Plan) {
 	level := policy.Level("")
 	for _, p := range plans {
 		overAll := p.Consistency.Scope() == policy.ScopeCluster || p.Cell && ps.settings.Serial.Scope() == policy.ScopeCluster
@@ -54,8 +54,8 @@ type teller struct {
 	unblocked func(policy string, key store.Key) // may be nil
 }
 
-// publish publishes a change of kind to t, which this instance has made, also under the other hash keys. A reset lifts blocks
-// here. If publishing fails, it is published later.
+// publish publishes a change of kind to t, which this instance has made, under all hash keys. If that fails, the change is
+// published later. For a reset, publish also lifts the key's blocks on this instance.
 func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.Target) error {
 	now := n.now()
 	_, clockErr := n.decider.Instant()
@@ -80,7 +80,7 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 				failed = errors.Join(failed, err)
 				n.news.AnnounceAgain(c)
 			}
-		case lifted != signals.Block{}: // no other instance needs it, but this one when it restarts
+		case lifted != signals.Block{}: // only this instance needs the news, when it restarts
 			n.news.Announce(c)
 		}
 	}
@@ -90,13 +90,14 @@ func (n *teller) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 	return failed
 }
 
-// gaveBack tells the other instances that units of t were given back in the store: states that they read before may have them.
+// gaveBack informs the other instances that units of t were given back in the store: states that they read before may have
+// these units.
 func (n *teller) gaveBack(ctx context.Context, t *demand.Target) {
 	_ = n.publish(ctx, store.ChangeRefund, t) // a failure is repeated later
 }
 
-// heard acts on a change that another instance made, or this one before it restarted. Acting on one twice has no
-// effect.
+// heard acts on a change that another instance made, or this one before it restarted. It may be called again with the same
+// change.
 func (e *Engine) heard(ctx context.Context, c *store.Change) {
 	switch c.Kind {
 	case store.ChangeReset:

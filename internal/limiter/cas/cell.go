@@ -12,40 +12,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A key's cell has the fills of a policy's buckets, and its conversions. cellFormat is the first byte of a value; the
-// value of a later version is refused rather than misread.
+// A key's cell has the fills of a policy's buckets, and its conversions. The first byte of a value is its format. The
+// formats of later versions are refused, because they might be misread.
 const (
 	cellFormat  = 1
-	conversions = 2 // cellFormat, and then conversions
-	applied     = 3 // conversions, and then returned receipts
+	conversions = 2 // cellFormat, followed by conversions
+	applied     = 3 // conversions, followed by returned receipts
 )
 
 var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
 
 // Bounds of a cell.
 const (
-	// keptVersions is the number of its last versions that a cell lists, so that an instance that lost an answer finds
-	// out whether its write was stored. At a few milliseconds a write, the list spans more than a store timeout.
+	// keptVersions is the number of its last versions that a cell lists, so that an instance without an answer to a write
+	// finds out whether that was stored. At a few milliseconds a write, the list spans more than a store timeout.
 	keptVersions = 64
 	// keptInDoubt is how long a cell whose changes are written behind lists the latest version of each process: longer
 	// than most outages.
 	keptInDoubt = time.Hour
-	// longestCell is the longest time that a cell is kept, some nine years: a bucket that was filled by records may
-	// take longer to drain, but no caller waits for that.
+	// longestCell is the longest time that a cell is kept, some nine years. A bucket that was filled by records may take
+	// longer to drain.
 	longestCell = 1 << 28 * time.Second
-	// CellMargin is the time that a cell outlives its windows: a delayed write must find a version that it did not
-	// expect rather than no cell.
+	// CellMargin is the time by which a cell outlives its windows: a delayed write that expects no cell must not find the
+	// cell gone.
 	CellMargin = time.Minute
 )
 
 // Chain is the history of a cell, as the cell lists it.
 type Chain struct {
-	newest   store.Instant // of all that was written with it: instants never decrease
-	versions versions      // the last versions, the cell's own first
-	whole    bool          // versions has all versions that any attempt in progress may ask for
+	newest   store.Instant // the latest instant of a change of the cell: instants never decrease
+	versions versions      // the last versions, the newest first
+	whole    bool          // versions has every version since the cell was first written
 }
 
-// has reports whether version was among the cell's last.
+// has reports whether the cell lists version.
 func (c *Chain) has(version store.EventID) bool {
 	for i := range c.versions.Len() {
 		if c.versions.At(i) == version {
@@ -55,7 +55,7 @@ func (c *Chain) has(version store.EventID) bool {
 	return false
 }
 
-// versions is a list of versions as a cell has it, one after the other.
+// versions is a list of versions in the encoding of a cell: one after the other.
 type versions []byte
 
 // versionSize is the length of a version in bytes.
@@ -65,8 +65,8 @@ func (v versions) Len() int { return len(v) / versionSize }
 
 func (v versions) At(i int) store.EventID { return store.EventID(v[i*versionSize:]) }
 
-// before returns the versions of v, the newest first, that must be kept behind a new version: those that the cell had
-// since the horizon, which is earlier than the start of any attempt in progress.
+// before returns the versions of v that must be listed after a new version: those that the cell had at the horizon and
+// since. The horizon is earlier than the start of any attempt in progress.
 func (v versions) before(horizon store.Instant) versions {
 	for i := range v.Len() {
 		if i+2 == keptVersions || v.At(i).Instant() < horizon { // earlier versions were replaced before the horizon
@@ -76,9 +76,9 @@ func (v versions) before(horizon store.Instant) versions {
 	return v
 }
 
-// ofEach returns the versions of v to keep if changes are written behind: up to half of keptVersions of recent, with
-// which v begins, and of the others the latest of each process, unless it is older than the horizon. So a process that
-// could not reach the store can find out for longer whether its last write is stored.
+// ofEach returns the versions of v that must be listed if changes are written behind: up to keptVersions/2 of recent, which
+// is the beginning of v, and of the others the latest of each process, unless it is older than the horizon. So a process
+// that could not reach the store for long can still find out whether its last write is stored.
 func (v versions) ofEach(recent versions, horizon store.Instant) versions {
 	kept := slices.Clip(recent[:min(len(recent), keptVersions/2*versionSize)])
 	for i := kept.Len(); i < v.Len() && kept.Len() < keptVersions-1; i++ {
@@ -118,7 +118,7 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 		bucket.Fill = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
 		s.Buckets = append(s.Buckets, bucket)
 	}
-	if r.Byte() != 0 { // where earlier versions kept windows, under keys that are not read any more
+	if r.Byte() != 0 { // earlier builds kept windows at this place, in cells of keys that are no longer read
 		r.Bad = true
 	}
 	s.Reset = max(s.Reset, reset)
@@ -134,8 +134,8 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 	return c, nil
 }
 
-// Shut returns the write that replaces the cell that s was read from by s, with c as its history. It appends the value
-// to b.
+// Shut returns the write that replaces the cell from which s was read. The new cell has s, this version and the history c.
+// Shut appends its value to b.
 func Shut(
 	p *demand.Plan, b []byte, s *store.State, c *Chain, version store.EventID, now store.Instant, o *demand.Settings,
 ) store.CellWrite {
@@ -202,8 +202,8 @@ func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) 
 	return fill != store.Amount{}
 }
 
-// cellTTL returns the time to live of the cell: until nothing in it matters any more, and no delayed write can find it
-// missing as expected.
+// cellTTL returns the time to live of the cell: until none of its units count, and no write is in progress that expects no
+// cell.
 func cellTTL(p *demand.Plan, s *store.State, now store.Instant, o *demand.Settings) time.Duration {
 	lasts := max(2*p.LongestWindow(), p.ResetTTL, p.CellLasts(s, now))
 	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+CellMargin+o.ClockError))

@@ -37,7 +37,7 @@ func appendApplied(b []byte, s *store.State) []byte {
 	return b
 }
 
-// openApplied reads what appendApplied wrote.
+// openApplied reads the bytes that appendApplied wrote.
 func openApplied(s *store.State, r *store.Reader) {
 	s.Applied.Since = store.Instant(r.Int())
 	for range r.Len() {

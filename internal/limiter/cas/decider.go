@@ -16,13 +16,13 @@ import (
 )
 
 // Decider decides by compare-and-set on a key's cell: it reads, decides, and writes on the condition that the cell has
-// not changed meanwhile; else it begins again. Its answers are exact, and no call is denied because of units that are
-// about to be taken back.
+// not changed meanwhile. If it has, the Decider starts over. Its answers are exact, and it denies no call because of units
+// that are about to be taken back.
 type Decider struct {
 	store store.Store
 	ids   *store.EventIDs
 	opts  *demand.Settings
-	full  *denied.Denials // decides while the store does not answer; its other parts are not used
+	full  *denied.Denials // keeps full states, which decide while the store does not answer; its other parts are not used
 	last  *latest
 }
 
@@ -32,10 +32,10 @@ func New(store store.Store, ids *store.EventIDs, set *demand.Settings, full *den
 }
 
 const (
-	// SerialTries is the number of parts of the store timeout. One part is the timeout of a conditional write, after
-	// which a read finds out whether it was stored.
+	// SerialTries is the divisor of the store timeout that gives the timeout of a conditional write. After it, a read
+	// finds out whether the write was stored.
 	SerialTries = 3
-	// ConflictWait is the longest first wait after a conflict; waits double up to maxConflictWait.
+	// ConflictWait is the upper bound of the first wait after a conflict. It doubles up to maxConflictWait.
 	ConflictWait    = 2 * time.Millisecond
 	maxConflictWait = 64 * time.Millisecond
 )
@@ -93,8 +93,8 @@ func (x *Decider) Check(ctx context.Context, batch []*demand.Charge) {
 	x.full.KeepFull(t, &s, now, mark)
 }
 
-// GiveBack removes e's units for t from its cell. With a receipt it does so once, however often it is called; else it
-// must be called once.
+// GiveBack removes e's units for t from its cell. If e is claimed, the units are removed once, however often GiveBack is
+// called. Otherwise it must be called once.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, func(s *store.State, now store.Instant) bool {
@@ -106,7 +106,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 	})
 }
 
-// Reset removes all that is counted for t.
+// Reset removes all units of t's key.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, func(s *store.State, now store.Instant) bool {
@@ -115,16 +115,16 @@ func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	})
 }
 
-// update changes t's cell by change, which gets its state and the instant of the change, and reports whether there is
-// anything to store. It may be called several times, each time with another state; the last call counts. The error is a
-// StoreError.
+// update changes t's cell. It calls change with the cell's state and the instant of the change; change returns whether it
+// has changed the state. update may call change several times, each time with another state, and stores the last one. The
+// error is a StoreError.
 func (x *Decider) update(ctx context.Context, t *demand.Target, change func(s *store.State, now store.Instant) bool) error {
 	once := func(s *store.State, _ bool, now store.Instant) bool { return change(s, now) }
 	return x.UpdateOnce(ctx, t, new(Attempts), once)
 }
 
-// Attempts are the versions of conditional writes of the same change, one of which may be stored, now or later. It
-// keeps the last keptVersions; older ones are surely not stored.
+// Attempts are the versions of conditional writes of the same change, one of which may be stored, now or later. Add keeps
+// the last keptVersions of them: a cell lists no more.
 type Attempts []store.EventID
 
 // Add notes an attempt to write version.
@@ -133,8 +133,8 @@ func (a *Attempts) Add(version store.EventID) {
 	*a = (*a)[max(0, len(*a)-keptVersions):]
 }
 
-// UpdateOnce is update for a change that may have been tried before, by the attempts in tried: change also gets whether
-// one of these is stored. UpdateOnce adds its own attempts to tried, so that after an error the caller may try the same
+// UpdateOnce is update for a change that may have been tried before. tried has the earlier attempts, and change learns
+// whether one of them is stored. UpdateOnce adds its own attempts to tried: after an error, the caller may try the same
 // change again, and it is stored once. An attempt is found for as long as the cell lists it.
 func (x *Decider) UpdateOnce(
 	ctx context.Context, t *demand.Target, tried *Attempts, change func(s *store.State, stored bool, now store.Instant) bool,
@@ -152,7 +152,7 @@ func (x *Decider) UpdateOnce(
 			if !known {
 				return nil
 			}
-			x.last.cells.Remove(t.Key) // without a write no condition checks whether this state is the latest
+			x.last.cells.Remove(t.Key) // without a conditional write, the store does not check that the state is the latest
 			continue
 		}
 		err = x.swap(ctx, t, func() store.CellWrite {
@@ -167,14 +167,14 @@ func (x *Decider) UpdateOnce(
 			continue
 		}
 		if err := clock.Pause(ctx, x.opts.Jitter(wait)); err != nil {
-			err = fmt.Errorf("%w: other instances kept coming first: %w", store.ErrUnavailable, err)
+			err = fmt.Errorf("%w: other instances changed the key again and again: %w", store.ErrUnavailable, err)
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 	}
 }
 
-// latest returns the state of t and the history of its cell, as this instance wrote them last, or else from the store.
-// known reports the former.
+// latest returns the state of t and the history of its cell. known is true if they are from this instance's memory of the
+// cell, and false if they are from the store.
 func (x *Decider) latest(ctx context.Context, t *demand.Target) (s store.State, c Chain, known bool, err error) {
 	if s, known = x.last.state(t, x.opts); known {
 		c, err = Open(t.Plan, &s)
@@ -184,8 +184,8 @@ func (x *Decider) latest(ctx context.Context, t *demand.Target) (s store.State, 
 	return s, c, false, err
 }
 
-// instant returns the instant of a change to the state, which is never before anything in it. It returns an error if
-// this instance's clock is beyond the tolerance.
+// instant returns the instant of a change to s: now, but not before the latest change or reset. It returns an error if this
+// instance's clock is beyond the tolerance.
 func (x *Decider) instant(s *store.State, c *Chain) (store.Instant, error) {
 	now, err := x.opts.Timing.Checked()
 	return max(now, c.newest, s.Reset+1), err
@@ -202,7 +202,7 @@ func (x *Decider) Read(ctx context.Context, t *demand.Target, level policy.Level
 	return s, c, err
 }
 
-// ReadToChange is Read at the serial level for a change that follows soon, which then need not read the cell again.
+// ReadToChange is Read at the serial level. A change that follows soon need not read the cell again.
 func (x *Decider) ReadToChange(ctx context.Context, t *demand.Target) (store.State, error) {
 	began := time.Now()
 	s, _, err := x.Read(ctx, t, x.opts.Serial)
@@ -216,11 +216,10 @@ func (x *Decider) ReadToChange(ctx context.Context, t *demand.Target) (store.Sta
 func (x *Decider) SawNone(key store.Key) { x.last.saw(key, store.Cell{}, time.Now()) }
 
 // swap replaces t's cell by one from seal, which gives every attempt a version of its own. Its error is ErrConflict if
-// another write came first and none of the attempts is stored or ever will be; else a StoreError.
+// another write came first, and none of the attempts is stored or ever will be. Otherwise it is a StoreError.
 //
-// An attempt without an answer may be stored later: its absence now proves nothing. It can't be stored any more only
-// once another version is stored on the same condition. So swap repeats it until one of the attempts or another write is
-// stored.
+// An attempt without an answer may be stored later, even if the cell does not list it now. Only a write of another version
+// on the same condition rules that out. So swap repeats the attempt until one of the attempts or another write is stored.
 func (x *Decider) swap(ctx context.Context, t *demand.Target, seal func() store.CellWrite) error {
 	var tried []store.EventID
 	var failed error
@@ -255,19 +254,18 @@ func (x *Decider) swap(ctx context.Context, t *demand.Target, seal func() store.
 	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
 }
 
-// fate is whether attempts without an answer are stored.
+// fate says whether attempts without an answer are stored.
 type fate int
 
 const (
-	fateOpen   fate = iota // any of them may still be stored
-	fateStored             // one of them is
-	fateDead               // none is, and none will be
-	fateLost               // it can't be found out any more
+	fateOpen   fate = iota // one of them may be stored now or later
+	fateStored             // one of them is stored
+	fateDead               // none of them is stored, and none will be
+	fateLost               // the cell no longer shows whether one of them was stored
 )
 
-// fate finds out whether the attempts with the versions tried are stored, all on the condition that the cell's version
-// was expected. A serial read completes writes that are half done, so an attempt that it does not show is stored never
-// or by a later write.
+// fate finds out whether one of the attempts with the versions tried is stored. Their condition was the expected version of
+// the cell. A serial read completes writes that are half done, so it shows every attempt that is stored by then.
 func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.EventID, tried []store.EventID) fate {
 	s, c, err := x.Read(ctx, t, x.opts.Serial)
 	switch {
@@ -275,7 +273,7 @@ func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.Eve
 		return fateOpen
 	case slices.ContainsFunc(tried, c.has):
 		return fateStored
-	case s.Cell.Version == store.EventID{}: // it expired, and its version never comes back
+	case s.Cell.Version == store.EventID{}: // the cell has expired, and no cell gets the expected version again
 		return fateDead
 	case c.has(expected), expected == store.EventID{} && c.whole:
 		return fateDead
@@ -290,8 +288,8 @@ func Attempt(ctx context.Context, o *demand.Settings, s store.Store, w *store.Wr
 	return s.Write(ctx, w)
 }
 
-// serialReads is the number of attempts at a serial read: while others compare and set the same cell it is refused at
-// once, perhaps several times.
+// serialReads is the number of attempts at a serial read: while other instances compare and set the same cell, the store
+// may refuse it several times, each time at once.
 const serialReads = 5
 
 // ReadPatiently reads q. At a serial level it repeats reads that are refused.

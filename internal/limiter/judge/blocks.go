@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Blocks are the blocks of keys that follow denials under policies that block. Other instances are told of each new
-// one.
+// Blocks are the blocks of keys that follow denials under policies that block. Each new one is announced to the other
+// instances.
 type Blocks struct {
 	*signals.Blocks
 	News *signals.News // nil: there is no feed
@@ -19,7 +19,7 @@ type Blocks struct {
 
 	settings *demand.Settings
 	ids      *store.EventIDs
-	instant  func() (store.Instant, error) // the error says that this instance's clock is wrong
+	instant  func() (store.Instant, error) // returns an error if this instance's clock is wrong
 }
 
 // NewBlocks returns an empty Blocks. A block is made only while instant returns no error.
@@ -28,8 +28,8 @@ func NewBlocks(settings *demand.Settings, ids *store.EventIDs, instant func() (s
 	return &Blocks{Blocks: known, settings: settings, ids: ids, instant: instant}
 }
 
-// decide decides c by a block, if its key has one; its policy blocks. A record is never blocked, nor is a check with a
-// cost of 0.
+// decide decides c, whose policy blocks, if its key is blocked, and reports whether it did. A record is never blocked, nor
+// is a check with a cost of 0.
 func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 	if c.Op == count.OpRecord || c.Cost == 0 {
 		return false
@@ -43,13 +43,13 @@ func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// punish blocks the key of c, whose policy blocks, if c is a take that began at asked and d denies it.
+// punish blocks the key of c, whose policy blocks, if c is a take that d denies. The take began at asked.
 func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant) {
 	if c.Op != count.OpTake || d.Allowed {
 		return
 	}
 	now, err := b.instant()
-	if err != nil { // by a wrong clock the block would end at the wrong time on all instances
+	if err != nil { // the block would end at the wrong time, on all instances
 		return
 	}
 	made, fresh := b.Punish(&c.Plan.Policy, c.Key, c.OldKeys, asked, now)
@@ -77,8 +77,8 @@ func (b *Blocks) Heard(c *store.Change) {
 	b.Learn(c.Key, told, now)
 }
 
-// StillTrue reports whether c, a change of this instance, should still be published: a block may have been lifted, or
-// be part of a longer one of other instances.
+// StillTrue reports whether c, a change of this instance, should still be published. It returns false for a block that was
+// lifted, or is part of a longer block by another instance.
 func (b *Blocks) StillTrue(c *store.Change) bool {
 	return c.Kind != store.ChangeBlock || b.Get(c.Key).Until == c.Until
 }

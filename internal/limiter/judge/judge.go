@@ -17,39 +17,39 @@ import (
 type Judge struct {
 	Settings *demand.Settings
 	Decider  Decider
-	Denials  *denied.Denials // that are remembered; nil: none are, as a memory of them would be no faster than the store
+	Denials  *denied.Denials // remembered denials; nil: none are remembered, because the store itself is in memory
 	Blocks   *Blocks
 	Local    *exclusive.Decider // decides for OnStoreErrorLocal; nil: such policies deny
 
-	// Observe is called with every decision: see the engine's Observer. Nil: no call.
+	// Observe is called with every decision, as Observer.Decided of the engine; nil: no call.
 	Observe func(op count.Op, key store.Key, cost int64, d *count.Decision)
-	// ObserveCall is called with every call's outcome: see the engine's. Nil: no call.
+	// ObserveCall is called with every call's outcome, as Observer.Called of the engine; nil: no call.
 	ObserveCall func(op count.Op, p *policy.Policy, outcome count.Outcome)
 }
 
-// Decider decides over an engine's store and changes what it counts. Two packages have one: exclusive, for a store in this
-// process's memory, and route, for a store that instances share.
+// Decider decides over an engine's store, and changes the counted units. It has two implementations: exclusive.Decider, for
+// a store in this process's memory, and route.Router, for a store that instances share.
 type Decider interface {
-	// Instant returns the instant to decide at. The error says that this instance's clock is beyond the tolerance.
+	// Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 	Instant() (store.Instant, error)
 	// Decide decides c, and fills in its decision and error.
 	Decide(ctx context.Context, c *demand.Charge)
 	// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 	DecideAll(ctx context.Context, charges []demand.Charge)
 
-	// GiveBack removes n's units for t from the store, from sums only if sums is true, which says that t's sums are
-	// those that counted n. It must be called once only.
+	// GiveBack removes n's units for t from the store. sums says whether t's present sums are those in which n was
+	// counted; otherwise it removes nothing from sums. It must be called only once.
 	GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error
 	// EndHold is GiveBack for the units of a hold that ends. It may be called again with the same end.
 	EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, end demand.HoldEnd) error
 	// SettleEvent makes n's held event permanent, if t keeps events.
 	SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry) error
-	// Reset removes all that is counted for t. The error is a StoreError.
+	// Reset removes all units of t's key. The error is a StoreError.
 	Reset(ctx context.Context, t *demand.Target) error
 
-	// Changed drops the remembered state of key, as units were refunded.
+	// Changed drops the remembered state of key, because units were refunded.
 	Changed(key store.Key)
-	// LastReset returns the latest reset of key that is known from elsewhere than the store; 0: none.
+	// LastReset returns the latest reset of key that this instance remembers; 0: none.
 	LastReset(key store.Key) store.Instant
 	// Run does the background work until ctx ends, and then finishes it.
 	Run(ctx context.Context)
@@ -75,15 +75,15 @@ func (j *Judge) Decide(ctx context.Context, c *demand.Charge) {
 		if p.Blocks || j.Local != nil {
 			j.follow(ctx, c, asked)
 		}
-	case demand.TooEarly(c.Err): // no failure: it must be decided once more
+	case demand.TooEarly(c.Err): // the store has not failed: c must be decided again under another ID
 		c.Decision = p.Unasked()
 	default:
 		c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 	}
 }
 
-// DecideUnasked decides c if no count is needed: by an override to allow or to block, else by a rule about numbers,
-// else by a block.
+// DecideUnasked decides c if that needs no counts, and reports whether it did: by an override to allow or to block, or else
+// by a rule about numbers, or else by a block.
 func (j *Judge) DecideUnasked(c *demand.Charge) (decided bool) {
 	return c.Override != nil && j.decideOverridden(c) || c.Refused != "" && decideRefused(c) || c.Plan.Blocks && j.Blocks.decide(c)
 }
@@ -97,7 +97,7 @@ func (j *Judge) follow(ctx context.Context, c *demand.Charge, asked store.Instan
 	j.remember(ctx, c, &c.Decision)
 }
 
-// decideOverridden decides c by its override, if that is to allow or to block it.
+// decideOverridden decides c by its override if that allows or blocks c, and reports whether it did.
 func (j *Judge) decideOverridden(c *demand.Charge) (decided bool) {
 	switch {
 	case c.Override.Kind == policy.OverrideLimits || !c.IsUnasked():
@@ -122,14 +122,15 @@ func tellOverride(c *demand.Charge) {
 	}
 }
 
-// IsRefused reports whether the rule about numbers that refuses c decides it: an override to allow or to block comes
-// before such a rule, and no record is refused.
+// IsRefused reports whether c, which a rule about numbers refuses, is decided by that rule: an override to allow or to block
+// takes precedence, and no record is refused.
 func IsRefused(c *demand.Charge) bool {
 	overridden := c.Override != nil && c.Override.Kind != policy.OverrideLimits
 	return !overridden && c.IsUnasked()
 }
 
-// decideRefused decides c by the rule about numbers that refuses it, if that applies. Nothing is read or counted.
+// decideRefused decides c by the rule about numbers that refuses it, if that rule applies, and reports whether it did. It
+// reads and counts nothing.
 func decideRefused(c *demand.Charge) (decided bool) {
 	if !IsRefused(c) {
 		return false
@@ -138,7 +139,7 @@ func decideRefused(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// recallDenial decides c if it is denied by what is remembered of its key.
+// recallDenial denies c if a remembered denial applies to it, and reports whether it did.
 func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	asked := j.Settings.Timing.Instant()
 	if j.Denials == nil || !j.Denials.Recall(c) {
@@ -150,8 +151,8 @@ func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// DeniedUnasked reports whether charges, which are allowed or denied together, are denied without a look at the store,
-// so that none of them is counted. It decides those that deny.
+// DeniedUnasked reports whether charges, which are allowed or denied together, are denied without a read of the store, so
+// that none of them is counted. It decides the charges that deny.
 func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	if slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.OpIf(true) != count.OpCheck }) {
 		return false
@@ -164,8 +165,8 @@ func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 	return denied
 }
 
-// Tell notes in the decisions of charges, which are those of a call, the override that decided them. It calls the
-// observers, unless the call is observed later.
+// Tell calls the observers with the decisions of charges, which are all charges of a call, unless the call is observed
+// later. Before, it notes the overrides that decided them.
 func (j *Judge) Tell(charges []demand.Charge) {
 	quiet := false
 	for i := range charges {
@@ -196,8 +197,8 @@ func observed(op count.Op) count.Op {
 	return op
 }
 
-// outcomeOf returns the outcome of a call for the demand of charge i: of a denied call, the reason; else the demand's
-// own outcome, or that another demand would deny the call.
+// outcomeOf returns the outcome of a call for the demand of charge i. For a denied call, it is the outcome of the first
+// charge that denies. Otherwise it is the demand's own outcome, or OutcomeWouldDeny if another demand would deny the call.
 func outcomeOf(charges []demand.Charge, i int) count.Outcome {
 	own, _ := charges[i].Decision.Outcome()
 	if len(charges) == 1 || !charges[i].Decision.Allowed {
@@ -218,8 +219,8 @@ func outcomeOf(charges []demand.Charge, i int) count.Outcome {
 	return own
 }
 
-// Explain returns the answer to a check of c now. counted is the verdict of the limits alone; failed is the store's
-// error, if it failed.
+// Explain returns the answer to a check of c now. counted is the verdict of the limits alone; failed is the error of the
+// store, nil if it has answered.
 func (j *Judge) Explain(ctx context.Context, c *demand.Charge, counted count.Decision, failed error) count.Decision {
 	switch {
 	case c.Plan.Mode == policy.ModeOff:

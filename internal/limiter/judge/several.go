@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// DecideAll decides charges, all or none of them, and fills in their decisions. The
-// error is that of the first whose policy denies because the store failed.
+// DecideAll decides charges, all or none of them, and fills in their decisions. The error is that of the first charge whose
+// policy denies because the store failed.
 func (j *Judge) DecideAll(ctx context.Context, charges []demand.Charge) error {
 	if len(charges) == 1 {
 		j.Decide(ctx, &charges[0])
@@ -28,8 +28,8 @@ func (j *Judge) DecideAll(ctx context.Context, charges []demand.Charge) error {
 	return HalfDone(charges, failed)
 }
 
-// HalfDone returns failed as an error that holds for all charges. If some count and some don't, as when a record of
-// several fails half way, only "unknown" is true of all.
+// HalfDone returns failed as an error that is true of all charges. If some of them count and some don't, as when a record
+// of several demands fails half way, its Recorded is unknown.
 func HalfDone(charges []demand.Charge, failed error) error {
 	if len(charges) == 1 || failed == nil {
 		return failed
@@ -70,12 +70,12 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) {
 	for k, i := range at {
 		c := &asked[k]
 		switch {
-		case demand.TooEarly(c.Err): // no failure: it must be decided under another id
+		case demand.TooEarly(c.Err): // the store has not failed: c must be decided again under another ID
 			c.Decision = c.Plan.Unasked()
 		case c.Err != nil:
 			c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 		default:
-			c.Op = charges[i].Op // a charge of a denied call may be over its own limit as well
+			c.Op = charges[i].Op // it may also be over its own limit, and is then blocked as a take
 			j.follow(ctx, c, began)
 		}
 		c.Op = charges[i].Op
@@ -83,8 +83,8 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) {
 	}
 }
 
-// decideDenied decides charges of a call that is denied already, by a block of another charge. It counts none of them,
-// unless denied attempts count.
+// decideDenied decides charges of a call that another charge has denied without the counts. It counts only those whose
+// policies count denied attempts.
 func (j *Judge) decideDenied(ctx context.Context, charges []demand.Charge) {
 	for i := range charges {
 		c := &charges[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// remember counts admitted units in this instance's own store, by which it decides if the shared store fails.
+// remember counts admitted units in this instance's own store, which decides while the shared store fails.
 func (j *Judge) remember(ctx context.Context, c *demand.Charge, d *count.Decision) {
 	if c.Plan.OnStoreError == policy.OnStoreErrorLocal && j.Local != nil && d.Recorded == count.RecordedYes {
 		local := locally(c, count.OpRecord)
@@ -23,7 +23,7 @@ func locally(c *demand.Charge, op count.Op) *demand.Charge {
 	return &demand.Charge{Target: demand.Target{Plan: c.Plan.Local, Key: c.Key}, Op: op, Cost: c.Cost, Hold: c.Hold, Memory: c.Memory}
 }
 
-// onStoreError decides c without the store, as its policy's on_store_error says.
+// onStoreError decides c without the store, by its policy's on_store_error.
 func (j *Judge) onStoreError(ctx context.Context, c *demand.Charge, cause error) (count.Decision, error) {
 	failed, ok := errors.AsType[*count.StoreError](cause)
 	if !ok {
@@ -62,9 +62,8 @@ func refusal(p *demand.Plan, failed *count.StoreError) count.Decision {
 	return d
 }
 
-// FailAll decides charges without the store, as their policies' on_store_error says. It returns the error of the first
-// whose policy denies. Without charges, as of a call that has not been resolved, there is no policy to apply, and it
-// returns the cause.
+// FailAll decides charges without the store, by their policies' on_store_error. It returns the error of the first charge
+// whose policy denies. Without charges, because the call has not been resolved, it applies no policy and returns cause.
 func (j *Judge) FailAll(ctx context.Context, charges []demand.Charge, recorded count.Recorded, cause error) error {
 	if len(charges) == 0 {
 		return &count.StoreError{Recorded: recorded, Err: cause}

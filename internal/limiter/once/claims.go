@@ -23,10 +23,10 @@ type Claims struct {
 	store  store.Store
 	ids    *store.EventIDs
 	opts   *demand.Settings
-	Serial policy.Level // whether claims are unique within a data centre or within the cluster
+	Serial policy.Level // of compare-and-set: claims are unique within its scope, a data centre or the cluster
 }
 
-// Names of the spaces of claims' keys. No policy has such a name.
+// Names of the key spaces of claims. They take the place of a policy's name, and no policy has such a name.
 const (
 	spaceSecret      = " secret"
 	SpaceIdempotency = " idempotency"
@@ -37,15 +37,15 @@ const (
 	SpaceKnown       = " known"
 )
 
-// Key returns the key of name in space. It does not depend on the hash key, which may change meanwhile: name is a hash
-// itself, or random.
+// Key returns the key of name in space. It does not depend on the hash key, which may change during the life of a claim:
+// name is already a hash, or random.
 func (c *Claims) Key(space string, name []byte) store.Key {
 	keyer := keys.Keyer{Namespace: c.opts.Keyer.Namespace}
-	of := keys.KeySpace{Policy: space, SerialLevel: string(c.Serial)}
+	in := keys.KeySpace{Policy: space, SerialLevel: string(c.Serial)}
 	if c.Serial.Scope() == policy.ScopeDatacenter {
-		of.Scope = c.opts.Region()
+		in.Scope = c.opts.Region()
 	}
-	return keyer.For(of).Of(keys.Identifier(name))
+	return keyer.For(in).Of(keys.Identifier(name))
 }
 
 // Get returns the cell of key, the zero Cell if there is none.
@@ -55,12 +55,12 @@ func (c *Claims) Get(ctx context.Context, key store.Key, level policy.Level) (st
 }
 
 // Swap writes value if the cell has the expected version, and returns the new version. The error is ErrConflict if the
-// cell has another version. After an attempt without an answer, it reads the cell and tries again until ctx ends.
+// cell has another version. After an attempt without an answer, Swap reads the cell, and tries again until ctx ends.
 func (c *Claims) Swap(ctx context.Context, key store.Key, expected store.EventID, value []byte, ttl time.Duration) (store.EventID, error) {
 	return c.SwapFor(ctx, 0, key, expected, value, ttl)
 }
 
-// SwapFor is Swap for a claim of owner, a hash by which a store may bound claims.
+// SwapFor is Swap for a claim of owner, a hash. A store may bound the number of claims of each owner.
 func (c *Claims) SwapFor(
 	ctx context.Context, owner uint64, key store.Key, expected store.EventID, value []byte, ttl time.Duration,
 ) (store.EventID, error) {
@@ -92,7 +92,8 @@ func (c *Claims) SwapFor(
 	}
 }
 
-// first returns the first claim of key: value, unless there is one before.
+// first claims key with value, unless the key has a claim, and returns its first claim. before is true if an earlier call
+// made it.
 func (c *Claims) first(ctx context.Context, key store.Key, value []byte, ttl time.Duration) (cell store.Cell, before bool, err error) {
 	version, err := c.Swap(ctx, key, store.EventID{}, value, ttl)
 	if !errors.Is(err, store.ErrConflict) {
@@ -102,7 +103,7 @@ func (c *Claims) first(ctx context.Context, key store.Key, value []byte, ttl tim
 	return cell, true, err
 }
 
-// Release removes the cell with this version, which is not needed any more. Without an answer it may remain.
+// Release removes the cell if it has this version. If the store does not answer, the cell may remain.
 func (c *Claims) Release(ctx context.Context, key store.Key, version store.EventID) {
 	w := &store.Write{Key: key, Level: c.Serial.Quorum(), Cell: &store.CellWrite{If: version, Serial: c.Serial}}
 	_ = cas.Attempt(ctx, c.opts, c.store, w)
@@ -119,8 +120,8 @@ func NewScopes(store store.Store, ids *store.EventIDs, set *demand.Settings) Sco
 	}
 }
 
-// Of returns the scope within which something about charges can happen once: the widest of those of their policies'
-// guarantees.
+// Of returns the claims for something about charges that may happen once. Their scope is the widest of the guarantees of
+// the charges' policies.
 func (s *Scopes) Of(charges []demand.Charge) *Claims {
 	plans := make([]*demand.Plan, len(charges))
 	for i := range charges {
@@ -137,7 +138,7 @@ func (s *Scopes) About(plans []*demand.Plan) *Claims {
 	return s.regional
 }
 
-// Fate is how an entry of a receipt ends, once: its claim's value.
+// Fate says how an entry of a receipt has ended. It is the value of the entry's claim.
 type Fate byte
 
 // The fates of entries.
@@ -148,14 +149,14 @@ const (
 
 // Said is the first claim of an entry.
 type Said struct {
-	Fate   Fate          // 0: not known
+	Fate   Fate          // 0: unknown
 	At     store.Instant // when it was claimed
 	Before bool          // an earlier call made it
 }
 
-// Claim claims that the entry with this id is refunded or confirmed, unless it has a claim already.
-func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (Said, error) {
-	cell, before, err := c.first(ctx, c.Key(SpaceRefund, id[:]), []byte{byte(what)}, ttl)
+// Claim claims the entry with this id for fate, unless it has a claim, and returns its first claim.
+func (c *Claims) Claim(ctx context.Context, id store.EventID, fate Fate, ttl time.Duration) (Said, error) {
+	cell, before, err := c.first(ctx, c.Key(SpaceRefund, id[:]), []byte{byte(fate)}, ttl)
 	said := Said{Before: before}
 	if err == nil && len(cell.Value) == 1 {
 		said.Fate, said.At = Fate(cell.Value[0]), cell.Version.Instant()
@@ -195,26 +196,27 @@ func (c *Claims) Forget(ctx context.Context, key store.Key) error {
 	}
 }
 
-// How a reservation ended whose units need a write to end: its claim's value.
+// The states of a reservation whose hold needs a write to end. They are the first byte of a claim's value.
 const (
-	ReservationSettled = 's' // recorded: the units stay, or the costs that follow, one for each entry
-	reservationBegun   = 'b' // refunded units are about to be recorded anew
-	ReservationFree    = 'f' // they were about to be recorded, and surely were not
-	ReservationOver    = 'o' // its time had ended: the units were given back
+	ReservationSettled = 's' // its units are recorded: the held ones, or the costs that follow, one for each entry
+	reservationBegun   = 'b' // units that were given back are about to be recorded again
+	ReservationFree    = 'f' // units were to be recorded again, and certainly were not
+	ReservationOver    = 'o' // its time has ended: the units were given back
 )
 
-// Ending is how a reservation ended, by the first claim.
+// Ending says how a reservation has ended, by the first claim.
 type Ending struct {
-	What   byte
+	What   byte          // ReservationSettled or ReservationOver
 	Costs  []int64       // of its entries, if it was settled; nil: the units that it held
 	At     store.Instant // the time of the claim
 	Before bool          // an earlier claim was the first
 }
 
-// Reservation claims that t ended as what says, and returns the first claim. Nil costs are the held units.
-func (c *Claims) Reservation(ctx context.Context, t *Token, what byte, costs []int64) (Ending, error) {
+// Reservation claims that t has ended in this state, unless it has a claim, and returns the first claim. Nil costs mean
+// the held units.
+func (c *Claims) Reservation(ctx context.Context, t *Token, state byte, costs []int64) (Ending, error) {
 	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
-	cell, before, err := c.first(ctx, key, AppendCosts([]byte{what}, costs), 2*MaxReserve)
+	cell, before, err := c.first(ctx, key, AppendCosts([]byte{state}, costs), 2*MaxReserve)
 	if err != nil || len(cell.Value) == 0 {
 		return Ending{}, err
 	}
@@ -241,16 +243,16 @@ func costsOf(b []byte, entries int) (costs []int64, err error) {
 		costs = append(costs, r.Int())
 	}
 	if r.Bad || len(r.B) > 0 || slices.ContainsFunc(costs, func(n int64) bool { return n < 0 }) {
-		return nil, fmt.Errorf("%w: what is kept of a reservation can't be read", store.ErrUnavailable)
+		return nil, fmt.Errorf("%w: the stored claim of a reservation can't be read", store.ErrUnavailable)
 	}
 	return costs, nil
 }
 
-// BeginAnew claims key for a new record of a reservation's units, or returns done if they were recorded, with the costs
-// of so many entries; nil: the units that the reservation held.
+// BeginAnew claims key for a new record of a reservation's units. done is true if they were recorded before; costs are
+// then those of so many entries, nil if they are the units that the reservation held.
 func (c *Claims) BeginAnew(ctx context.Context, key store.Key, entries int) (version store.EventID, done bool, costs []int64, err error) {
 	var expected store.EventID
-	for range 2 { // the second time if it is free
+	for range 2 { // the second round replaces a claim that is free
 		version, err = c.Swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
 		if !errors.Is(err, store.ErrConflict) {
 			return version, false, nil, err

@@ -13,29 +13,29 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Reservations are the holds of this process that need a write to end: those in counters and buckets are given back
-// when their time is over, unless they were settled. An ordinary stop gives them back earlier. An end and a record both
-// claim the reservation, and the first one wins, on any instance. If this process dies, the units stay counted until
-// their window ends or their bucket drains. Holds in logs end by themselves.
+// Reservations are the holds that this process must end by a write. Units that are held in counters and buckets are given
+// back when their time is over, or when the process stops, unless they were settled. Before they are given back or
+// recorded, the reservation is claimed, and the first claim wins, on any instance. If this process dies, the units stay
+// counted until their window ends or their bucket drains. Holds in logs end by themselves.
 type Reservations struct {
 	claims  *Scopes
 	set     *demand.Settings
-	instant func() (store.Instant, error) // returns an error if this instance's clock is wrong
-	back    func(ctx context.Context, t *Token, plans []*demand.Plan) error
-	sooner  chan struct{} // holds one token when another hold is the first to end
+	instant func() (store.Instant, error)                                   // returns an error if this instance's clock is wrong
+	back    func(ctx context.Context, t *Token, plans []*demand.Plan) error // gives held units back
+	sooner  chan struct{}                                                   // receives a signal when a new hold is the first to end
 
 	mu    sync.Mutex
 	queue holdQueue
-	known map[store.EventID]*hold // those in the queue, by their reservation's first unit
+	known map[store.EventID]*hold // those in the queue, by the ID of their token's first entry
 }
 
 // hold is one reservation that this process must end.
 type hold struct {
 	token *Token
 	plans []*demand.Plan // one for each entry of the token
-	over  time.Time      // when its time is over, by the monotonic clock, which the engine's options don't change
-	due   time.Time      // when to end it; later than over after a failure
-	place int            // in the queue
+	over  time.Time      // the end of its time, by the monotonic clock, which the engine's options don't change
+	due   time.Time      // when it must be ended; later than over after a failure
+	place int            // its index in the queue
 }
 
 // Bounds of a reservation's length.
@@ -50,14 +50,14 @@ const (
 	MaxReserved = 1 << 16
 	// holdEnders is the number of reservations that are ended at the same time.
 	holdEnders = 32
-	// endAgain is the wait before another attempt to end a hold, after the clock was wrong.
+	// endAgain is the wait before another attempt to end a hold, if the clock was wrong.
 	endAgain = time.Second
 	// lastEnds is the timeout for ending all holds when the engine ends.
 	lastEnds = time.Second
 )
 
-// NewReservations returns an empty Reservations. It calls back to give held units back, unless instant returns an
-// error, as this instance's clock is wrong.
+// NewReservations returns an empty Reservations. It calls back to give held units back, but not while instant returns an
+// error, because this instance's clock is wrong.
 func NewReservations(
 	claims *Scopes, set *demand.Settings, instant func() (store.Instant, error), back func(context.Context, *Token, []*demand.Plan) error,
 ) *Reservations {
@@ -73,7 +73,8 @@ func (r *Reservations) Full() bool {
 	return len(r.queue) >= MaxReserved
 }
 
-// EndLater arranges for the reservation t, of units held for charges, to be ended after its time.
+// EndLater queues the end of reservation t, of units held for charges, after a time. It does nothing if all holds end by
+// themselves.
 func (r *Reservations) EndLater(t *Token, charges []demand.Charge, after time.Duration) {
 	over := time.Now().Add(after)
 	h := &hold{token: t, over: over, due: over}
@@ -102,7 +103,7 @@ func (r *Reservations) push(h *hold) {
 	}
 }
 
-// Settled removes the reservation t, which needs no end any more.
+// Settled removes reservation t, because its units were settled or released.
 func (r *Reservations) Settled(t *Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +113,7 @@ func (r *Reservations) Settled(t *Token) {
 	}
 }
 
-// Run ends holds when they are due until ctx ends, and then those that remain, as far as lastEnds allows.
+// Run ends holds when they are due. When ctx ends, it ends all others, within lastEnds.
 func (r *Reservations) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -148,7 +149,7 @@ func (r *Reservations) next() time.Duration {
 	return time.Until(r.queue[0].due)
 }
 
-// take removes the holds that are due from the queue, one after the other, until ctx ends.
+// take removes the holds that are due at the time that by returns from the queue, one after the other, until ctx ends.
 func (r *Reservations) take(ctx context.Context, by func() time.Time) iter.Seq[*hold] {
 	return func(yield func(*hold) bool) {
 		for ctx.Err() == nil {
@@ -171,8 +172,8 @@ func (r *Reservations) pop(by time.Time) *hold {
 	return h
 }
 
-// end gives h's units back, unless its reservation was settled: early all of them, else those that don't end by
-// themselves. If it is not known whether it was settled, the units stay counted.
+// end gives h's units back, unless its reservation was settled: all of them if early is true, otherwise those that don't
+// end by themselves. If the claim fails, the reservation may have been settled, and the units stay counted.
 func (r *Reservations) end(ctx context.Context, h *hold, early bool) {
 	if _, err := r.instant(); err != nil { // units that can't be given back now must not be claimed
 		if !early && time.Since(h.over) < MaxReserve { // after that, the claim of a record may be forgotten

@@ -10,11 +10,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Marks remember the parts of identifiers that a confirmation has made known. A mark is a cell of a key that is hashed
-// twice. It expires after policy.KnownFor.
+// Marks remember the parts of identifiers that a confirmation has made known. A mark is a cell whose key is the hash of the
+// part's key. It expires after policy.KnownFor.
 type Marks struct{ Claims *Scopes }
 
-// Known reports for each of all whether it is known. If the store does not answer, it is not.
+// Known reports for each of all whether it is known. A mark counts as unknown if the store does not answer.
 func (m *Marks) Known(ctx context.Context, all []demand.Mark) []bool {
 	known := make([]bool, len(all))
 	var asked sync.WaitGroup
@@ -34,7 +34,7 @@ func (m *Marks) Known(ctx context.Context, all []demand.Mark) []bool {
 	return known
 }
 
-// renewAfter is the age from which on a confirmation renews a mark.
+// renewAfter is the age at which a confirmation renews a mark.
 const renewAfter = policy.KnownFor / 30
 
 // Renew writes or renews the marks of a confirmation. planOf returns the plan of a policy in force, or nil.
@@ -44,7 +44,7 @@ func (m *Marks) Renew(ctx context.Context, all []Mark, planOf func(name string) 
 	for i := range all {
 		p := planOf(all[i].Policy)
 		if p == nil || p.Keys[0].ID() != all[i].Space {
-			continue // no call asks for it any more
+			continue // the policy is gone or has other keys, so no call reads this mark
 		}
 		made.Go(func() {
 			claims := m.Claims.About([]*demand.Plan{p})

@@ -21,9 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Secrets has the keys by which tokens are sealed and idempotency keys are hashed. They derive from one secret of the
-// namespace, which the store keeps, so that any instance opens another's tokens, independently of changes of the hash
-// key.
+// Secrets has the keys that seal tokens and hash idempotency keys. They derive from one secret of the namespace, which is
+// in the store. So every instance can open the tokens of others, whatever the hash key.
 type Secrets struct {
 	Claims *Claims
 	loaded atomic.Pointer[Keyring]
@@ -39,10 +38,10 @@ type Keyring struct {
 
 const secretLen = 32 // bytes, as AES-256 and HMAC-SHA-256 use
 
-// Known reports whether the keys are in memory, so that Keyring does not read the store.
+// Known reports whether the keys are in memory. Otherwise Keyring reads the store.
 func (s *Secrets) Known() bool { return s.loaded.Load() != nil }
 
-// Keyring returns the namespace's keys. The first of all instances makes the secret.
+// Keyring returns the namespace's keys. The first instance that needs them makes the secret.
 func (s *Secrets) Keyring(ctx context.Context) (*Keyring, error) {
 	if k := s.loaded.Load(); k != nil {
 		return k, nil
@@ -59,8 +58,8 @@ func (s *Secrets) Keyring(ctx context.Context) (*Keyring, error) {
 	return k, nil
 }
 
-// load reads the secret, or makes it if there is none. It is the same for all data centres, so making it once needs a
-// majority of all replicas. A read in this data centre suffices to find it.
+// load reads the secret, or makes it if there is none. All data centres have the same one, so its first write needs a
+// majority of all replicas. Later, a read within this data centre finds it.
 func (s *Secrets) load(ctx context.Context) ([]byte, error) {
 	key := s.Claims.Key(spaceSecret, []byte("tokens"))
 	cell, err := s.Claims.Get(ctx, key, s.Claims.opts.Serial.Quorum())
@@ -112,8 +111,8 @@ const (
 	Reserved Kind = 'h'
 )
 
-// Token is a receipt or a reservation, which a caller gets and later returns: it says which units were counted where.
-// Sealed, only this service can read or make it.
+// Token is a receipt or a reservation, which a caller gets and later returns: it has the counted units and their keys. When
+// it is sealed, only this service can read or make it.
 type Token struct {
 	Kind    Kind
 	Ends    store.Instant // of a reservation
@@ -147,10 +146,10 @@ type Entry struct {
 	Cell   store.Key // of the target, if it has one
 	count.Entry
 
-	Concurrent bool // it is under way until it is released. No token says so: its policy does
+	Concurrent bool // its limit is concurrent, so it counts until it is released; not part of sealed tokens
 }
 
-// ErrToken means that a text is no token of this service.
+// ErrToken means that this service did not make a token.
 var ErrToken = errors.New("not a token that this service made")
 
 const (
@@ -159,11 +158,11 @@ const (
 	maxTokenLen = 4096
 )
 
-// sealing is memory for sealing a token: for its plain, sealed and text forms, one after the other. A token of one
-// demand fits; append allocates for larger ones.
+// sealing is memory for sealing a token: for its plain, sealed and text forms, one after the other. It has room for a token
+// of one demand; append allocates memory for larger ones.
 type sealing [1 << 10]byte
 
-// dash is the value that base64 for URLs writes as '-'.
+// dash is the value of 6 bits that base64 for URLs encodes as '-'.
 const dash = 62
 
 // Seal returns t in a form that only this service can read or make. It never begins with a dash, which a command line
@@ -210,7 +209,7 @@ func (t *Token) append(b []byte) []byte {
 	return b
 }
 
-// Open returns the token that Seal returned as text, if it is of one of these kinds.
+// Open returns the token from which Seal made text. It returns ErrToken if there is none of these kinds.
 func (k *Keyring) Open(text string, kinds ...Kind) (*Token, error) {
 	if len(text) > maxTokenLen {
 		return nil, ErrToken
@@ -255,7 +254,7 @@ func (t *Token) Releases() bool {
 	return slices.ContainsFunc(t.Entries, func(e Entry) bool { return e.Concurrent })
 }
 
-// Part returns t with those of its entries that are concurrent, or with the others.
+// Part returns t with only the entries whose limits are concurrent, or with only the others.
 func (t *Token) Part(concurrent bool) *Token {
 	part := &Token{Kind: t.Kind, Ends: t.Ends}
 	for _, e := range t.Entries {
@@ -264,7 +263,7 @@ func (t *Token) Part(concurrent bool) *Token {
 		}
 	}
 	if !concurrent {
-		part.Marks = slices.Clone(t.Marks) // no other memory of t is kept: for most calls its entries are on the stack
+		part.Marks = slices.Clone(t.Marks) // part must not retain memory of t, so that t's entries can be on the stack
 	}
 	return part
 }

@@ -1,3 +1,3 @@
-// Package owner defines terms, an instance's right to count for a key, as packages internal/cluster and internal/peer
-// implement them, the errors of an instance that is not in term, and what an owner does for a key besides decisions.
+// Package owner defines terms, by which an instance counts for a key, the errors of an instance that has no term, and the
+// operations of an owner besides decisions. Packages internal/cluster and internal/peer implement terms.
 package owner

@@ -16,14 +16,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// A take that is one of several in a call is prepared: it is counted as any take, and then committed, or aborted, which
-// gives its units back. Until then its key is in doubt: a call that would be denied only because of prepared units is
-// not denied, but waits for them.
+// A take of a call of several demands is first prepared, which counts it like any other take. Then it is committed, or it
+// is aborted and its units are given back. Until then its key is in doubt: a call that would be denied only because of
+// prepared units is not denied, but waits until they are committed or aborted.
 
 // Units holds the units that this instance has prepared. It is safe for concurrent use; the zero value is empty.
 type Units struct {
-	Changes denied.Changes // changes in the number of a key's doubts
-	Number  atomic.Int64   // of units of all keys
+	Changes denied.Changes // of the number of a key's doubts
+	Number  atomic.Int64   // of prepared units of all keys
 
 	mu    sync.Mutex
 	keys  map[store.Key]*keyUnits
@@ -34,7 +34,7 @@ type Units struct {
 type keyUnits struct {
 	units  map[store.EventID]*unit
 	doubts int           // number of units that may yet be committed or aborted
-	fewer  chan struct{} // closed when a counted one of them is committed or aborted
+	fewer  chan struct{} // closed when one of them that is counted is committed or aborted
 }
 
 // unit is the prepared units of one take.
@@ -42,7 +42,7 @@ type unit struct {
 	demand.Target
 	term  owner.Term
 	state unitState
-	entry count.Entry // what was counted; zero while it is being decided
+	entry count.Entry // the counted units; zero while the take is being decided
 	until time.Time   // the end of the state
 }
 
@@ -51,13 +51,13 @@ type unitState int
 
 const (
 	unitDeciding unitState = iota
-	unitInDoubt            // it counts, and may be aborted
-	unitLeft               // the same, but no call waits for it any more
-	unitAborted            // before it arrived
+	unitInDoubt            // it counts, may be aborted, and calls wait for it
+	unitLeft               // it counts and may be aborted, but no call waits for it any more
+	unitAborted            // the abort came before the take
 )
 
-// ErrInDoubt means that a take could neither be admitted nor denied in time, as that depends on other calls' commits or
-// aborts. Nothing was counted.
+// ErrInDoubt means that a take could neither be admitted nor denied in time, because that depends on whether other calls
+// commit or abort. Nothing was counted.
 var ErrInDoubt = errors.New("the decision depends on calls of several demands that are not decided yet")
 
 // InDoubt returns ErrInDoubt in a StoreError.
@@ -69,10 +69,10 @@ func InDoubt() error {
 const (
 	maxPrepared = 1 << 16 // units, of some 300 bytes
 	// doubtFor is the number of store timeouts for which a key stays in doubt after the deadline of the call that
-	// prepared a unit. After that the caller has died, and the unit counts until its window ends.
+	// prepared a unit. The instance of that call has probably died by then, and the unit counts until its window ends.
 	doubtFor = 2
-	// abortFor is the number of further store timeouts in which an abort still works: an abort that can't reach the
-	// owner is repeated.
+	// abortFor is the number of further store timeouts in which a unit can still be aborted: an instance repeats an
+	// abort that does not reach the owner.
 	abortFor = 30
 )
 
@@ -84,8 +84,8 @@ func (p *Units) Doubted(key store.Key) bool {
 	return k != nil && k.doubts > 0
 }
 
-// Begin notes that the requests of batch that prepare are about to be decided, in the key's flight. It fails those that
-// were aborted before and those for which there is no room, and returns the others.
+// Begin notes that the requests of batch are about to be decided, as the key's batch in progress. Of those that prepare
+// units, it fails the ones that were aborted before, or for which there is no room. It returns all other requests.
 func (p *Units) Begin(t *demand.Target, batch []*demand.Charge, o *demand.Settings) (rest []*demand.Charge) {
 	if !slices.ContainsFunc(batch, (*demand.Charge).Prepares) {
 		return batch
@@ -132,7 +132,7 @@ func (p *Units) key(key store.Key) *keyUnits {
 	return k
 }
 
-// End records the results of the requests of batch that prepare.
+// End records the results of the requests of batch that prepare units.
 func (p *Units) End(key store.Key, batch []*demand.Charge) {
 	if !slices.ContainsFunc(batch, (*demand.Charge).Prepares) {
 		return
@@ -151,7 +151,7 @@ func (p *Units) End(key store.Key, batch []*demand.Charge) {
 	}
 }
 
-// Commit ends the preparation of id: its units are committed, or have been given back.
+// Commit ends the preparation of id, because its units are committed or were given back.
 func (p *Units) Commit(key store.Key, id store.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +165,7 @@ func (p *Units) remove(key store.Key, id store.EventID) {
 		return
 	}
 	switch k.units[id].state {
-	case unitDeciding: // it was not counted, so callers that wait would wake in vain
+	case unitDeciding: // its units were not counted, so it wakes no caller that waits
 		p.Changes.Note(&key)
 		k.doubts--
 	case unitInDoubt:
@@ -187,8 +187,8 @@ func (p *Units) resolve(key store.Key, k *keyUnits) {
 	k.fewer = make(chan struct{})
 }
 
-// Aborts returns where the unit to abort was counted. ok is false if its take has not arrived yet, which will then not
-// be decided.
+// Aborts returns the target and the term of the unit to abort. ok is false if no such unit is prepared: if its take arrives
+// later, Begin fails it.
 func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, term owner.Term, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +203,7 @@ func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t d
 	return demand.Target{}, nil, false
 }
 
-// Counted returns what id has prepared and not yet committed.
+// Counted returns the counted units of id, and whether they are prepared and not yet committed.
 func (p *Units) Counted(key store.Key, id store.EventID) (count.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +231,7 @@ func (p *Units) Of(key store.Key) (entries []count.Entry, fewer <-chan struct{})
 	return entries, k.fewer
 }
 
-// Wait waits until fewer is closed. It returns an error if atMost passes or ctx ends before.
+// Wait waits until fewer is closed. It returns an error if atMost passes or ctx ends first.
 func (p *Units) Wait(ctx context.Context, fewer <-chan struct{}, atMost time.Duration, o *demand.Settings) error {
 	p.mu.Lock()
 	p.sweep(o)
@@ -248,7 +248,8 @@ func (p *Units) Wait(ctx context.Context, fewer <-chan struct{}, atMost time.Dur
 	}
 }
 
-// sweep ends, at intervals, states that have lasted too long. The caller holds the lock.
+// sweep ends the states that have lasted too long, if enough time has passed since the last sweep. The caller holds the
+// lock.
 func (p *Units) sweep(o *demand.Settings) {
 	now := time.Now()
 	if now.Sub(p.swept) < o.StoreTimeout/4 {

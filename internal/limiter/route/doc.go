@@ -1,3 +1,3 @@
-// Package route routes charges to the owners of their keys: this instance, if it has the term, or the peer that has it.
-// Several demands are prepared by the owners of all their keys, then committed or aborted.
+// Package route sends charges to the owners of their keys: to this instance, if it has the term, or to the peer that has
+// it. The owners prepare the demands of a call of several, and then commit or abort them.
 package route

@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Resets, refunds, confirmations and ends of holds change what is counted, and decide nothing. The key's owner makes them, as
-// it has the key in memory.
+// Resets, refunds, confirmations and ends of holds change the units of a key, and decide nothing. The key's owner makes
+// them, because it has the key in memory.
 
-// giveBackUnder gives back or confirms c's units under term, which it leaves, and then tells of it.
+// giveBackUnder gives back or confirms c's units under term, which it leaves, and then informs the other instances.
 func (r *Router) giveBackUnder(ctx context.Context, c *demand.Charge, term owner.Term) (err error) {
 	if term.Owned() {
 		err = r.shared.VerifyTerm(ctx, term)
@@ -36,10 +36,10 @@ func (r *Router) giveBackUnder(ctx context.Context, c *demand.Charge, term owner
 	return err
 }
 
-// replaceUnder resets c's key under term, or settles its held event. A next owner of the key may have read it before that, unless
-// term still holds after it.
+// replaceUnder resets c's key under term, or settles its held event. Then it verifies term: if that has ended, the key's next
+// owner may have read the key before the change.
 func (r *Router) replaceUnder(ctx context.Context, c *demand.Charge, term owner.Term) (err error) {
-	if !c.Plan.ByCell { // else the key would be new, and its units dated before the reset
+	if !c.Plan.ByCell { // without it, the key might be taken for a new one, and its next units be dated before the reset
 		if err := term.Note(c.Key, c.Plan.Life); err != nil {
 			return fmt.Errorf("%w: %w", owner.ErrRefused, err)
 		}
@@ -55,9 +55,10 @@ func (r *Router) replaceUnder(ctx context.Context, c *demand.Charge, term owner.
 	return verify(ctx, term)
 }
 
-// GiveBack removes n's units for t, whose write was acknowledged, from the store, from sums only if sums is true. If the key's
-// owner surely did not do it within half of the time, this instance does, and owners hear of it, unless only the owner can:
-// then the owner does it later.
+// GiveBack removes n's units for t, whose write was acknowledged, from the store, from sums only if sums is true. The key's
+// owner does it. If the owner can't be reached within half of the time, so that it certainly did nothing, this instance
+// removes the units and informs the owner. If only the owner can remove them, because of write-behind or concurrent
+// limits, this instance asks it again later.
 func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	if !sums && t.Plan.Cell {
 		return r.giveBackHere(ctx, t, n, sums)
@@ -95,17 +96,17 @@ func (r *Router) giveBackHere(ctx context.Context, t *demand.Target, n *count.En
 	return err
 }
 
-// tell tells the other instances that units of t were given back, if they know anything that this changes.
+// tell informs the other instances that units of t were given back, unless only the key's owner remembers the units.
 func (r *Router) tell(ctx context.Context, t *demand.Target) {
 	if r.set.GivenBack != nil && !t.Plan.TakesBack {
 		r.set.GivenBack(ctx, t)
 	}
 }
 
-// EndHold is GiveBack for held units. The caller's claim makes sure that it happens once.
+// EndHold is GiveBack for held units. The caller has claimed the reservation, so that they are given back once.
 func (r *Router) EndHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ demand.HoldEnd) error {
 	e := *n
-	if e.Claimed == 0 { // by a claim, a cell shows whether an earlier attempt was stored
+	if e.Claimed == 0 { // a cell lists claimed entries, so that a repetition changes nothing
 		e.Claimed = r.set.Timing.Instant()
 	}
 	return r.GiveBack(ctx, t, &e, sums)
@@ -121,7 +122,7 @@ func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Ent
 	return settle.Err
 }
 
-// Reset removes all that is counted for t, and makes its owner drop it from memory. The error is a StoreError.
+// Reset removes all units of t's key, in the store and in its owner's memory. The error is a StoreError.
 func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
 	reset := demand.Charge{Target: *t, Op: owner.OpReset}
 	r.Decide(ctx, &reset)

@@ -14,8 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Router decides charges by the owners of their keys: on this instance, if it has the term, or else by handing them
-// on.
+// Router has charges decided by the owners of their keys: by this instance, if it has the term, or by a peer.
 type Router struct {
 	owners demand.Owners
 	shared *counted.Decider
@@ -23,7 +22,7 @@ type Router struct {
 	set    *demand.Settings
 }
 
-// New returns a Router that uses owners; nil: all instances decide for all keys.
+// New returns a Router. If owners is nil, all instances decide for all keys.
 func New(owners demand.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
 	if owners == nil {
 		owners = noOwners{}
@@ -34,7 +33,7 @@ func New(owners demand.Owners, shared *counted.Decider, ids *store.EventIDs, set
 // Instant returns the instant to decide at. It returns an error if this instance's clock is beyond the tolerance.
 func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
 
-// Changed drops what is remembered of key.
+// Changed drops the remembered denials and the state of key.
 func (r *Router) Changed(key store.Key) { r.shared.Changed(key) }
 
 // LastReset returns the latest reset of key that this instance has seen; 0: none.
@@ -43,8 +42,8 @@ func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastRe
 // Run does the background work until ctx ends, and then finishes it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// Decide makes the owner of c's key do what c says, by its clock, and fills in c's decision and error. It asks the owner of
-// that moment again as long as surely nothing was done.
+// Decide has c decided or done by the owner of its key, by the owner's clock, and fills in c's decision and error. After an
+// attempt that certainly did nothing, it asks the present owner again.
 func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	if r.shared.Denials.Recall(c) {
 		return
@@ -78,11 +77,11 @@ func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// errUnreached means that no owner of a key could be asked in time, so that surely nothing was done.
+// errUnreached means that no owner of a key could be asked in time, so that certainly nothing was done.
 var errUnreached = fmt.Errorf("%w: the owner of the key can't be reached", store.ErrNotStored)
 
-// failureOf returns err, after which it may be unknown what c did, as a StoreError, unless it says that c must be dated
-// again; nil for nil.
+// failureOf returns err as a StoreError, which says whether c may have been recorded. It returns nil, a StoreError and a
+// DatedError as they are.
 func failureOf(c *demand.Charge, err error) error {
 	_, failed := errors.AsType[*count.StoreError](err)
 	switch {
@@ -94,16 +93,16 @@ func failureOf(c *demand.Charge, err error) error {
 	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Unavailable(err)}
 }
 
-// byPeer makes c.Owner do what c says. Errors are those of Peer.Decide. The peer gets the text of c's definition only if it
-// does not know it: instances mostly have the same.
+// byPeer has c decided or done by c.Owner. Errors are those of Peer.Decide. It sends the text of c's definition only if the
+// peer does not know it: most instances have the same definitions.
 func (r *Router) byPeer(ctx context.Context, c *demand.Charge) error {
 	mark, began := r.shared.Denials.Since(c.Key), time.Now()
 	c.Definition = &c.Plan.Definition
 	err := c.Owner.Decide(ctx, c)
 	if errors.Is(err, owner.ErrUndefined) {
-		told := c.Plan.Definition
-		told.Text = c.Plan.Text()
-		c.Definition = &told
+		full := c.Plan.Definition
+		full.Text = c.Plan.Text()
+		c.Definition = &full
 		err = c.Owner.Decide(ctx, c)
 	}
 	switch {
@@ -115,7 +114,7 @@ func (r *Router) byPeer(ctx context.Context, c *demand.Charge) error {
 	return err
 }
 
-// DecideForPeer does what c, which another instance handed on, says.
+// DecideForPeer decides or does c, which another instance handed on.
 func (r *Router) DecideForPeer(ctx context.Context, c *demand.Charge) error {
 	if c.Op == owner.OpCommit || c.Op == owner.OpAbort {
 		return r.end(ctx, c)
@@ -131,7 +130,8 @@ func (r *Router) DecideForPeer(ctx context.Context, c *demand.Charge) error {
 	return err
 }
 
-// underTerm does what c says under term, which it leaves. It admits c only if term still holds after that.
+// underTerm decides or does c under term, which it leaves. It admits c only if term has not ended by then or, under
+// policy.GuaranteeLocal, was verified shortly before.
 func (r *Router) underTerm(ctx context.Context, c *demand.Charge, term owner.Term) error {
 	if c.Op == owner.OpGiveBack {
 		return r.giveBackUnder(ctx, c, term)
@@ -145,10 +145,10 @@ func (r *Router) underTerm(ctx context.Context, c *demand.Charge, term owner.Ter
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	if c.ID != (store.EventID{}) && now.Sub(c.ID.Instant()) > r.set.StoreTimeout+r.set.Timing.Slack() {
-		return &demand.DatedError{} // its asker has given up, and others may have removed it
+		return &demand.DatedError{} // its caller has given up, and other instances may have removed its event
 	}
 	c.Term = term
-	later := c.Plan.Behind && term.Owned() && c.Hold == 0 // admitted units are verified and written later
+	later := c.Plan.Behind && term.Owned() && c.Hold == 0 // units are admitted before they are written
 	if later && c.Op != count.OpCheck {
 		if err := r.shared.VerifyTerm(ctx, term); err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
@@ -162,7 +162,7 @@ func (r *Router) underTerm(ctx context.Context, c *demand.Charge, term owner.Ter
 	return c.Err
 }
 
-// verify repeats term.Verify until it is known whether term still holds. The error is a StoreError.
+// verify repeats term.Verify until that says whether term has ended. The error is a StoreError.
 func verify(ctx context.Context, term owner.Term) error {
 	for {
 		err := term.Verify(ctx)
@@ -175,7 +175,7 @@ func verify(ctx context.Context, term owner.Term) error {
 	}
 }
 
-// steadyFor returns for how long a denial of t, decided under term, remains true.
+// steadyFor returns the time for which a denial of t, decided under term, remains true; 0 if that is unknown.
 func (r *Router) steadyFor(t *demand.Target, term owner.Term) time.Duration {
 	now, err := r.set.Timing.Checked()
 	if err != nil || t.Plan.Cell {
@@ -184,7 +184,8 @@ func (r *Router) steadyFor(t *demand.Target, term owner.Term) time.Duration {
 	return r.shared.SteadyFor(t, term, now)
 }
 
-// noOwners is the Owners of keys without owners, for which every instance decides, and the term under which it does.
+// noOwners is the Owners of an engine without owners, in which every instance decides for every key, and is also the term of
+// these decisions.
 type noOwners struct{}
 
 func (e noOwners) Place(context.Context, store.Key) (demand.Place, error) {

@@ -18,18 +18,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Calls of several demands are decided by the owners of their keys in two phases. Each demand is a take that its key's
-// owner prepares as it decides any take, all at the same time. If all pass, all are committed; else they are aborted. A
-// bucket to which a unit is given back has drained less meanwhile than if it had never held the unit, and a cell that
-// changes by compare-and-set needs another write. So demands of these kinds come last, once all others are prepared, and
-// one after the other. docs/design/several-steps.md has the protocol.
+// The owners of the keys decide a call of several demands in two phases. First, each owner prepares the take of its key,
+// which it decides like any other take, all at the same time. Then all takes are committed if all pass, and otherwise
+// aborted. An abort leaves a trace in a bucket, which has drained less than if it had never held the unit, and costs a
+// cell that changes by compare-and-set another write. So demands of these kinds come last, one after the other, once all
+// others are prepared. docs/design/several-steps.md has the protocol.
 
 // DecideAll decides charges by the owners of their keys, all or none of them, and fills in their decisions and errors.
 func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
 	all := make(several, len(charges))
 	for i := range charges {
 		all[i] = &charges[i]
-		all[i].Asked, all[i].Prepare = false, store.EventID{} // of an earlier attempt under the call's idempotency key
+		all[i].Asked, all[i].Prepare = false, store.EventID{} // they may be set by an earlier attempt under an idempotency key
 	}
 	if !charges[0].Op.MayDeny() { // records are not undone
 		all.each(func(c *demand.Charge) { r.Decide(ctx, c) })
@@ -68,13 +68,13 @@ func (s several) filter(keep func(*demand.Charge) bool) (some several) {
 	return some
 }
 
-// prepareAll prepares all, or stops at charges that deny the call. Charges that are likely to deny come first, as they
-// spare the others, together with those that count in any case.
+// prepareAll prepares all, or stops at charges that deny the call. Charges that are likely to deny come first, because the
+// others are then spared, and with them those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
-	last := all.filter(comesLast) // the smallest first: it is the likeliest to deny, and to give a unit back costs another write
+	last := all.filter(comesLast) // sorted by limits: the smallest is the likeliest to deny, before others must be undone
 	slices.SortStableFunc(last, func(a, b *demand.Charge) int { return cmp.Compare(a.Plan.Smallest(), b.Plan.Smallest()) })
 	all = all.filter(func(c *demand.Charge) bool { return !comesLast(c) })
-	var first, rest several // decided once for each charge, as Likely may change meanwhile
+	var first, rest several // Likely may change, so it is called once for each charge
 	for _, c := range all {
 		if !c.CanAbort() || r.shared.Denials.Likely(c.Key) {
 			first = append(first, c)
@@ -105,10 +105,11 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 	}
 }
 
-// comesLast reports whether c's units leave a trace if they are given back, so that all others are prepared before.
+// comesLast reports whether giving c's units back would leave a trace or cost another write, so that all others are prepared
+// first.
 func comesLast(c *demand.Charge) bool { return !c.Plan.Abortable && c.CanAbort() }
 
-// checkFirst denies c, of which nothing counts, if there is no room for it.
+// checkFirst denies c, of which no units count yet, if it has no room.
 func (r *Router) checkFirst(ctx context.Context, c *demand.Charge) {
 	r.checkOnly(ctx, c)
 	if c.Asked = c.Err == nil && !c.Decision.Stands(); !c.Asked {
@@ -116,8 +117,8 @@ func (r *Router) checkFirst(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// prepareInOrder prepares the charges that depend on other calls. It waits for another call only while it has nothing
-// prepared for a later key, so that no two calls wait for each other.
+// prepareInOrder prepares the charges that depend on other calls, in the order of keys. It waits for another call only while
+// this call has no units prepared for a later key, so that no two calls wait for each other.
 func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	at := slices.IndexFunc(all, isInDoubt)
 	if at < 0 {
@@ -134,7 +135,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	}
 }
 
-// prepare makes the owner of c's key decide it. If atOnce, it does not wait for other calls.
+// prepare has c decided by the owner of its key. If atOnce is true, the owner does not wait for other calls.
 func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
 	if c.CanAbort() && !comesLast(c) {
@@ -168,7 +169,7 @@ func countsInCell(c *demand.Charge) bool {
 	return c.Asked && comesLast(c) && c.Err == nil && c.Decision.Recorded == count.RecordedYes
 }
 
-// blocked reports whether some charge of s denies the call for sure.
+// blocked reports whether a charge of s denies the call, whether or not other calls commit.
 func (s several) blocked() bool {
 	return slices.ContainsFunc(s, func(c *demand.Charge) bool { return c.Asked && !isInDoubt(c) && deniesCall(c) })
 }
@@ -181,8 +182,8 @@ func deniesCall(c *demand.Charge) bool {
 	return !c.Decision.Stands()
 }
 
-// concludeAll commits prepared charges if all pass, or else aborts them. Charges that do not count get the decision of
-// a check.
+// concludeAll commits the prepared charges if all pass, and otherwise aborts them. Charges that do not count then get the
+// decision of a check.
 func (r *Router) concludeAll(ctx context.Context, all several) {
 	if !slices.ContainsFunc(all, func(c *demand.Charge) bool { return !c.Asked || deniesCall(c) }) {
 		for _, c := range all.filter(isPrepared) {
@@ -190,7 +191,7 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 		}
 		return
 	}
-	if all.blocked() { // independently of other calls
+	if all.blocked() { // the call is denied, so charges in doubt need no decision
 		for _, c := range all.filter(isInDoubt) {
 			c.Err, c.Asked = nil, false
 		}
@@ -200,8 +201,8 @@ func (r *Router) concludeAll(ctx context.Context, all several) {
 	undone.filter(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.checkOnly(ctx, c) })
 }
 
-// checkOnly gives c, of which nothing counts, the decision of a check. If the check fails, c keeps its decision or,
-// without one, gets that of an empty key.
+// checkOnly gives c, of which no units count, the decision of a check. If the check fails, c keeps its decision; without
+// one, it gets that of an empty key.
 func (r *Router) checkOnly(ctx context.Context, c *demand.Charge) {
 	check := *c
 	check.Op, check.Hold, check.ID, check.Prepare, check.AtOnce = count.OpCheck, 0, store.EventID{}, store.EventID{}, false
@@ -219,7 +220,7 @@ func (r *Router) checkOnly(ctx context.Context, c *demand.Charge) {
 	}
 }
 
-// commit makes c's prepared units permanent. If the message is lost, the key stays in doubt for a while.
+// commit makes c's prepared units permanent. If the message to another owner is lost, the key stays in doubt for a while.
 func (r *Router) commit(c *demand.Charge) {
 	if c.Owner == nil {
 		r.shared.Commit(c.Key, c.Prepare)
@@ -228,7 +229,7 @@ func (r *Router) commit(c *demand.Charge) {
 	c.Owner.Tell(&demand.Charge{Target: demand.Target{Key: c.Key}, Op: owner.OpCommit, Prepare: c.Prepare})
 }
 
-// end commits or aborts what was prepared under c.Prepare, where it was.
+// end commits or aborts the units that were prepared under c.Prepare, on the instance that has prepared them.
 func (r *Router) end(ctx context.Context, c *demand.Charge) error {
 	switch {
 	case c.Owner != nil:
@@ -236,12 +237,12 @@ func (r *Router) end(ctx context.Context, c *demand.Charge) error {
 	case c.Op == owner.OpAbort:
 		return r.shared.Abort(ctx, c.Key, c.Prepare)
 	}
-	r.shared.Commit(c.Key, c.Prepare) // under any term, as it is prepared already
+	r.shared.Commit(c.Key, c.Prepare) // a commit needs no term: the units already count
 	return nil
 }
 
-// abort gives back the units of all, even after the caller has left. Units that can't be given back in time
-// are given back later, and Recorded is then unknown.
+// abort gives back the units of all, even after the caller has left. If it can't do so in time, they are given back later,
+// and their Recorded is unknown.
 func (r *Router) abort(ctx context.Context, all several) {
 	if ctx.Err() != nil {
 		until, _ := ctx.Deadline()
@@ -269,7 +270,7 @@ func (r *Router) abort(ctx context.Context, all several) {
 func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
 	if countsInCell(c) {
 		e := c.Decision.Entry
-		e.Claimed = e.At // by this the cell shows whether an earlier attempt was stored
+		e.Claimed = e.At // the cell lists claimed entries, so that a repetition changes nothing
 		undo := &demand.Charge{Target: c.Target, Op: owner.OpGiveBack, Back: &e}
 		return func(ctx context.Context) error { r.Decide(ctx, undo); return undo.Err }
 	}
@@ -277,11 +278,10 @@ func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
 	return func(ctx context.Context) error { return r.end(ctx, undo) }
 }
 
-// patience is the part of the store timeout that must remain, as a fraction's denominator, to ask once more about a
-// charge in doubt.
+// patience is a divisor of the store timeout: if less than that part of it remains, a charge in doubt is not decided again.
 const patience = 8
 
-// mayAskAgain reports whether c depends on other calls, and has time for another attempt.
+// mayAskAgain reports whether c is in doubt, may wait for other calls, and has time for another attempt.
 func (r *Router) mayAskAgain(ctx context.Context, c *demand.Charge) bool {
 	if c.AtOnce || !isInDoubt(c) || ctx.Err() != nil {
 		return false

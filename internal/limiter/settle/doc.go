@@ -1,3 +1,3 @@
-// Package settle settles reservations: units that were held become permanent at their actual cost, once, and the others
-// are given back.
+// Package settle settles reservations, each once: as many of the held units as the actual cost become permanent, and the
+// others are given back.
 package settle

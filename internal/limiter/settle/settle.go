@@ -31,19 +31,20 @@ type Settler struct {
 // Settled is the result of settling a reservation for one demand.
 type Settled struct {
 	Cost int64 // units that count, by the first record of the reservation
-	Over int64 // units of Cost that the reservation did not hold, which count whatever the limit
+	Over int64 // units of Cost that the reservation did not hold; they count whatever the limit
 }
 
-// Settlement divides a reservation's units into those that count and those that are given back.
+// Settlement divides a reservation's units into those that count and those that must be given back.
 type Settlement struct {
-	Receipt once.Token     // for those that count
-	Rest    once.Token     // those that are to be given back
-	Plans   []*demand.Plan // one for each entry of the rest
+	Receipt once.Token     // the units that count
+	Rest    once.Token     // the units that must be given back
+	Plans   []*demand.Plan // one for each entry of Rest
 	Settled []Settled      // one for each charge
 }
 
-// Match returns, for each charge, the index of the entry of t that holds its units, -1 if nothing is held for it, as
-// its policy was off or allowed without the store. ok is false if t has an entry that is for none of the charges.
+// Match returns, for each charge, the index of the entry of t that holds its units. The index is -1 if no units are held
+// for it, because its policy was off, or allowed the check without the store. ok is false if an entry of t belongs to none
+// of the charges.
 func Match(t *once.Token, charges []demand.Charge) (held []int, ok bool) {
 	held = make([]int, len(charges))
 	found := 0
@@ -59,9 +60,10 @@ func Match(t *once.Token, charges []demand.Charge) (held []int, ok bool) {
 	return held, found == len(t.Entries)
 }
 
-// Settle makes held units permanent, as many as charges cost, and returns those to be given back. It records the units
-// beyond these anew, once; it does so for all units if t was over before, and for charges for which nothing was held.
-// If t was settled before, the earlier costs are final. The decisions of charges say whether their units count.
+// Settle makes as many held units permanent as charges cost, and returns the units that must be given back. It also records,
+// once, the units that t does not hold: those beyond the held ones, all units if t was over, and those of charges without
+// held units. If t was settled before, the earlier costs are final. The decisions of charges say whether their units
+// count.
 func (s *Settler) Settle(ctx context.Context, t *once.Token, held []int, charges []demand.Charge) (*Settlement, error) {
 	claims := s.Claims.About(plansHeld(held, charges))
 	costs := costsOf(t, nil)
@@ -86,7 +88,7 @@ func (s *Settler) Settle(ctx context.Context, t *once.Token, held []int, charges
 	var at []int // their indices in charges
 	for i := range charges {
 		c := &charges[i]
-		kept := int64(0) // of the held units
+		kept := int64(0) // held units that become permanent
 		if !over && held[i] >= 0 && c.Plan.Mode != policy.ModeOff {
 			c.Cost = costs[held[i]]
 			if kept, err = s.keep(ctx, t, held[i], c, &became, into); err != nil {
@@ -105,7 +107,7 @@ func (s *Settler) Settle(ctx context.Context, t *once.Token, held []int, charges
 		}
 	}
 	if !over {
-		costs = nil // the first claim of t has them
+		costs = nil // they are in the first claim of t, so recordAnew need not store them
 	}
 	if costs, err = s.recordAnew(ctx, t, s.Claims.Of(charges), again, costs); err != nil {
 		return nil, err
@@ -129,8 +131,8 @@ func (s *Settler) Settle(ctx context.Context, t *once.Token, held []int, charges
 	return into, nil
 }
 
-// Release settles t, whose entries count under plans, at a cost of 0, and returns its units, to be given back. before is
-// true if t was released earlier.
+// Release settles t, whose entries count under plans, at a cost of 0, and returns its units, which must be given back.
+// before is true if t was released earlier.
 func (s *Settler) Release(ctx context.Context, t *once.Token, plans []*demand.Plan) (rest once.Token, before bool, err error) {
 	became, over, err := s.become(ctx, t, s.Claims.About(plans), make([]int64, len(t.Entries)))
 	switch {
@@ -149,8 +151,8 @@ func (s *Settler) Release(ctx context.Context, t *once.Token, plans []*demand.Pl
 	return rest, became.Before, nil
 }
 
-// keep makes the units of t's entry at permanent, as many as c costs, and returns their number. It adds the other units
-// to into.Rest, to be given back.
+// keep makes as many units of t's entry with the index at permanent as c costs, and returns their number. It adds the
+// other units to into.Rest.
 func (s *Settler) keep(
 	ctx context.Context, t *once.Token, at int, c *demand.Charge, became *once.Ending, into *Settlement,
 ) (kept int64, err error) {
@@ -170,8 +172,7 @@ func (s *Settler) keep(
 	return kept, nil
 }
 
-// unused returns the entry by which n's units are given back, but for those kept. n is of a reservation that ended as
-// became says.
+// unused returns the entry by which all but the kept units of n are given back. became is the ending of n's reservation.
 func (s *Settler) unused(n *once.Entry, kept int64, became *once.Ending) once.Entry {
 	rest := *n
 	rest.Cost, rest.Kept = n.Cost-kept, kept
@@ -182,8 +183,9 @@ func (s *Settler) unused(n *once.Entry, kept int64, became *once.Ending) once.En
 	return rest
 }
 
-// become claims that t is settled at costs, one for each entry, or that it is over. The first claim is final, on any
-// instance: settled units are never given back, and units of a reservation that was over are recorded anew.
+// become claims that t is settled at costs, one for each entry, or, after its end, that it is over. It returns the first
+// claim, and whether by that t is over. The first claim is final on every instance: settled units are never given back, and
+// units of a reservation that was over must be recorded again.
 func (s *Settler) become(
 	ctx context.Context, t *once.Token, claims *once.Claims, costs []int64,
 ) (became once.Ending, over bool, err error) {
@@ -220,10 +222,10 @@ func plansHeld(held []int, charges []demand.Charge) (plans []*demand.Plan) {
 	return plans
 }
 
-// recordAnew counts, once, units that were given back when t was over, and units that t did not hold. It sets Recorded
-// in the decisions of again. costs are those of t's entries if it was over, else nil. It returns the costs of the first
-// call to record them, nil if that is this one. If an earlier attempt began and did not note its end, it is not known
-// whether the units count.
+// recordAnew counts, once, the units of again: units that t did not hold, or that were given back when t was over. It sets
+// Recorded in their decisions. costs are those of t's entries if t was over, and otherwise nil. It returns the costs that an
+// earlier call has recorded, or nil if this call records the units. It fails if an earlier attempt did not note its end:
+// the units may count.
 func (s *Settler) recordAnew(
 	ctx context.Context, t *once.Token, claims *once.Claims, again []demand.Charge, costs []int64,
 ) ([]int64, error) {
@@ -245,8 +247,8 @@ func (s *Settler) recordAnew(
 		return earlier, nil
 	}
 	err = s.Judge.DecideAll(ctx, again)
-	ended, told := endingNote(again, err)
-	if !told {
+	ended, ok := endingNote(again, err)
+	if !ok {
 		return nil, err
 	}
 	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
@@ -258,16 +260,16 @@ func (s *Settler) recordAnew(
 	if ended == once.ReservationSettled && !slices.Equal(costs, costsOf(t, nil)) {
 		value = once.AppendCosts(value, costs)
 	}
-	_, _ = claims.Swap(ctx, key, version, value, 2*once.MaxReserve) // else repetitions can't tell
+	_, _ = claims.Swap(ctx, key, version, value, 2*once.MaxReserve) // if it fails, repetitions of the call fail
 	return nil, err
 }
 
-// endingNote returns the note for repetitions on how a new record of charges ended, which failed or was decided; told
-// is false if no note is true of all charges.
-func endingNote(charges []demand.Charge, failed error) (ended byte, told bool) {
+// endingNote returns the state to note after a record of charges, for repetitions of the call. failed is the error of the
+// record, nil if it was decided. ok is false if no state is true of all charges.
+func endingNote(charges []demand.Charge, failed error) (state byte, ok bool) {
 	if failed != nil {
-		store, ok := errors.AsType[*count.StoreError](failed)
-		return once.ReservationFree, ok && store.Recorded == count.RecordedNo
+		err, ok := errors.AsType[*count.StoreError](failed)
+		return once.ReservationFree, ok && err.Recorded == count.RecordedNo
 	}
 	var kept, lost, doubt bool
 	for i := range charges {

@@ -163,7 +163,7 @@ func testDeniedTakesConfirmNothing(t *testing.T, store store.Store) {
 	if denied.Allowed || denied.Receipt == "" {
 		t.Fatalf("a second take under a limit of 1: %+v", denied)
 	}
-	e.wantNotConfirmed(t, denied.Receipt, "the take that it is of was denied")
+	e.wantNotConfirmed(t, denied.Receipt, "its take was denied")
 	if err := e.Refund(t.Context(), denied.Receipt); err != nil {
 		t.Error(err)
 	}
@@ -232,7 +232,7 @@ func testConfirmOfAnother(t *testing.T, store store.Store) {
 	if err := e.SetPolicies([]policy.Policy{gate}); err != nil {
 		t.Fatal(err)
 	}
-	e.wantNotConfirmed(t, taken.Receipt, "a policy that it is for is not in force, or has begun to count anew")
+	e.wantNotConfirmed(t, taken.Receipt, "one of its policies is not in force, or counts under new keys")
 }
 
 // testRacingConfirms lets several engines send, confirm each receipt twice, and refund some. Each unit is confirmed or

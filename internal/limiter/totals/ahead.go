@@ -7,20 +7,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// ahead is the units by which the stored totals of a key exceed what is counted. Other readers take them for used, so they
-// may be counted at any time without a write.
+// ahead has the units by which the stored totals of a key exceed the counted units. Other instances read them as used, so
+// this process may count them at any time without a write.
 type ahead struct {
 	by    *store.Write // the write that stored them
-	units int64        // not spent yet, in each total
-	acked bool         // acknowledged by the store; else it is not known whether they are stored
+	units int64        // those that are not spent yet, in each total
+	acked bool         // the store has acknowledged them; until then they may not be stored
 }
 
-// aheadPart is the largest part of a window's counted units that is stored ahead, as a fraction's denominator: a key with
-// few calls has no use for more.
+// aheadPart is the divisor of a window's counted units that gives the most units to store ahead: a key with few calls has
+// no use for more.
 const aheadPart = 4
 
-// WriteAhead stores w, which only adds to running totals, as Write does, and up to most further units for Spend. It keeps
-// w.
+// WriteAhead stores w, which only adds to running totals, as Write does, and also up to most units for Spend. It retains w.
 func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) error {
 	mine := t.of(w.Key)
 	put := *w
@@ -33,7 +32,8 @@ func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) err
 	return err
 }
 
-// addAhead adds w's units to the totals, and up to most further units to the totals to be stored.
+// addAhead adds w's units to the totals. It returns the totals to store, each with the same number of further units, at
+// most most.
 func (t *tally) addAhead(w *store.Write, most int64, o *clock.Timing) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *tally) addAhead(w *store.Write, most int64, o *clock.Timing) []store.Ta
 	return put
 }
 
-// gain allows Spend to use the units stored ahead with this stamp, unless another total was sent since.
+// gain allows Spend to use the units that were stored ahead with this stamp, unless another total was sent since.
 func (t *tally) gain(stamp int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,8 +60,8 @@ func (t *tally) gain(stamp int64) {
 	}
 }
 
-// Spend adds counts, which all have the same units, to key's totals, if as many are stored ahead. It reports whether it did
-// so; else it changes nothing.
+// Spend adds counts, which all have the same units, to key's totals if as many units are stored ahead, and reports whether
+// it did. If it did not, nothing has changed.
 func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	mine := t.known(key)
 	if mine == nil {
@@ -85,7 +85,7 @@ func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	return true
 }
 
-// DropAheadOf stores key's totals without units ahead, if it has any.
+// DropAheadOf stores key's totals without the units ahead, if the key has any.
 func (t *Totals) DropAheadOf(ctx context.Context, key store.Key) error {
 	if mine := t.known(key); mine != nil {
 		if w := mine.withoutAhead(t.timing.Instant()); w != nil {
@@ -113,7 +113,7 @@ func (t *Totals) DropAhead(ctx context.Context) {
 	}
 }
 
-// withoutAhead returns the write that stores the totals without units ahead, nil if there are none.
+// withoutAhead returns the write that stores the totals without the units ahead, nil if the key has none.
 func (t *tally) withoutAhead(now store.Instant) *store.Write {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package totals keeps running totals in place of counters. It later takes back units that were counted and not
-// admitted.
+// Package totals keeps the running totals of this process, which replace counters. It also takes back, with a delay, units
+// that were counted and not admitted.
 package totals

@@ -16,15 +16,15 @@ import (
 //
 // A subtraction is made at the earliest a store timeout after its addition was acknowledged, and only once: a read that
 // saw the subtraction and missed the addition would count too little. Removals and running totals are safe to repeat,
-// and are repeated until one succeeds. Units whose take-back finds no room in the queue or fails stay counted until
-// their window ends, which errs on the side of denying.
+// and are repeated until one succeeds, at most takeBackTries times. If a take-back has no room in the queue, or fails for
+// good, its units stay counted until their window ends, which errs on the side of denying.
 type TakeBacks struct {
 	store   store.Store
 	timeout time.Duration
 
 	mu      sync.Mutex
 	queue   []TakeBack
-	pending map[counter]*refusals // units that the queued subtractions will take back
+	pending map[counter]*refusals // units that queued or begun subtractions take back
 }
 
 // counter identifies a key's sums of one kind, counters or running totals: a reload may change the kind, and a
@@ -47,37 +47,36 @@ func counterAt(key store.Key, tally bool, span store.Span) counter {
 type TakeBack struct {
 	Write *store.Write
 	Abort func(context.Context) error // instead of a write; safe to repeat
-	Then  func(context.Context)       // called once the write is made, or may have been made and is not repeated; nil: no call
-	ripe  time.Time
-	tries int // failed attempts
+	Then  func(context.Context)       // called after a write that succeeded, or failed and is not repeated; nil: no call
+	ripe  time.Time                   // the earliest time for the write
+	tries int                         // failed attempts
 }
 
-// refusals are units of one counter that are counted without an admission, and that this process will subtract.
+// refusals are units of one counter that were counted and not admitted, and that this process subtracts.
 type refusals struct {
-	counts []store.Count
-	made   int // subtractions that have begun
-	making int // of these, subtractions in progress
+	counts []store.Count // whose subtractions have not begun
+	made   int           // subtractions that have begun
+	making int           // of these, subtractions in progress
 }
 
 // Bounds of take-backs.
 const (
-	// maxTakeBacks bounds the queue: 64 Ki writes of some 300 bytes. A key over its
-	// limit is read before it is written, so the queue grows with the number of keys
-	// that reach their limit, not with the attempts on them.
+	// maxTakeBacks bounds the queue: 64 Ki writes of some 300 bytes. A key over its limit is read before it is written,
+	// so the queue grows with the number of keys that reach their limit, not with the number of denied calls.
 	maxTakeBacks = 1 << 16
-	// takeBackWriters is the number of concurrent writes: enough to keep up with takes at a few milliseconds a write,
-	// and few enough to leave the store to takes.
+	// takeBackWriters is the number of concurrent writes: so many that they keep up with takes at a few milliseconds a
+	// write, and so few that the store has time for takes.
 	takeBackWriters = 32
 	// takeBackTries is the number of attempts at a write. Each wait is twice the one before, so that at the default
 	// timeout the last attempt is some 17 minutes after the first.
 	takeBackTries = 12
-	// lastTakeBacks is the time for the queue when the engine ends, beside the store timeout that subtractions wait.
+	// lastTakeBacks is the time for the queue when the engine ends, after the store timeout for which subtractions wait.
 	// lastTakeBackTick is the interval at which the queue is then checked.
 	lastTakeBacks    = 2 * time.Second
 	lastTakeBackTick = 50 * time.Millisecond
 )
 
-// NewTakeBacks returns an empty TakeBacks for store, whose timeout is timeout.
+// NewTakeBacks returns an empty TakeBacks for store with this store timeout.
 func NewTakeBacks(store store.Store, timeout time.Duration) *TakeBacks {
 	return &TakeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
@@ -111,7 +110,7 @@ func (t *TakeBacks) Push(b TakeBack) {
 	t.pending[at].counts = append(t.pending[at].counts, w.Add...)
 }
 
-// Refused is the queued subtractions of a counter at the beginning of a read.
+// Refused has the queued subtractions of a counter at the beginning of a read.
 type Refused struct {
 	of     *refusals
 	counts []store.Count
@@ -131,9 +130,9 @@ func (t *TakeBacks) Before(q *store.Query) Refused {
 	return Refused{of: of, counts: slices.Clone(of.counts), made: of.made, Unsure: of.making > 0}
 }
 
-// Discount subtracts r from the state that was read since, and returns what it subtracted, so that no caller is denied
-// because of this process's units without an admission. That is safe only if no subtraction has begun, as the read may
-// have seen it already; else Discount subtracts nothing.
+// Discount subtracts r from the state that was read since, and returns the subtracted units, so that no call is denied
+// because of units that this process did not admit. It subtracts nothing if a subtraction has begun since, because the
+// read may have seen that already.
 func (t *TakeBacks) Discount(r Refused, s *store.State) Refused {
 	if r.of == nil {
 		return r
@@ -147,7 +146,7 @@ func (t *TakeBacks) Discount(r Refused, s *store.State) Refused {
 	return r
 }
 
-// Recount adds r, which was subtracted from s, again if a subtraction has begun since.
+// Recount adds r, which Discount subtracted from s, to s again if a subtraction has begun since.
 func (t *TakeBacks) Recount(r Refused, s *store.State) {
 	if r.of == nil || !t.hasBegun(r) {
 		return
@@ -164,8 +163,8 @@ func (t *TakeBacks) hasBegun(r Refused) bool {
 	return r.of.made != r.made
 }
 
-// Run makes the queued writes when they are due until ctx ends, and then those that remain, as far as a store timeout and
-// lastTakeBacks allow. It does not abandon writes in progress when ctx ends, as a subtraction without an answer is not
+// Run makes the queued writes when they are due. When ctx ends, it makes those that remain, for a store timeout and
+// lastTakeBacks at most. It does not abandon writes in progress then, because a subtraction without an answer can't be
 // repeated.
 func (t *TakeBacks) Run(ctx context.Context) {
 	tick := time.NewTicker(t.timeout / 2)
@@ -191,7 +190,7 @@ func (t *TakeBacks) Run(ctx context.Context) {
 	}
 }
 
-// hasten makes all writes due now that are safe at any time.
+// hasten makes those queued writes due now that are safe at any time: all but subtractions from counters.
 func (t *TakeBacks) hasten() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +215,7 @@ func (t *TakeBacks) due() []TakeBack {
 	now := time.Now()
 	var due []TakeBack
 	t.queue = slices.DeleteFunc(t.queue, func(b TakeBack) bool {
-		if !b.ripe.Before(now) { // a write queued at this very instant waits, too, as a simulation can't tell which came first
+		if !b.ripe.Before(now) { // at the very instant it also waits: in a simulation, other events may have the same instant
 			return false
 		}
 		due = append(due, b)
@@ -226,7 +225,7 @@ func (t *TakeBacks) due() []TakeBack {
 	return due
 }
 
-// begin notes that w is about to be made: from now on its units may or may not be counted.
+// begin notes that w is about to be made: from now on the store may or may not have subtracted its units.
 func (t *TakeBacks) begin(w *store.Write) {
 	if w == nil || len(w.Add) == 0 {
 		return

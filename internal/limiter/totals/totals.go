@@ -12,9 +12,9 @@ import (
 )
 
 // Totals are the running totals that this process keeps in a store: for each key and window a row of its own, which no
-// other process writes. They replace counters to which all instances add, and cost a store less: writing a total
-// replaces the one before. So a process that does not know whether a write was stored writes the next total, and units
-// that are not admitted are taken back at once.
+// other process writes. They replace counters, to which all instances add, and cost a store less. A total that is written
+// replaces the one before, so a process need not know whether an earlier write was stored, and it takes back units that
+// are not admitted at once.
 //
 // A read that sees every acknowledged total of every row sees each writer's admitted units: units without an admission
 // only make a total larger, and a total never falls below the units admitted in it. Counting after writing needs no
@@ -41,7 +41,7 @@ type tally struct {
 	stamp  int64
 	ahead  *ahead         // nil: there are no units to spend
 	totals []store.Count  // of windows that have not ended yet; each with its row
-	first  [2]store.Count // memory of totals while two suffice: for this window and the one before
+	first  [2]store.Count // the memory of totals while two suffice: those of this window and the one before
 }
 
 // maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB. Beyond it, the older generation
@@ -54,8 +54,8 @@ func New(store store.Store, ids *store.EventIDs, timing *clock.Timing) *Totals {
 }
 
 // Write stores w, with running totals in place of its additions if w.Tally. After an error that wraps ErrNotStored the
-// totals are as before. After any other error they include w, and the next write of a total covers this one, whether it
-// was stored or not.
+// totals are as before. After any other error they include w, and the next total replaces this one, whether it was stored
+// or not.
 func (t *Totals) Write(ctx context.Context, w *store.Write) error {
 	if !w.Tally || len(w.Add) == 0 {
 		return t.Store.Write(ctx, w)
@@ -105,14 +105,14 @@ func (t *Totals) totalled(w *store.Write) store.Write {
 	return put
 }
 
-// undoUnstored subtracts w's units from the totals again if err says that w was surely not stored.
+// undoUnstored subtracts w's units from the totals again if err says that w was certainly not stored.
 func (t *Totals) undoUnstored(w *store.Write, err error) {
 	if errors.Is(err, store.ErrNotStored) && len(w.Add) > 0 {
 		t.of(w.Key).add(Negated(w.Add), t.timing)
 	}
 }
 
-// known returns the tally of key, nil if there is none.
+// known returns the tally of key, nil if it has none.
 func (t *Totals) known(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *Totals) known(key store.Key) *tally {
 	return t.old[key]
 }
 
-// of returns the tally of key, a new one if there is none.
+// of returns the tally of key. It makes one if there is none.
 func (t *Totals) of(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (t *tally) addLocked(counts []store.Count, o *clock.Timing) []store.Tally {
 	t.ahead = nil
 	now := o.Time()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
-	if !o.IsSkewed() { // else a window may seem to have ended, and a take-back from it would begin another row
+	if !o.IsSkewed() { // by a wrong clock a window may seem to have ended, and a take-back from it would begin another row
 		t.totals = slices.DeleteFunc(t.totals, func(c store.Count) bool { return c.Expires.Add(o.Slack()) < store.InstantOf(now) })
 	}
 	put := make([]store.Tally, len(counts))
@@ -170,7 +170,7 @@ func (t *tally) addLocked(counts []store.Count, o *clock.Timing) []store.Tally {
 	return put
 }
 
-// total returns the total of c's limit, window and epoch, nil if there is none.
+// total returns the total with c's limit, window and epoch, nil if there is none.
 func (t *tally) total(c *store.Count) *store.Count {
 	for i := range t.totals {
 		if total := &t.totals[i]; total.Start == c.Start && total.Epoch == c.Epoch && total.Limit == c.Limit {
@@ -186,7 +186,7 @@ func (t *Totals) Lower(key store.Key, counts []store.Count) []store.Count {
 	return store.Emptied(counts)
 }
 
-// TotalsOf returns key's totals for the windows of counts. They are more recent than what a read returns.
+// TotalsOf returns key's totals for the windows of counts. They are more recent than those that a read returns.
 func (t *Totals) TotalsOf(key store.Key, counts []store.Count) []store.Count {
 	of := t.of(key)
 	of.mu.Lock()
@@ -212,9 +212,9 @@ func (t *Totals) AreAllOwn(key store.Key, state *store.State) bool {
 	})
 }
 
-// tallyTTL returns the time to live of total: as long as it matters by the slowest of all clocks, those of the store's
-// nodes included. It runs not from now, which a wrong clock would make too short, but from the start of the window or
-// from now, whichever is earlier.
+// tallyTTL returns the time to live of total: until it no longer matters by the slowest of all clocks, those of the store's
+// nodes included. The time begins at the start of the window, if that is earlier than now: if this instance's clock is
+// fast, the time from now would be too short.
 func tallyTTL(o *clock.Timing, total *store.Count, now store.Instant) time.Duration {
 	lasts := total.Expires.Sub(min(total.Start, now))
 	return o.Lasting(lasts + o.Slack())
