@@ -37,8 +37,8 @@ func asking(t *testing.T, s store.Store, o demand.Owners, limit int64) *limiter.
 	return ownerOf(t, s, o, limiter.Options{StoreTimeout: timeout}, p)
 }
 
-// TestUnitsAheadSpareWrites holds that a key that is asked for often is rarely written, and that its limit is what it was:
-// all of it for the owner, and never more for it and for the next owner.
+// TestUnitsAheadSpareWrites holds that a key with many calls is rarely written, and that its limit stays the same: the owner
+// admits all of it, and the owner and the next one together admit no more.
 func TestUnitsAheadSpareWrites(t *testing.T) {
 	const limit, first = 1000, 500
 	for _, c := range []struct {
@@ -88,7 +88,8 @@ func TestReadsHaveNothingAhead(t *testing.T) {
 	})
 }
 
-// TestUnitsAheadAreAcknowledged holds that nobody is admitted by units that the store may not have, nor under a term that is over.
+// TestUnitsAheadAreAcknowledged holds that no call is admitted by units that the store may not have, or under a term that has
+// ended.
 func TestUnitsAheadAreAcknowledged(t *testing.T) {
 	for _, broken := range []string{"no answer", "a term that is over"} {
 		t.Run(broken, func(t *testing.T) {

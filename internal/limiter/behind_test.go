@@ -502,9 +502,9 @@ func TestLocalStopsInTime(t *testing.T) {
 	})
 }
 
-// TestLocalOvershootIsBounded kills owner after owner of a key, and holds that all of them admit no more than the limit and
-// what the dead had not written: of each at most the limit, and what it admitted within an interval and
-// two store timeouts.
+// TestLocalOvershootIsBounded kills owner after owner of a key, and holds that all of them together admit no more than the
+// limit and the units that the dead owners had not written: for each, at most the limit, and at most the units that it
+// admitted within an interval and two store timeouts.
 func TestLocalOvershootIsBounded(t *testing.T) {
 	const runs, stretch = 60, demand.DefaultSyncInterval + 2*timeout
 	beyond := 0

@@ -44,8 +44,8 @@ func stall(s *fakeStore, part, every time.Duration) (recovers func()) {
 	}
 }
 
-// TestLocalBucketsAreFilledOnce checks that added units count once, however often its write has no answer, while
-// two instances take turns as owner and the store stands still for most of each second.
+// TestLocalBucketsAreFilledOnce checks that added units count once, however often their write has no answer, while two
+// instances take turns as owner and the store hangs for most of each second.
 func TestLocalBucketsAreFilledOnce(t *testing.T) {
 	const callers, limit = 20, 30
 	for _, algorithm := range buckets() {
@@ -117,8 +117,8 @@ func TestLocalBucketsAfterALongDoubt(t *testing.T) {
 	}
 }
 
-// TestLocalBucketsDrainBetweenSyncs holds that a bucket which drains much faster than it is written keeps its
-// pace: who asks for half of what drains is not denied.
+// TestLocalBucketsDrainBetweenSyncs holds that a bucket that drains much faster than it is written keeps its pace: a caller
+// that asks for half of the drained units is not denied.
 func TestLocalBucketsDrainBetweenSyncs(t *testing.T) {
 	for _, algorithm := range []string{"leaky-bucket", "token-bucket"} {
 		bubble(t, algorithm, func(t *testing.T) {

@@ -295,8 +295,8 @@ func TestFullLogIsReadBeforeItIsWritten(t *testing.T) {
 	})
 }
 
-// A log that was filled is read first for as long as it is full by what was known then, and no
-// longer: who waits for as long as they were told to is asked for once.
+// A log that was filled is read first for as long as it is full by the events that were known then, and no longer: a take
+// after the answered wait costs one write and one read.
 func TestFullLogIsWrittenFirstOnceThereIsRoom(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

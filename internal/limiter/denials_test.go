@@ -43,8 +43,8 @@ func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d count.Decision, n i
 	return d, readsThen + writesThen - reads - writes
 }
 
-// A caller over a limit costs the store nothing once its units are final, and passes at the
-// very moment that was told.
+// A caller over a limit causes no request to the store once its units are final, and passes at the very end of the wait that
+// it was answered.
 func TestDeniedFromMemory(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()

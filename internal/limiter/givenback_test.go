@@ -109,9 +109,9 @@ func fullWithoutTheStore(t *testing.T, policy policy.Policy) *gaveBack {
 	return f
 }
 
-// TestWhatIsGivenBackEndsWhatIsKnown fills a key, has an instance know that, and gives the unit back by a
-// refund or by a reset, there and on another instance: nobody is denied by what was known for longer than
-// news take. That is within the shortest time for which a denial is remembered anyway.
+// TestWhatIsGivenBackEndsWhatIsKnown fills a key, lets an instance remember that, and gives the unit back by a refund or a
+// reset, on that instance and on another one: no remembered denial outlasts the time that news take. That time is shorter
+// than any for which a denial is remembered.
 func TestWhatIsGivenBackEndsWhatIsKnown(t *testing.T) {
 	ways := map[string]func(e *limiter.Engine, ctx context.Context, receipt string) error{
 		"refund": (*limiter.Engine).Refund,

@@ -24,8 +24,8 @@ func TestCellThatWasWrittenLastIsNotRead(t *testing.T) {
 	})
 }
 
-// TestCellThatIsRememberedIsLookedUpBeforeItDenies holds that nobody is denied by what a cell was: others may have given
-// room meanwhile.
+// TestCellThatIsRememberedIsLookedUpBeforeItDenies holds that no call is denied by an earlier state of a cell: other
+// instances may have given units back meanwhile.
 func TestCellThatIsRememberedIsLookedUpBeforeItDenies(t *testing.T) {
 	bubble(t, "token-bucket", func(t *testing.T) {
 		s := newFakeStore()

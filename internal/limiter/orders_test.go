@@ -120,8 +120,8 @@ func TestResetIsSentAgainIfSurelyUndone(t *testing.T) {
 	})
 }
 
-// TestResetKeysAreNotNew holds that an owner which resets a key that is new to it counts from then on after the reset: what
-// is dated before would be missing for the next owner.
+// TestResetKeysAreNotNew holds that an owner that resets a key that is new to it dates further units after the reset: the
+// next owner would miss units with earlier dates.
 func TestResetKeysAreNotNew(t *testing.T) {
 	for _, p := range inOwnersMemory(2) {
 		bubble(t, p.Limits[0].Algorithm+"/"+string(p.Guarantee), func(t *testing.T) {
@@ -180,7 +180,8 @@ func TestOwnerForgetsWhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestRefundIsToldOnceItIsStored holds that nobody hears of a refund and reads the key before the store has the refund.
+// TestRefundIsToldOnceItIsStored holds that no instance gets the news of a refund, and reads the key, before the store has
+// the refund.
 func TestRefundIsToldOnceItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed, shared, link := newFakeFeed(), newFakeStore(), new(toOwner)
@@ -238,8 +239,9 @@ func (u *unsure) Decide(ctx context.Context, c *demand.Charge) error {
 	return err
 }
 
-// TestRefundIsMadeOnce holds that a refund without an answer is not sent again, as sums can't tell, and that one that surely did
-// not reach the owner is made all the same: by the instance that was asked, or later by the owner of what is written behind.
+// TestRefundIsMadeOnce holds that a refund without an answer is not sent again, because sums do not show whether it was made,
+// and that a refund that certainly did not reach the owner is made nevertheless: by the instance that was asked, or later by
+// the owner if the key is written behind.
 func TestRefundIsMadeOnce(t *testing.T) {
 	for _, p := range inOwnersMemory(3) {
 		for _, what := range []string{"lost", "unreached"} {

@@ -230,8 +230,8 @@ func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
 	}
 }
 
-// TestResetByAnOwnerThatIsOutIsUnknown holds that nobody is told that a key is reset while its next owner may have read it
-// before.
+// TestResetByAnOwnerThatIsOutIsUnknown holds that no reset is reported as done if the key's next owner may have read the key
+// before it.
 func TestResetByAnOwnerThatIsOutIsUnknown(t *testing.T) {
 	for _, p := range []policy.Policy{logOf(2), inMemory("token-bucket", 2, time.Hour)} {
 		e := ownerOf(t, newFakeStore(), &owners{term: &tenancy{fails: owner.ErrTermEnded}}, limiter.Options{}, p)

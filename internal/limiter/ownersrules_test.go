@@ -26,8 +26,8 @@ func (m *mute) Decide(ctx context.Context, c *demand.Charge) error {
 	return fmt.Errorf("%w: no answer", store.ErrUnavailable)
 }
 
-// TestCallWithoutAnAnswerIsNotSentAgain holds that a take whose owner may have decided it counts once: nobody knows
-// whether it does, and it is not sent again.
+// TestCallWithoutAnAnswerIsNotSentAgain holds that a take counts at most once if its owner may have decided it: it is not sent
+// again, and its answer says that it is unknown whether it counts.
 func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, link, p := newFakeStore(), new(mute), logOf(10)
@@ -47,8 +47,8 @@ func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	})
 }
 
-// TestNewOwnerReadsAgainWhatMayBeTakenBack has an owner begin while another instance is about to take back what it
-// counted before: the new one denies by that no longer than it takes.
+// TestNewOwnerReadsAgainWhatMayBeTakenBack has an owner begin while another instance is about to take back units that it
+// counted before: the new owner denies no call because of these units once they are taken back.
 func TestNewOwnerReadsAgainWhatMayBeTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := newFakeStore(), policyOf("fixed-window", 1, 24*time.Hour)
@@ -103,8 +103,8 @@ func TestOneTripOfAKeyIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestDenialDoesNotRestOnWhatIsUnderWay holds that nobody is denied by a unit whose write is not acknowledged: it may
-// fail, and then the next one fits.
+// TestDenialDoesNotRestOnWhatIsUnderWay holds that no call is denied because of a unit whose write is not acknowledged: the
+// write may fail, and then the next unit fits.
 func TestDenialDoesNotRestOnWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeStore()

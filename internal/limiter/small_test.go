@@ -155,8 +155,8 @@ func TestSmallKeysAreWrittenFirst(t *testing.T) {
 	}
 }
 
-// TestSmallKeysBeforeAClockIsSetBack holds that an owner whose clock was set back, and who reads a key anew, writes units
-// first that are in memory alone.
+// TestSmallKeysBeforeAClockIsSetBack holds that an owner whose clock was set back writes the units of a small key before it
+// reads the key again.
 func TestSmallKeysBeforeAClockIsSetBack(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestSmallKeysBeforeAClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestSmallKeysFallOutOfMemory holds that keys that fall out of memory are written before, so that nobody passes a limit,
-// however little is remembered, and no unit is counted twice.
+// TestSmallKeysFallOutOfMemory holds that small keys are written before they are dropped from memory, so that no limit is
+// exceeded, however few keys have room, and no unit is counted twice.
 func TestSmallKeysFallOutOfMemory(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestSmallKeysStayWhileTheyCanNotBeWritten(t *testing.T) {
 	})
 }
 
-// TestUnload holds that an owner that is to lose keys writes them, and keeps none of them in memory alone until it is told
-// that they stay.
+// TestUnload holds that an owner that is about to lose keys writes them, and that none of them becomes small until Unload is
+// called without keys that move.
 func TestUnload(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
@@ -355,8 +355,8 @@ func TestSmallKeysOfAnEarlierTerm(t *testing.T) {
 	}
 }
 
-// TestWriteFromOvershootIsBounded kills owner after owner of a key, and holds that all of them admit no more than the limit
-// and, for each death, write_from of it and what came within an interval and two store timeouts.
+// TestWriteFromOvershootIsBounded kills owner after owner of a key, and holds that all of them together admit no more than the
+// limit and, for each dead owner, its share write_from and the units of an interval and two store timeouts.
 func TestWriteFromOvershootIsBounded(t *testing.T) {
 	const runs, stretch = 60, demand.DefaultSyncInterval + 2*timeout
 	beyond := 0

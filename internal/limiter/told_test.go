@@ -93,8 +93,8 @@ func TestOwnersAreAskedOnceOfFullKeys(t *testing.T) {
 	}
 }
 
-// TestToldDenialEndsWithWhatItRestsOn holds that nobody is denied by what was told once there is room again:
-// by time, after a reset, or under another cost.
+// TestToldDenialEndsWithWhatItRestsOn holds that an owner's remembered denial ends once there is room again: after its time,
+// after a reset, or for another cost.
 func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
