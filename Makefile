@@ -130,11 +130,26 @@ client-tools:
 	cd clients && $(MVN) -pl java compile
 
 .PHONY: clients
-clients: client-tools ## the clients of other languages: lint, types, their packages against a real server, and clients generated from openapi.yaml; make test runs Go's
+clients: client-tools clients-typescript clients-python clients-java clients-generated ## the clients of other languages: lint, types, their packages against a real server, and clients generated from openapi.yaml; make test runs Go's
+
+.PHONY: clients-server
+clients-server:
 	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
+
+.PHONY: clients-typescript
+clients-typescript: clients-server
 	cd clients/typescript && npm run --silent lint && npm test --silent
+
+.PHONY: clients-python
+clients-python: clients-server
 	clients/python/check
+
+.PHONY: clients-java
+clients-java: clients-server
 	cd clients && RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd $(MVN) verify
+
+.PHONY: clients-generated
+clients-generated:
 	clients/generated/check
 
 .PHONY: hosts

@@ -40,7 +40,7 @@ func TestIdempotencyKeysKeepNobodyOut(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := embedded.New(&embedded.Options{MaxKeys: maxKeys})
-			e := limiter.New(s, nil)
+			e := limiter.New(s, &limiter.Options{StoreTimeout: time.Minute}) // the test may stand still for the default
 			if err := e.SetPolicies([]policy.Policy{
 				{Name: "few", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
 				{Name: "many", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 1_000_000, Window: time.Hour}}},
